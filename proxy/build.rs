@@ -6,13 +6,13 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let target = env::var("TARGET").unwrap_or_default();
-    // Elsewhere rustc may link with GNU ld, which does not know the options.
+    // On other targets rustc may link with GNU ld, which does not support the options.
     if target != "x86_64-unknown-linux-gnu" {
         return;
     }
     // Generic code is often identical for several types: keep it once.
     println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
-    // What serves requests lies together (src/os/memory/files.rs); `cargo xtask hot-functions` finds out what that is.
+    // Functions that serve requests are contiguous (src/os/memory/files.rs); `cargo xtask hot-functions` lists them.
     let hot = concat!(env!("CARGO_MANIFEST_DIR"), "/hot-functions.txt");
     println!("cargo:rerun-if-changed=hot-functions.txt");
     println!("cargo:rustc-link-arg-bins=-Wl,--symbol-ordering-file={hot}");

@@ -1,9 +1,9 @@
-//! What the micro benchmarks work on.
+//! The input of the micro benchmarks.
 #![allow(dead_code, reason = "each benchmark takes what it needs")]
 
 use std::fmt::Write as _;
 
-/// What a browser sends, about.
+/// A typical request of a browser.
 pub(crate) const REQUEST: &[u8] = b"GET /carts/17/items?sort=price HTTP/1.1\r\n\
 Host: h0.example.com\r\n\
 User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\

@@ -170,7 +170,7 @@ impl Subject {
         Ok(figures)
     }
 
-    /// Records the API server's EndpointSlices, beside the controller.
+    /// Records the API server's EndpointSlices, independently of the controller.
     async fn watch_slices(&self, broken: mpsc::UnboundedSender<Error>) -> Result<()> {
         let connection = Connection::open(self.proxy.address).await?;
         let board = Rc::clone(&self.board);

@@ -18,7 +18,7 @@ use crate::error::{Doing, Result};
 const BUFFER: usize = 64 * 1024;
 const EVENTS: usize = 1024;
 
-/// Where it listens, and where each listener's connections go.
+/// The listening addresses, and the destination of each.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Addresses to listen on.
@@ -229,7 +229,7 @@ mod tests {
     /// More than sockets hold, so that both sides have to wait for each other.
     const BYTES: usize = 16 << 20;
 
-    /// A server that answers what it is sent, and a forwarder before it.
+    /// An echo server with a forwarder in front of it.
     fn echo_behind_a_forwarder() -> SocketAddr {
         let server = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (from, to) = (ports::free().unwrap(), server.local_addr().unwrap());

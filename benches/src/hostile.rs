@@ -38,7 +38,7 @@ pub struct Options {
     /// maglor-proxy binary to run [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
-    /// Directory for the results [default: results/DATE-hostile beside this crate].
+    /// Directory for the results [default: results/DATE-hostile in this crate].
     #[arg(long)]
     pub out: Option<PathBuf>,
 }

@@ -22,7 +22,7 @@ use crate::scenario::Protocol;
 
 pub use hold::run as hold;
 
-/// What to send, and where to.
+/// The request and its destination.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Target {
     /// The proxy, or the origin itself.
@@ -31,7 +31,7 @@ pub struct Target {
     /// Downstream protocol.
     #[arg(long, value_enum)]
     pub protocol: Protocol,
-    /// Bytes of body to ask for.
+    /// Bytes of the requested body.
     #[arg(long)]
     pub body: usize,
     /// Connections to open.
@@ -42,7 +42,7 @@ pub struct Target {
 /// One run of the generator.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// What and where to.
+    /// The request and its destination.
     #[command(flatten)]
     pub target: Target,
     /// Requests a second (open loop); without it the loop is closed.
@@ -69,7 +69,7 @@ impl Options {
     }
 }
 
-/// What one run measured.
+/// The result of one run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Answers completed in the window.

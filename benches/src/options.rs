@@ -40,7 +40,7 @@ pub enum Role {
     Origin(origin::Options),
 }
 
-/// What to compare, and how many times.
+/// The measurements, and their repetitions.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Rounds of load; each measures every proxy once [default: 5, quick: 2].
@@ -49,7 +49,7 @@ pub struct Options {
     /// A few cells and short windows: for development, not for publication.
     #[arg(long)]
     pub quick: bool,
-    /// Compare pairs: the proxy beside the client speaks mutual TLS 1.3 to the one beside the server.
+    /// Compare pairs: the client's proxy uses mutual TLS 1.3 to the server's proxy.
     /// CPU time and memory are the sum of both.
     #[arg(long)]
     pub pair: bool,
@@ -59,7 +59,7 @@ pub struct Options {
     /// maglor-proxy binary to measure [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
-    /// Directory for the results [default: results/DATE[-LABEL] beside this crate].
+    /// Directory for the results [default: results/DATE[-LABEL] in this crate].
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Suffix of the default directory.

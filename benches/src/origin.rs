@@ -16,7 +16,7 @@ use crate::error::{Doing, Error, Result};
 use crate::scenario::BODIES;
 use crate::wire::{h1, h2};
 
-/// Where the origin listens.
+/// The address on which the origin listens.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// HTTP/1.1 addresses.

@@ -19,7 +19,7 @@ pub use locate::locate;
 pub use running::{Origin, Running};
 pub(crate) use scratch::Scratch;
 
-/// Who is measured.
+/// The measured proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Subject {
     /// No proxy, but a process that hands bytes on: see [`crate::forward`].

@@ -11,7 +11,7 @@ pub const CONNECTIONS: [usize; 3] = [1, 64, 1000];
 /// The fixed rate of the open loop, requests per second.
 pub const RATE: u32 = 1000;
 
-/// What the client speaks to the proxy; upstream it is always HTTP/1.1.
+/// The client's protocol; to the servers it is always HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Protocol {
     /// HTTP/1.1, keep-alive, no pipelining.

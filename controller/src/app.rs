@@ -63,7 +63,7 @@ pub enum Source {
         namespace: String,
         /// The unique name of this replica.
         replica: String,
-        /// Which control plane this is.
+        /// The revision of this control plane.
         revision: Revision,
         /// Settings for the proxies of `ProxyService`s.
         proxies: proxy_service::Settings,
@@ -124,7 +124,7 @@ pub enum RunError {
     #[error("cannot reach Kubernetes: {0}")]
     Kubernetes(#[from] kube::Error),
     /// A task has panicked; the panic is in the log.
-    #[error("task `{0}` has panicked")]
+    #[error("task `{0}` panicked")]
     Panicked(&'static str),
     /// The system cannot create threads.
     #[error("cannot start a thread: {0}")]

@@ -115,7 +115,7 @@ struct Run {
     /// Namespace of the controller, with its Lease and authority.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
-    /// Run as a named revision beside the default control plane: serve only namespaces with the label
+    /// Run as a named revision next to the default control plane: serve only namespaces with the label
     /// maglor.dev/revision=NAME, and leave statuses, roots and optional features to the default control plane.
     #[arg(long, value_name = "NAME", requires = "webhook",
           conflicts_with_all = ["folder", "ca_dir", "external_metrics", "gateways", "placement", "tuning"])]

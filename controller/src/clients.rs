@@ -109,7 +109,7 @@ impl Clients {
         }
     }
 
-    /// Admits an accepted connection; `None` = the connection must be closed at once.
+    /// Admits an accepted connection; `None` = the connection must be closed immediately.
     pub(crate) fn enter(&self, peer: SocketAddr) -> Option<Place> {
         if !self.rate.take(peer.ip()).allowed {
             self.metrics.rate.add_shared(1);

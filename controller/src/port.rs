@@ -26,7 +26,7 @@ use crate::serve::Table;
 /// Handshakes: 20 kB each. A thousand proxies may reconnect at once, behind NAT from one address.
 const ARRIVING: Limits = limits(2048, 1024);
 /// Clients without an identity: at most 100 kB each ([`maglor_xds_server::Server::serve`]). All proxies of a node may
-/// start at once.
+/// start at the same time.
 const ENROLLING: Limits = limits(512, 256);
 /// Members; all nodes behind one address are limited to 4096.
 const MEMBERS: Limits = limits(1 << 16, 4096);

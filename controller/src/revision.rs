@@ -1,4 +1,4 @@
-//! Revisions: control planes beside the default one, for chosen namespaces, such as to try a new version.
+//! Revisions: control planes in addition to the default one, for chosen namespaces, such as to try a new version.
 //!
 //! A revision injects sidecars into the pods of namespaces with the label `maglor.dev/revision: NAME`, certifies
 //! their proxies and configures them. It writes nothing else: statuses, roots and what operators deploy are the

@@ -42,7 +42,7 @@ pub struct Table {
     pushes: Arc<OnceLock<PushMetrics>>,
 }
 
-/// A proxy that a group of Services shares, and the ports on which it has said that it listens.
+/// A proxy that a group of Services shares, and the ports on which it has reported to listen.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct SharedProxy {
     /// `NAMESPACE/POD`

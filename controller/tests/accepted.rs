@@ -1,8 +1,8 @@
-//! Whatever is accepted reaches proxies: encoded, decoded, through the proxy's own checks, with the values that were
-//! written.
+//! Every accepted resource reaches proxies: encoded, decoded, validated by the proxy's own checks, with the values that
+//! were written.
 //!
-//! Resources that are right are changed at random places to hostile texts. What of them is accepted has to be in
-//! force, and the same has to come of them in any order, as after a restart; `schedules` makes them unusable and
+//! Valid resources are changed at random places to hostile texts. Accepted parts must be in
+//! effect, with the same result in any order, as after a restart; `schedules` makes them unusable and
 //! restarts. `SEED=` repeats a run.
 #![allow(
     clippy::unwrap_used,
@@ -235,7 +235,7 @@ fn read_back(id: &ResourceId, resource: &Resource) -> Result<Value, String> {
     }
 }
 
-/// All that an index comes to, and what of it a proxy reads.
+/// The complete output of an index, and the part that a proxy decodes.
 fn built(objects: &[Object]) -> (Index, Vec<(ResourceId, Value)>) {
     let mut index = Index::default();
     for object in objects {
@@ -290,7 +290,7 @@ fn texts(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What a route writes into headers, with Envoy's escapes of a VirtualService taken out.
+/// The header values of a route, without Envoy's escapes of a VirtualService.
 fn written(kind: Kind, spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
     match kind {
@@ -312,7 +312,7 @@ fn written(kind: Kind, spec: &Value) -> Vec<String> {
     found
 }
 
-/// That an accepted resource is where proxies find it.
+/// Checks that an accepted resource is published to proxies.
 fn in_force(kind: Kind, key: &Key, spec: &Value, read: &[(ResourceId, Value)]) {
     let of = |kind: ResourceKind| read.iter().filter(move |(id, _)| id.kind == kind);
     match kind {
@@ -332,7 +332,7 @@ fn in_force(kind: Kind, key: &Key, spec: &Value, read: &[(ResourceId, Value)]) {
                 })
                 .collect();
             assert!(!own.is_empty(), "{key}: {spec}");
-            // What leads nowhere answers by itself.
+            // A route without a destination responds itself.
             if own.iter().any(|route| !route["direct_response"].is_null()) {
                 return;
             }

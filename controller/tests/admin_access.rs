@@ -1,4 +1,4 @@
-//! Who gets which pages of the controller's admin port, and which of its replicas' pages on the port where proxies
+//! Access to the pages of the controller's admin port, and to its replicas' pages on the port where proxies
 //! are served.
 #![allow(
     clippy::unwrap_used,
@@ -49,7 +49,7 @@ fn ask(to: SocketAddr, method: &str, path: &str, fields: &str) -> RawResponse {
     RawHttp1::connect(to).request(head)
 }
 
-/// An address of this machine that is not loopback; what is sent there does not leave it.
+/// A non-loopback address of this machine; packets to it do not leave the machine.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Chooses a route; a connect of UDP sends nothing.
@@ -162,7 +162,7 @@ async fn silent_connections_do_not_hold_the_admin_port() {
 }
 
 /// In plain text, where clients are not authenticated, replicas query each other on the port of proxies; operators'
-/// other pages are not there.
+/// other pages do not exist.
 #[tokio::test]
 async fn replicas_ask_on_the_port_of_proxies() {
     let folder = tempfile::tempdir().unwrap();

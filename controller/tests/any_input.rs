@@ -1,4 +1,4 @@
-//! Whatever stands in a resource: it is read or refused, and nothing panics.
+//! Any resource is parsed or rejected, without a panic.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

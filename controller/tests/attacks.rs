@@ -23,12 +23,12 @@ use tokio::net::TcpSocket;
 use support::fixture::{CART, Fixture, WEB, domain};
 use support::grpc::{Connection, Stream};
 
-/// Where the attacker is; members come from 127.0.0.1.
+/// The attacker's address; members connect from 127.0.0.1.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
-/// Each of the changes that are pushed meanwhile reaches a member within this; a second is the aim on an idle
+/// Maximum delay of a change that is pushed during the attack; the target is a second on an idle
 /// machine.
 const PUSH: Duration = Duration::from_secs(5);
-/// What the process may take more than before, in bytes.
+/// Maximum additional memory of the process, in bytes.
 const MEMORY: u64 = 64 << 20;
 const SERVICES: usize = 300;
 const CHANGES: u16 = 10;
@@ -54,7 +54,7 @@ spec: {{clusterIP: 10.0.{}.{}, ports: [{{port: {port}, name: http}}]}}
     text
 }
 
-/// A controller, and a member that hears of changes.
+/// A controller, and a member that receives changes.
 struct Attacked {
     fixture: Fixture,
     member: Stream,
@@ -77,7 +77,7 @@ async fn start() -> Attacked {
 }
 
 impl Attacked {
-    /// Changes, how long the slowest of them takes; a pod is certified meanwhile, and memory is bounded.
+    /// Measures the slowest of several changes; a pod gets a certificate in that time, and memory is bounded.
     async fn holds(&mut self, what: &str) {
         let mut slowest = Duration::ZERO;
         for change in 1..=CHANGES {

@@ -1,4 +1,4 @@
-//! The identity service of the program, over TLS: who is certified and who is not, and what a certificate
+//! The identity service of the program, over TLS: accepted and rejected certificate requests, and what a certificate
 //! lets its owner see.
 #![allow(
     clippy::unwrap_used,
@@ -228,7 +228,7 @@ async fn trusted_roots_are_published_and_acknowledged() {
                 && trust["roots"] == 2
         })
         .await;
-    // Who knows the old root only finds the way to what the new one signs, and the other way round.
+    // A client with only the old root verifies a certificate of the new one, and vice versa.
     let again = fixture.certified(CART).await;
     let live = Live::new(again, fixture.bundle()).unwrap();
     assert!(live.is_trusted(SystemTime::now()));

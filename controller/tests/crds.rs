@@ -82,7 +82,7 @@ fn structural(schema: &Value, path: &str) {
                 structural(inner, &format!("{path}.{name}"));
             }
             let values = map.get("additionalProperties");
-            // What an earlier version may have written is kept as it was.
+            // Fields that an earlier version may have written are kept.
             let kept = map.get("x-kubernetes-preserve-unknown-fields");
             assert!(
                 kept.is_none() || path.ends_with(".status.inForce.spec"),

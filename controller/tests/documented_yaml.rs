@@ -161,7 +161,7 @@ fn judge(text: &str) -> Result<(), String> {
         let head = "apiVersion: maglor.dev/v1alpha1\nkind: ProxyService\nmetadata: {name: web}\n";
         return resources(&format!("{head}{text}"));
     }
-    // docs/xds.md: what is said of a workload, and of a cluster beside Envoy's own words.
+    // docs/xds.md: the metadata of a workload, and of a cluster in addition to Envoy's own fields.
     if !value["gateway"].is_null() {
         let inbound: Inbound = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
         return inbound

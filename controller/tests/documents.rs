@@ -19,7 +19,7 @@ fn document(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// `path: kind` of a field, as people write it.
+/// `path: kind` of a field, in readable form.
 fn kind(schema: &Value) -> String {
     if let Some(words) = schema["enum"].as_array() {
         let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();

@@ -1,4 +1,4 @@
-//! The program with a folder: a delta client over TCP learns what the files say, and what changes.
+//! The program with a folder: a delta client over TCP receives the resources of the files, and changes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +21,7 @@ use support::process::Controller;
 
 const NAME: &str = "web.shop.svc.cluster.local:80";
 
-/// What the index makes of every case can be said by xDS.
+/// The output of the index for every case can be encoded as xDS.
 #[test]
 fn everything_that_is_given_can_be_served() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/index");
@@ -45,7 +45,7 @@ fn everything_that_is_given_can_be_served() {
     assert!(changes > 50, "{changes}");
 }
 
-/// What was last heard of each resource; `None`: there is none.
+/// The last received state of each resource; `None`: it does not exist.
 type Seen = BTreeMap<(Kind, String), Option<Bytes>>;
 
 async fn follow(address: &str, node: &str) -> Stream {
@@ -179,7 +179,7 @@ async fn proxies_learn_what_files_say_and_what_changes() {
     client.until("a namespace has its own routes", own).await;
     assert!(!own(&shop.seen));
 
-    // What cannot be read changes nothing; the next file does.
+    // An invalid file changes nothing; the next valid one does.
     put("slices.yaml", "apiVersion: [");
     put("routes.yaml", "");
     client
@@ -204,8 +204,8 @@ metadata: {name: web, namespace: shop}
 spec: {clusterIP: 10.0.0.1, internalTrafficPolicy: Local, ports: [{port: 80, name: http}]}
 ";
 
-/// A client that only calls, as the proxy of a Gateway, gets what is near it; also where it has asked before it was
-/// known where it runs.
+/// A client without inbound side, such as the proxy of a Gateway, gets nearby endpoints; also if it has subscribed
+/// before it was known where it runs.
 #[tokio::test]
 async fn local_endpoints_are_published_once_the_node_of_a_client_is_known() {
     let folder = tempfile::tempdir().unwrap();

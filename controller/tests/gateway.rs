@@ -1,5 +1,5 @@
 //! A Gateway without Kubernetes: the real controller over a folder, the real proxy that serves the Gateway, and
-//! pods with sidecars behind it. What is written into the folder is what the proxy does, without a restart.
+//! pods with sidecars behind it. Changes of the folder take effect in the proxy without a restart.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -69,7 +69,7 @@ fn status(address: SocketAddr, host: &str) -> Option<u16> {
     Some(client.try_response("GET").ok()?.status)
 }
 
-/// The status of a request by TLS to a server that the authority vouches for; 0 if it does not.
+/// The status of a TLS request; 0 if the authority does not verify the server.
 fn status_by_tls(address: SocketAddr, authority: &Authority) -> u16 {
     let config = authority.client_config(None, &["http/1.1"]);
     let ask = move || {
@@ -99,7 +99,7 @@ fn ports_certificates_and_routes_change_without_a_restart() {
     let (first, second, tls) = (free(), free(), free());
     gateway(&mesh, &http(first));
     let proxy = mesh.gateway();
-    // The pods are strict: the Gateway speaks mutual TLS to them.
+    // The pods are strict: the Gateway uses mutual TLS to them.
     eventually(TIMEOUT, "requests pass", || {
         status(first, "cart.example") == Some(200)
     });

@@ -1,5 +1,5 @@
 //! The communication graph of Bookinfo (Fig. 4 of the paper in docs/placement.md), from the reports of real
-//! proxies, beside what the applications have measured themselves.
+//! proxies, compared with the measurements of the applications.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -162,7 +162,7 @@ fn quantiles(graph: &Value) {
     }
 }
 
-/// An edge beside what its callers have measured.
+/// An edge compared with the measurements of its callers.
 fn compare(edge: (f64, f64), calls: &[Calls], now: Instant, what: &str) {
     let measured: Vec<_> = calls.iter().map(|calls| calls.measured(now)).collect();
     let rate: f64 = measured.iter().map(|(rate, _)| rate).sum();
@@ -246,7 +246,7 @@ fn bytes_of_requests_count_too() {
     let cart = pod_on(&mesh, "cart-0", "cart", "n1");
     let web = pod_on(&mesh, "web-0", "web", "n1");
     web.reaches("cart");
-    // Long before the window is full a rate says how much there was, relative to others.
+    // Long before the window is full, rates are correct relative to each other.
     let mut client = RawHttp1::connect(web.sidecar.listener("outbound"));
     let body = "x".repeat(100_000);
     let bytes = |edge: &Value| edge["bytes_per_second"].as_f64().unwrap();
@@ -289,7 +289,7 @@ fn pod_on(mesh: &Mesh, name: &str, service: &str, node: &str) -> Pod {
     pod
 }
 
-/// Who answers so many calls.
+/// The number of calls by answering pod.
 fn answers(from: &Pod, service: &str, calls: usize) -> BTreeMap<String, usize> {
     let mut by = BTreeMap::new();
     for _ in 0..calls {
@@ -328,14 +328,14 @@ fn calls_stay_on_their_node_as_far_as_there_is_room() {
     eventually(TIMEOUT, "both call what is on their node", || {
         own(&web[0], "cart-0") && own(&web[1], "cart-1")
     });
-    // Who loses the endpoint on the node calls the other one, without a failure.
+    // A client that loses the endpoint on its node calls the other one, without a failure.
     mesh.without_endpoint("cart", "cart-1");
     eventually(TIMEOUT, "there is one left", || own(&web[1], "cart-0"));
     let [first, second] = load;
     second.stop();
     let _far = pod_on(&mesh, "cart-2", "cart", "n2");
     local_first(0);
-    // All calls come from the first node now: what is more than its endpoint's half goes to the other.
+    // All calls come from the first node now: calls beyond its endpoint's half go to the other one.
     eventually(TIMEOUT, "calls leave the node that has too many", || {
         let by = answers(&web[0], "cart", 100);
         (30..=70).contains(&by.get("cart-2").copied().unwrap_or(0))

@@ -38,9 +38,9 @@ kind: Pod
 metadata: {name: cart-0, namespace: shop, annotations: {maglor.dev/injected: 'true'}}
 spec: {serviceAccountName: cart}
 ";
-/// A cluster that is there.
+/// An existing cluster.
 const GOOD: &str = "cart.shop.svc.cluster.local:80";
-/// What the controller may take more at its end than at its beginning, in bytes.
+/// Maximum growth of the controller's memory during the test, in bytes.
 const MEMORY: u64 = 96 << 20;
 
 #[track_caller]
@@ -49,7 +49,7 @@ fn none_of(failed: &[String]) {
     assert!(failed.is_empty(), "{count} cases:\n{}", failed.join("\n"));
 }
 
-/// An address of this machine that is not loopback; what is sent there does not leave it.
+/// A non-loopback address of this machine; packets to it do not leave the machine.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Chooses a route; a connect of UDP sends nothing.
@@ -178,7 +178,7 @@ async fn discover(fixture: &Fixture, cart: &Arc<Live>, case: &Case) -> String {
 /// | `many N KIND` | subscribes to N names in one message |
 /// | `floods N M` | N messages of M names each |
 /// | `ack KIND NONCE`, `nack KIND NONCE TEXT` | an answer |
-/// | `versions KIND NAME VERSION` | says to have a resource in this version |
+/// | `versions KIND NAME VERSION` | reports a resource in this version |
 /// | `node ID` | the node of the next message |
 /// | `raw TEXT`, `bytes TEXT` | bytes in place of a message; with its prefix |
 /// | `times N COMMAND` | the command N times |
@@ -250,7 +250,7 @@ fn request(word: &str, rest: &str) -> DeltaDiscoveryRequest {
     request
 }
 
-/// Subscribes to so many names; those of another `number` are others.
+/// Subscribes to this many names, which differ between numbers.
 fn many(count: &str, of: &str, number: usize) -> DeltaDiscoveryRequest {
     let names = 0..count.parse::<usize>().unwrap();
     DeltaDiscoveryRequest {

@@ -1,4 +1,4 @@
-//! What resources lead to: `index/CASE.yaml` holds them, `index/CASE.expected` the output of the index.
+//! Output of the index for given resources: `index/CASE.yaml` has the resources, `index/CASE.expected` the output.
 //! `UPDATE=1` rewrites the latter: read the difference.
 #![allow(
     clippy::unwrap_used,
@@ -86,7 +86,7 @@ fn names(changes: &[Change]) -> Vec<String> {
     changes.iter().map(name).collect()
 }
 
-/// What a route was attached to says nothing of it any more, and what is gone is forgotten.
+/// After a route is removed, its former parents no longer refer to it.
 #[test]
 fn a_route_that_is_attached_to_nothing_of_the_mesh_loses_its_status() {
     let route = |parent: &str| {
@@ -113,7 +113,7 @@ fn a_route_that_is_attached_to_nothing_of_the_mesh_loses_its_status() {
     assert!(reported(&mut index).is_empty());
 }
 
-/// What holds for the address of a Service that goes holds for the next one that has it, whichever is heard of first.
+/// When the address of a removed Service is reused, the new Service applies, in any order of events.
 #[test]
 fn an_address_goes_from_one_service_to_another() {
     let service = |name: &str| {
@@ -222,8 +222,8 @@ fn a_slice_that_is_ahead_of_the_pods_or_behind_them_changes_no_tls() {
     assert!(apply(&mut index, &slice("p0 p1")).is_empty());
 }
 
-/// What is near is a question of who calls: of a proxy that takes nothing, as that of a Gateway, it is known where it
-/// runs, too, and followed where its node gets a zone later.
+/// Locality depends on the caller: the location of a proxy without inbound side, such as that of a Gateway, is known
+/// where it runs, too, and followed where its node gets a zone later.
 #[test]
 fn a_pod_that_only_calls_is_somewhere_too() {
     let mut index = Index::default();
@@ -281,7 +281,7 @@ fn a_pod_that_has_ended_is_none() {
     }
 }
 
-/// What others refer to comes before them, and goes after them.
+/// Referenced resources are published before those that refer to them, and removed after them.
 #[test]
 fn changes_are_made_before_they_are_broken() {
     let mut index = Index::default();
@@ -332,7 +332,7 @@ spec: {{serviceAccountName: {owner}, containers: []}}
     let (web, port) = (Key::new("n", "web"), |service: &str, port| {
         (Key::new("n", service), port)
     });
-    // A port that there is not, and a Service that has gone, are nothing to ask for.
+    // Unknown ports and removed Services are not prefetched.
     let called = [port("a", 80), port("b", 81), port("gone", 80)];
     index.set_called([(web.clone(), called.into())].into());
     let ahead = |changes: &[Change]| -> Vec<(String, Vec<String>)> {

@@ -1,4 +1,4 @@
-//! Whatever the order in which resources come and go: the output of the index equals that of a new index, and the sum
+//! For any order of additions and removals, the output of the index equals that of a new index, and the sum
 //! of its changes.
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ struct Step {
     name: usize,
     variant: usize,
     delete: bool,
-    /// Whether what has changed is asked for after it.
+    /// Whether the changed resources are read after each event.
     ask: bool,
 }
 
@@ -44,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What a resource says.
+/// The content of a resource.
 fn text(kind: &str, version: &str, name: usize, v: usize) -> String {
     let other = (name + 1) % 3;
     match kind {
@@ -165,7 +165,7 @@ metadata:
     support::objects(&header).remove(0)
 }
 
-/// What changes add up to.
+/// The result of all changes.
 fn follow(seen: &mut BTreeMap<ResourceId, Resource>, changes: Changes) {
     for change in changes.resources {
         match change {

@@ -2,7 +2,7 @@
 //! operator is killed at any moment, the definition is deleted; no request fails, and the Service is in
 //! the end as it was.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,
@@ -38,10 +38,10 @@ const LIMIT: Duration = Duration::from_secs(90);
 const KILLS: u32 = 2;
 /// Of the way out there is one more, after which nothing is left.
 const STEPS: usize = 5;
-/// On the way in the next step waits for proxies that are ready, and so for a control plane, which is away with the
+/// During insertion the next step waits for ready proxies, and so for a control plane, which is unavailable with the
 /// operator.
 const STEPS_ALONE: usize = 4;
-/// Where the controller is reached by pods.
+/// The address of the controller for pods.
 const CONTROLLER: &str = "10.231.0.1:15010";
 const DEFINITION: &str = "proxyservices.maglor.dev";
 
@@ -160,7 +160,7 @@ fn it_survives_crashes(kubectl: &Kubectl, controller: &mut Controller<'_>, befor
     }
 }
 
-/// An operator takes so many steps and is gone; the next one continues, in and out.
+/// An operator stops after this many steps; the next one continues, for insertion and removal.
 fn it_goes_on_after_any_step(kubectl: &Kubectl, controller: &mut Controller<'_>, before: &Value) {
     for most in 1..=STEPS {
         controller.end();
@@ -250,7 +250,7 @@ impl<'a> Controller<'a> {
         command.spawn().unwrap()
     }
 
-    /// At some moment of the time given.
+    /// At a random moment of the given time.
     fn kill_within(&mut self, time: Duration) {
         // SplitMix64's increment is enough for a few moments.
         self.random = self
@@ -269,7 +269,7 @@ impl<'a> Controller<'a> {
         self.child = Self::spawn(self.cluster);
     }
 
-    /// Takes so many steps in its place, each as soon as it can be taken; the last one.
+    /// Takes this many steps in its place, each as soon as possible; returns the last one.
     fn take(&self, most: usize) -> String {
         let kubeconfig = self.cluster.kubeconfig().to_owned();
         let taken = self.cluster.in_network(move || {
@@ -400,7 +400,7 @@ fn endpoints_come_and_go(kubectl: &Kubectl) {
             "--timeout=60s",
         ];
         kubectl.run(&wait).unwrap();
-        // What ends continues for a while.
+        // Terminating pods continue for a while.
         sleep(Duration::from_secs(4));
     }
 }

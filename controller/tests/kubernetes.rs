@@ -1,7 +1,7 @@
-//! Two replicas on a real API server: definitions, statuses, who writes, and what happens when the
+//! Two replicas on a real API server: definitions, statuses, leadership, and behaviour when the
 //! writer is killed.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,
@@ -75,7 +75,7 @@ spec:
   rules: [{backendRefs: [{name: web, port: 80}, {name: gone, port: 80}]}]
 ";
 
-/// What the API server itself refuses, and with which words.
+/// Objects that the API server itself rejects, with their messages.
 const REFUSED: [(&str, &str); 3] = [
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {name: other}, spec: {}}",
@@ -212,7 +212,7 @@ fn one_of_two_replicas_writes_what_both_know() {
     reported("httproute", "split", "True Accepted 1");
     assert!(first.writes() && !second.writes(), "one of them writes");
 
-    // The writer is killed: the other takes over, and what comes meanwhile is not lost.
+    // The leader is killed: the other replica takes over, and no change is lost.
     println!("killing {}", first.name);
     drop(first);
     let longer = RESOURCES.replace("timeout: 2s", "timeout: 0ms");

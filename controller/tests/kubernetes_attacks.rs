@@ -1,7 +1,7 @@
 //! A controller on a real API server, while one source attacks all of its ports: admission answers, and the Lease is
 //! kept.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

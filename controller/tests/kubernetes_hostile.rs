@@ -1,8 +1,8 @@
 //! The kept hostile suite against the webhook of a controller on a real API server, by way of its port
-//! (docs/hostile.md). External metrics, which only an API server may ask for:
+//! (docs/hostile.md). External metrics, which only an API server may request:
 //! `crates/cluster/tests/proxy_service.rs`.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,7 +20,7 @@ use rustls::ClientConfig;
 
 use support::on_cluster::{NAME, OnCluster, admitted};
 
-/// What the controller may take more at its end than at its beginning, in bytes.
+/// Maximum growth of the controller's memory during the test, in bytes.
 const MEMORY: u64 = 64 << 20;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Identities on a real API server: the authority's Secret, bundles in every namespace, real tokens of
 //! service accounts, and a root that is replaced while the replica that writes is killed.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,
@@ -83,7 +83,7 @@ fn bundle(kubectl: &Kubectl) -> TrustBundle {
     TrustBundle::from_pem(secret(kubectl, "ca.crt").unwrap().as_bytes()).unwrap()
 }
 
-/// What pods of a namespace begin with.
+/// The trust bundle with which pods of a namespace start.
 fn config_map(kubectl: &Kubectl, namespace: &str) -> Option<String> {
     let path = "jsonpath={.data.ca\\.pem}";
     let map = [
@@ -231,7 +231,7 @@ async fn a_root_is_replaced(kubectl: &Kubectl, first: Controller, second: &Contr
             phase(trust) == "retiring"
         })
         .await;
-    // Who knows the old root only trusts what the new one signs, and gets a certificate.
+    // A client with only the old root trusts certificates of the new one, and gets a certificate.
     let fresh = token(kubectl, &["--audience", AUDIENCE]);
     let identity = certify(second, old.clone(), &fresh).await.unwrap();
     let live = Live::new(identity, old).unwrap();
@@ -241,7 +241,7 @@ async fn a_root_is_replaced(kubectl: &Kubectl, first: Controller, second: &Contr
     });
 }
 
-/// Writes into the authority's Secret what is no longer the controller's own.
+/// Writes a foreign authority into the Secret.
 fn write_secret(kubectl: &Kubectl, data: &serde_json::Value) {
     let patch = serde_json::json!({
         "metadata": {"labels": null},
@@ -262,7 +262,7 @@ fn write_secret(kubectl: &Kubectl, data: &serde_json::Value) {
         .unwrap();
 }
 
-/// As cert-manager does it, which knows nothing of members.
+/// Like cert-manager, which does not track members.
 async fn a_root_that_others_write_is_replaced(kubectl: &Kubectl, controller: &Controller) {
     let before = TrustBundle::from_pem(config_map(kubectl, "shop").unwrap().as_bytes()).unwrap();
     let own = token(kubectl, &["--audience", AUDIENCE]);
@@ -287,7 +287,7 @@ async fn a_root_that_others_write_is_replaced(kubectl: &Kubectl, controller: &Co
         .await;
     let kept = ["get", "secret", "-n", "maglor", "maglor-ca-in-force"];
     kubectl.run(&kept).unwrap();
-    // A member of before is served, and one that knows the roots of before trusts what the new one signs.
+    // An existing member is served, and one with the previous roots trusts certificates of the new one.
     let stream = Stream::open(connect(controller, &live).await, "shop/cart-0").await;
     let identity = certify(controller, before.clone(), &own).await.unwrap();
     assert!(

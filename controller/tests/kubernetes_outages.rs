@@ -1,8 +1,10 @@
 //! Rows of the outage matrix (docs/outages.md) that need a real API server: it, its TokenReviews, the controller and
-//! the node of the proxies away for hours and days, in orders of return. `outage_matrix.rs` has the others.
+//! and the node of the proxies are unavailable for hours and days, and recover in several orders. `outage_matrix.rs`
+//! has the others.
 //!
-//! Controller and proxies are processes beside the cluster, so that their clocks can jump; the API server's does not.
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Controller and proxies are processes outside of the cluster, so that their clocks can jump; the API server's does
+//! not. Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it
+//! skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,13 +41,13 @@ enum Part {
     Controller,
     /// The node of the proxies, suspended.
     Node,
-    /// The right to ask for TokenReviews, taken away: each is answered by 403.
+    /// Revokes the permission for TokenReviews: each is rejected with 403.
     Reviews,
 }
 
 use Part::{ApiServer, Controller as Mesh, Node, Reviews};
 
-/// What is away, in the order of return, and for how long.
+/// The unavailable parts, in the order of recovery, and the duration.
 const ROWS: [(&[Part], u64); 9] = [
     (&[ApiServer], HOUR),
     (&[ApiServer], DAY),
@@ -129,7 +131,7 @@ fn write_kubeconfig(kubectl: &Kubectl, folder: &Path) {
     std::fs::write(folder.join("kubeconfig"), config.to_string()).unwrap();
 }
 
-/// What a proxy says of itself; its token stands in a file, as the kubelet writes it.
+/// The flags of a proxy; its token is in a file, as written by the kubelet.
 fn member(kubectl: &Kubectl, folder: &Path, account: &str, controller: &str) -> String {
     let token = ["create", "token", "-n", "shop", account];
     let token = kubectl
@@ -291,7 +293,7 @@ listeners:
         began.elapsed()
     }
 
-    /// Calls while time continues as far as identities live: how many, and how many seconds have passed.
+    /// Sends calls while time passes and identities are valid; returns the number of calls, and the elapsed seconds.
     fn calls_while_identities_live(&mut self, outage: u64) -> (u64, u64) {
         let lives = (self.remaining() - 60.0).max(0.0) as u64;
         let step = outage.min(lives) / 4;

@@ -1,7 +1,7 @@
 //! Proxies that become workloads of the mesh by the real controller over a folder: certificates that are
-//! renewed and roots that are replaced under load, and starts while the controller is away.
+//! renewed and roots that are replaced under load, and starts while the controller is unavailable.
 //!
-//! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
+//! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -50,7 +50,7 @@ async fn proxies_become_members_by_their_tokens() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// The `token_file` is read anew at each attempt.
+/// The `token_file` is read again at each attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_a_proxy_waits_and_says_why() {
     let Some(binary) = binary() else { return };
@@ -164,7 +164,7 @@ fn both_are_certified_again(mesh: &Mesh) {
     });
 }
 
-/// A program that knows nothing of the mesh writes another root, and then a third one, and a broken one; no call
+/// A program outside of the mesh writes another root, then a third one, then an invalid one; no call
 /// fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_that_others_write_is_replaced_under_load() {
@@ -213,7 +213,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
         },
     );
     both_are_certified_again(&mesh);
-    // A key that is not the certificate's: what is in force stays, and says so.
+    // A key that does not match the certificate: the current authority stays in use, and the error is reported.
     put(
         &mesh.fixture.path("ca/ca_key.pem"),
         &second.private_key_pem(),
@@ -247,7 +247,7 @@ async fn a_root_that_others_write_is_replaced_under_load() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// The controller is killed while both roots are trusted; the next process knows what is in force.
+/// The controller is killed while both roots are trusted; the next process restores the state.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_is_killed_goes_on_replacing_a_root() {
     let mut fixture = Fixture::start(MESH, "1h").await;
@@ -272,7 +272,7 @@ async fn a_controller_that_is_killed_goes_on_replacing_a_root() {
             |trust| trust["roots"] == 2 && trust["rotation"]["phase"] == "retiring",
         )
         .await;
-    // A member of before is known, and one that knows the old root only finds its way.
+    // An existing member is accepted, and one with only the old root can verify the controller.
     let live = maglor_identity::Live::new(old, fixture.bundle()).unwrap();
     let mut stream = support::grpc::Stream::open(fixture.connect(&live).await, "shop/cart-0").await;
     stream.want(maglor_xds::Kind::Bundle, &[maglor_xds::BUNDLE]);
@@ -300,7 +300,7 @@ async fn a_proxy_that_starts_without_its_controller_uses_its_cache() {
         "{status} {text}"
     );
     assert_eq!(mesh.web.metric("maglor_xds_cached", &[]), 1.0);
-    // The controller is back: what it says counts.
+    // The controller is available again: its resources apply.
     mesh.fixture.start_again().await;
     eventually(Duration::from_secs(30), "the controller answers", || {
         ready(&mesh.web) == (200, "ready\n".to_owned())

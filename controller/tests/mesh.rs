@@ -1,4 +1,4 @@
-//! The controller and proxies together, over sockets, without Kubernetes: what is written into the folder
+//! The controller and proxies together, over sockets, without Kubernetes: changes of the folder
 //! is what sidecars do.
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use maglor_testkit::{RawHttp1, TIMEOUT, eventually};
 
 use mesh::{Mesh, Pod};
 
-/// `cart` with so many replicas, and a caller.
+/// `cart` with this many replicas, and a caller.
 fn shop(replicas: usize) -> Option<(Mesh, Vec<Pod>, Pod)> {
     let mesh = Mesh::start()?;
     mesh.service("cart", "10.96.0.10");
@@ -54,7 +54,7 @@ fn a_service_is_called_by_name_and_all_replicas_answer() {
         503,
         "unknown, without an original destination"
     );
-    // By mutual TLS: the cart's proxy knows who has called it.
+    // By mutual TLS: the cart's proxy knows the caller's identity.
     let peers = carts
         .iter()
         .map(|pod| pod.sidecar.metric("maglor_mesh_handshakes_total", &[]));
@@ -81,7 +81,7 @@ fn a_policy_holds_for_the_next_request() {
             (0..8).all(|_| web.get("cart", "/secret").0 == 200)
         });
     }
-    // By who calls.
+    // By caller.
     mesh.policy(
         "AuthorizationPolicy",
         "known",
@@ -171,7 +171,7 @@ fn a_ledger_is_kept_by_what_the_control_plane_says() {
     eventually(TIMEOUT, "a ledger is asked", || {
         referrals().iter().sum::<f64>() > 100.0
     });
-    // What was answered before had another policy.
+    // Earlier responses were subject to another policy.
     let before: Vec<_> = carts.iter().map(answered).collect();
     load.wait_for(300);
     load.stop();
@@ -218,7 +218,7 @@ fn a_controller_may_end_and_come_back_while_requests_run() {
     println!("{} requests, none failed", load.stop());
 }
 
-/// The address of a pod that has gone is another workload's before anybody has heard of it.
+/// The address of a terminated pod is reused by another workload before any proxy is updated.
 #[test]
 fn an_address_of_another_pod_gets_no_requests() {
     let Some((mesh, mut carts, web)) = shop(2) else {
@@ -236,7 +236,7 @@ fn an_address_of_another_pod_gets_no_requests() {
     let gone = carts.remove(0);
     let address = gone.inbound();
     assert!(gone.sidecar.terminate().success());
-    // What the control plane knows is stale: the endpoint of the cart is the bank's.
+    // The state of the control plane is stale: the endpoint of the cart is the bank's.
     let bank = mesh.pod_at("bank-0", "bank", address.port());
     let refused = || {
         let labels = [
@@ -257,7 +257,7 @@ fn an_address_of_another_pod_gets_no_requests() {
         0,
         "the bank has heard of nothing"
     );
-    // Now it is said: the two have swapped what they know of the address.
+    // The update is published: the two Services have swapped the address.
     mesh.without_endpoint("cart", &gone.name);
     mesh.endpoint("bank", &bank.name, address, "");
     web.reaches("bank");

@@ -1,4 +1,4 @@
-//! What the Gateway API's conformance suite asks of a mesh, with a real proxy and this controller on a
+//! The mesh tests of the Gateway API's conformance suite, with a real proxy and this controller on a
 //! folder, without Kubernetes: one case for each of the suite's mesh tests, in the order of its files.
 //!
 //! The suite itself runs on a cluster (`cargo xtask conformance mesh`). Here its Services are
@@ -78,7 +78,7 @@ fn redirects(mesh: &Mesh, client: &Proxy) {
     let to = |path: &str| format!("path: {{type: ReplacePrefixMatch, replacePrefixMatch: {path}}}");
     let whole = |path: &str| format!("path: {{type: ReplaceFullPath, replaceFullPath: {path}}}");
     let rules = [
-        // The same place: 303, 307 and 308 say only how to come again.
+        // The same location: 303, 307 and 308 differ only in the method of the next request.
         redirect("/see-other", "statusCode: 303"),
         redirect("/temporary", "statusCode: 307"),
         redirect("/permanent", "statusCode: 308"),
@@ -292,7 +292,7 @@ fn routes_hold_for_the_ports_and_the_clients_that_they_are_for() {
     case(&mesh, &client, host, "/ -> 200 by echo-v1 -x-header-set").unwrap();
 }
 
-/// MeshHTTPRouteWeight, MeshGRPCRouteWeight, and what the API says of backends that do not exist.
+/// MeshHTTPRouteWeight, MeshGRPCRouteWeight, and the required behaviour for backends that do not exist.
 #[test]
 fn weights_and_missing_backends_are_kept() {
     let Some(program) = proxy_program() else {

@@ -1,12 +1,12 @@
-//! The outage matrix of docs/outages.md: controller, tokens, name server and nodes away for an hour, a day and three
-//! days, alone and together, in each order of return.
+//! The outage matrix of docs/outages.md: controller, tokens, name server and nodes unavailable for an hour, a day and
+//! three days, alone and together, in each order of return.
 //!
-//! While identities live, calls between members do not fail; after the last return everything is back within 30 s,
+//! While identities are valid, calls between members do not fail; after the last recovery everything works within 30 s,
 //! and no process is restarted for it. Days are jumps of the clock ([`support::clock`]). The API server's outages are
 //! in `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tests every order; without it those that are alone, and each of
 //! them returning first and last.
 //!
-//! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
+//! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -35,34 +35,34 @@ const OUTAGES: [u64; 3] = [HOUR, DAY, 3 * DAY];
 /// Seconds before the end of an identity that still count as its life: clocks of processes are read one after another
 /// .
 const MARGIN: f64 = 60.0;
-/// Jumps within the time in which identities live.
+/// Jumps within the lifetime of identities.
 const STEPS: u64 = 4;
 /// Between two calls of a client.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two returns: what is back first meets what is still away.
+/// The time between two recoveries, while other parts are still unavailable.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// More than are made by one connection between members: the last one meets identities of now.
 const CALLS: usize = 6;
 /// Meshes at a time.
 const AT_ONCE: usize = 8;
 
-/// What is away.
+/// The unavailable part.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Part {
     /// The process, killed.
     Controller,
-    /// The name server that knows where the controller is.
+    /// The name server that resolves the controller.
     Names,
     /// The node of the proxies, suspended: no timer of theirs runs.
     Node,
-    /// Who answers for tokens (TokenReview, on Kubernetes): no question is answered, or, at the start of a
+    /// The token reviewer (TokenReview, on Kubernetes): no review is answered, or, at the start of a
     /// controller, every token is refused.
     Tokens,
 }
 
 use Part::{Controller, Names, Node, Tokens};
 
-/// A mesh whose parts go away and come back.
+/// A mesh whose parts become unavailable and recover.
 struct Case {
     mesh: Mesh,
     clock: Clock,
@@ -152,7 +152,7 @@ impl Case {
         }
     }
 
-    /// Calls while the clock continues in steps, as far as identities live; how many.
+    /// Sends calls while the clock advances in steps and identities are valid; returns their number.
     fn calls_while_identities_live(&mut self, outage: u64) -> (u64, u64) {
         let lives = (self.remaining() - MARGIN).max(0.0) as u64;
         let passes = outage.min(lives);
@@ -192,13 +192,13 @@ impl Case {
     }
 }
 
-/// One row of the table: what is away returns in this order.
+/// One row of the table: the parts recover in this order.
 async fn try_order(order: &[Part]) {
     let Some(mut case) = Case::start(order).await else {
         return;
     };
     for outage in OUTAGES {
-        // The node last: what is asked of it before is asked of a process that runs.
+        // The node recovers last: earlier requests need a running process.
         let mut away: Vec<_> = order.to_vec();
         away.sort_by_key(|part| *part == Node);
         let suspended = away.contains(&Node);

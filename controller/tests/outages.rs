@@ -1,7 +1,8 @@
-//! Control planes, nodes and clocks that were away or wrong for longer than certificates live: calls between members
-//! continue while their identities live, and everything is back soon after, without a restart.
+//! Control planes and nodes that were unavailable, and clocks that were wrong, for longer than certificates are valid:
+//! calls between members continue while their identities are valid, and everything recovers soon after, without a
+//! restart.
 //!
-//! Days are jumps of the clock ([`support::clock`]). Skipped, with a line that says so, where the proxy is not built:
+//! Days are jumps of the clock ([`support::clock`]). Skipped with a message if the proxy is not built:
 //! `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,
@@ -51,7 +52,7 @@ fn is_back(mesh: &Mesh, what: &str) {
     println!("{what}: back after {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// Both members say that their identities have expired, and the one that lets in members only is not ready.
+/// Both members report that their identities have expired, and the one that accepts only members is not ready.
 fn have_expired(mesh: &Mesh) {
     eventually(
         BACK,
@@ -70,7 +71,7 @@ fn calls_go_on(mesh: &Mesh) {
     assert_eq!(answers, [200; CALLS]);
 }
 
-/// A control plane that is away for longer than certificates live, without a clock of our own: 10 s and 16 s.
+/// A control plane that is unavailable for longer than the lifetime of certificates, with real clocks: 10 s and 16 s.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_returns_after_certificates_have_expired() {
     let Some(mut mesh) = Mesh::start("10s").await else {
@@ -97,7 +98,7 @@ async fn a_controller_returns_after_certificates_have_expired() {
     calls_go_on(&mesh);
 }
 
-/// A mesh whose processes all go by one clock, or the controller and the proxies by one each.
+/// A mesh whose processes share one clock, or use one for the controller and one for the proxies.
 struct Clocked {
     mesh: Mesh,
     controller: Clock,
@@ -204,7 +205,7 @@ async fn a_controller_starts_again_before_its_proxies_do() {
 }
 
 /// The clock of a node is set back by days: its members continue calling each other, and still reach a controller
-/// whose certificate is younger than what their clock says.
+/// whose certificate is newer than their clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_of_a_node_is_set_back() {
     let Some(mut all) = Clocked::start().await else {
@@ -243,7 +244,7 @@ async fn the_clock_of_the_controller_jumps() {
     let load = Load::start(all.mesh.web.listener("outbound"));
     for days in [DAYS, -DAYS] {
         all.controller.set_days(days);
-        let made = |log: &str| log.matches("controller identity in force").count();
+        let made = |log: &str| log.matches("controller certificate loaded").count();
         let before = made(&all.mesh.fixture.controller.log());
         eventually(BACK, "the controller notices", || {
             made(&all.mesh.fixture.controller.log()) > before

@@ -1,6 +1,7 @@
-//! A pod moves, whatever happens meanwhile: the operator crashes or acts on what is no longer so, the scheduler puts
-//! pods elsewhere or nowhere, budgets forbid evictions, people scale, roll out and delete. At no time are there fewer
-//! pods than people want, never more than one is on its way, and in the end none is, and there are as many as wanted.
+//! A pod moves under random events: the operator crashes or acts on stale observations, the scheduler puts
+//! pods elsewhere or nowhere, budgets forbid evictions, users scale, roll out and delete. At no time are there fewer
+//! pods than desired, at most one move is in progress, and in the end no move is, and the number of pods is the desired
+//! one.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -96,7 +97,7 @@ fn a_budget_is_kept() {
     fixture.check_end();
 }
 
-/// A placement that is wanted is what new pods come to, one after another, after whatever was before.
+/// New pods reach the desired placement one after another, from any previous placement.
 #[test]
 fn new_pods_come_to_the_spread_that_is_wanted() {
     for (wanted, expected) in [

@@ -1,5 +1,5 @@
-//! Services that share proxies come and go whatever happens meanwhile: users edit them, proxies fail and are started
-//! anew, endpoints and ports are known late, the operator crashes after any step or acts on what is no longer so.
+//! Services that share proxies join and leave under random events: users edit them, proxies fail and are started
+//! again, endpoints and ports are observed late, the operator crashes after any step or acts on stale observations.
 //! No request reaches a proxy that does not serve that Service, and in the end everything is as specified:
 //! to the byte where nothing is wanted any more.
 #![allow(
@@ -62,7 +62,7 @@ proptest! {
     }
 }
 
-/// The first makes the proxies, the last takes them away; who comes or goes in between changes nothing of them.
+/// The first member creates the proxies, the last one removes them; others that join or leave do not change them.
 #[test]
 fn the_first_makes_what_the_last_removes() {
     let mut fixture = Fixture::new();
@@ -131,7 +131,7 @@ fn the_first_makes_what_the_last_removes() {
     fixture.check_end();
 }
 
-/// After each step of a way in and out the operator starts anew, with nothing but what the cluster has.
+/// After each step of insertion and removal the operator restarts, with only the state of the cluster.
 #[test]
 fn a_crash_after_any_step_changes_nothing() {
     for crash in 0..40 {
@@ -155,7 +155,7 @@ fn a_crash_after_any_step_changes_nothing() {
     }
 }
 
-/// What is not each one's own is the same for all: the oldest says it.
+/// Shared settings are those of the oldest member.
 #[test]
 fn who_says_otherwise_than_the_oldest_is_refused() {
     let mut fixture = Fixture::new();
@@ -224,7 +224,7 @@ fn one_moves_between_its_own_proxies_and_shared_ones() {
     );
 }
 
-/// What belongs to Services that are deleted goes with the last of them, without an operator.
+/// Objects owned by deleted Services are removed with the last of them, without an operator.
 #[test]
 fn what_is_shared_belongs_to_all() {
     let mut fixture = Fixture::new();

@@ -1,7 +1,7 @@
-//! Proxies come and go whatever happens meanwhile: users edit the Service, the operator crashes or acts
-//! on what is no longer so, proxies fail, endpoints are known late. As long as the Service's own pods
+//! Proxies are inserted and removed under random events: users edit the Service, the operator crashes or acts
+//! on stale observations, proxies fail, endpoints are observed late. As long as the Service's own pods
 //! are well it always has a ready endpoint, a proxy among its endpoints always has an upstream endpoint,
-//! and in the end everything is as the resources say, to the byte where nothing is wanted any more.
+//! and in the end everything is as the resources specify, to the byte if no proxies are desired any more.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -69,7 +69,7 @@ proptest! {
         }
         fixture.settle();
         fixture.check_end();
-        // And back, whatever there was.
+        // And back, from any state.
         for name in 0..3 {
             fixture.make(&Move::Unclaim(name));
             fixture.make(&Move::Unwide(name));
@@ -107,7 +107,8 @@ fn the_order_of_steps_is_the_papers() {
     assert_eq!(withdrawn, expected);
 }
 
-/// What is left to the decision rule has proxies while it is for them, and stays as it is until it is asked.
+/// With `mode: Auto`, a Service has proxies while the decision rule recommends them, and does not change before it is
+/// evaluated.
 #[test]
 fn proxies_come_and_go_as_it_is_advised() {
     let mut fixture = Fixture::new();

@@ -1,10 +1,10 @@
-//! A replica that restarts, and all of its proxies at once: each is served again, changes reach it, and memory is
+//! A replica restarts, and all of its proxies reconnect at once: each is served again, changes reach it, and memory is
 //! bounded.
 //!
 //! The proxies are simulated, their sessions are not: mutual TLS with an identity of each one's own, HTTP/2, a delta
-//! stream. They connect as soon as the port takes connections, without the pauses of real ones, and know no version
+//! stream. They connect as soon as the port accepts connections, without the pauses of real ones, and have no version
 //! of anything, so that each resource is sent again. With the defaults the test is small.
-//! `MAGLOR_RECONNECT=PROXIES,SERVICES` sets its size, and holds the figures against the bounds that are asked of a
+//! `MAGLOR_RECONNECT=PROXIES,SERVICES` sets its size, and compares the results with the required bounds of a
 //! release; `MAGLOR_CONTROLLER=FILE` is the one to measure.
 #![allow(
     clippy::unwrap_used,
@@ -106,7 +106,7 @@ fn id(namespace: &str, account: &str) -> SpiffeId {
     SpiffeId::workload(&domain(), namespace, account).unwrap()
 }
 
-/// A proxy: where it connects from, as who, and what it calls.
+/// A proxy: its source address, its identity, and the Services that it calls.
 struct Simulated {
     number: u32,
     tls: Arc<ClientConfig>,
@@ -114,9 +114,9 @@ struct Simulated {
     services: Vec<String>,
 }
 
-/// What a proxy reports.
+/// The events of a proxy.
 enum Report {
-    /// It has all that it asks for.
+    /// It has received all requested resources.
     Served,
     /// A change has reached it.
     Changed(Instant),
@@ -158,7 +158,7 @@ impl Simulated {
         }
     }
 
-    /// Asks for what it calls, and hears of changes for ever.
+    /// Subscribes to the called Services, and receives changes until the stream ends.
     async fn follow(self: Arc<Self>, address: String, reports: mpsc::UnboundedSender<Report>) {
         let mut stream = self.connect(&address).await;
         let names: Vec<_> = self.services.iter().map(String::as_str).collect();
@@ -183,7 +183,7 @@ impl Simulated {
     }
 }
 
-/// All proxies, and what they report.
+/// All proxies, and their events.
 struct Proxies {
     all: Vec<Arc<Simulated>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,

@@ -1,6 +1,6 @@
-//! What docs/runbooks.md says of authorities, done as it says, with real processes over a folder.
+//! Executes the runbooks about authorities in docs/runbooks.md, with real processes and a folder of resources.
 //!
-//! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
+//! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -36,7 +36,7 @@ fn both_are_certified_anew(mesh: &Mesh, before: [f64; 2]) {
     println!("back after {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// Neither a replica nor a backup is left: the controller starts with another authority, and the platform replaces
+/// No replica and no backup are left: the controller starts with another authority, and the platform replaces
 /// the file of roots. Certificates that have not expired are refused all the same: their authority is not trusted any
 /// more.
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +50,7 @@ async fn the_authority_is_lost() {
     let next = another();
     let roots = next.bundle().unwrap();
     mesh.fixture.rotate(&next, &roots, None);
-    // What was in force is lost with the rest.
+    // The stored state is lost, too.
     let _ = std::fs::remove_file(mesh.fixture.path("ca/succession.json"));
     mesh.fixture.start_again().await;
     put(&mesh.fixture.path("trust.pem"), &roots.to_pem());

@@ -1,6 +1,6 @@
 //! Proxies that Services share, without Kubernetes: the real controller over a folder, a real proxy that gets its
 //! ports, and pods with sidecars before and behind it. Services join and leave without a restart, and no request of
-//! another one fails; who the callers are the pods learn as without proxies.
+//! another one fails; the pods get the callers' identities as without proxies.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -24,7 +24,7 @@ fn free() -> SocketAddr {
     socket.local_addr().unwrap()
 }
 
-/// The Service of a Service's pods; `shared`: the proxies' port that stands for it.
+/// The target Service of a Service's pods; `shared`: its port at the shared proxies.
 fn target(mesh: &Mesh, service: &str, address: &str, shared: Option<SocketAddr>) {
     let ports = shared.map(|at| format!("maglor.dev/proxy-ports: 80={}, ", at.port()));
     let ports = ports.unwrap_or_default();
@@ -58,7 +58,7 @@ fn join(mesh: &Mesh, pod: &Pod, service: &str, last: u8, at: SocketAddr) {
     mesh.endpoint(service, "low-1", at, "");
 }
 
-/// Whether the proxy has said that it listens there.
+/// Whether the proxy has acknowledged that it listens there.
 fn listens(mesh: &Mesh, at: SocketAddr) -> bool {
     let shared = mesh.admin("/shared");
     let proxies = shared.as_array().unwrap().iter();
@@ -94,7 +94,7 @@ fn services_join_and_leave_without_a_restart() {
     });
     load.wait_for(50);
     assert_eq!(web.get("cart", "/"), (200, "cart-0".to_owned()));
-    // It is the callers whom the rules are about, not the proxy.
+    // The rules apply to the callers, not to the proxy.
     eventually(TIMEOUT, "who may not call is refused", || {
         bank.get("cart", "/").0 == 403
     });

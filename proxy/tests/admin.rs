@@ -109,15 +109,15 @@ fn the_log_level_changes_while_it_runs() {
     };
     bad();
     assert_eq!(set("debug"), 200);
-    assert!(!proxy.stderr().contains("request refused"));
+    assert!(!proxy.stderr().contains("request rejected"));
     bad();
-    proxy.wait_for_log("request refused");
+    proxy.wait_for_log("request rejected");
     assert_eq!(set("nonsense"), 400);
     assert_eq!(set("maglor_proxy=warn"), 200);
-    let lines = proxy.stderr().matches("request refused").count();
+    let lines = proxy.stderr().matches("request rejected").count();
     bad();
     assert_eq!(set("info"), 200);
-    assert_eq!(proxy.stderr().matches("request refused").count(), lines);
+    assert_eq!(proxy.stderr().matches("request rejected").count(), lines);
     assert_eq!(admin.get_local("/logging").text().trim(), "info");
     // A GET request changes nothing; a request without a level is an error.
     assert_eq!(

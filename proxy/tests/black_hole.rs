@@ -30,7 +30,7 @@ struct Case {
 }
 
 impl Case {
-    /// One of four servers fails at once. There are more concurrent requests than servers that work, so that
+    /// One of four servers fails immediately. There are more concurrent requests than servers that work, so that
     /// none of these is ever idle. The fair share is a quarter of the requests.
     fn one_of_four(status: u16) -> Self {
         Self {

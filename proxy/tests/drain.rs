@@ -204,7 +204,11 @@ fn the_drain_timeout_cuts_what_does_not_end() {
             .read_to_end()
             .is_ok_and(|rest| rest.ends_with(b"\r\n0\r\n\r\n"))
     );
-    assert!(proxy.stderr().contains("ending with open connections"));
+    assert!(
+        proxy
+            .stderr()
+            .contains("drain incomplete; closing open connections")
+    );
 }
 
 #[test]
@@ -327,7 +331,11 @@ fn outbound_goes_on_until_the_application_has_ended() {
         "{:?}",
         ended.elapsed()
     );
-    assert!(!proxy.stderr().contains("ending with open connections"));
+    assert!(
+        !proxy
+            .stderr()
+            .contains("drain incomplete; closing open connections")
+    );
 }
 
 #[test]

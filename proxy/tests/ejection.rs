@@ -272,7 +272,7 @@ fn health_checks_go_on_through_reloads() {
         await_checks(&a, 5);
         assert_eq!(available(&proxy), 2.0);
     }
-    // Other checks begin anew.
+    // Other checks start again.
     reload(&proxy, &web.yaml().replace("1000", "999"));
     eventually(TIMEOUT, "it is unhealthy", || available(&proxy) == 1.0);
 }

@@ -24,7 +24,7 @@ fn checking(endpoint: SocketAddr, check: &str) -> Proxy {
         .start()
 }
 
-/// Returns the result of the first check, which decides at once.
+/// Returns the result of the first check, which decides immediately.
 #[track_caller]
 fn is_healthy(proxy: &Proxy) -> bool {
     let results = |result: &str| {

@@ -1,5 +1,5 @@
 //! The hostile suite against the proxy alone: each case of the tables of `maglor_testkit::hostile` has its
-//! expected outcome. `cargo xtask hostile` runs the same cases beside other proxies; see docs/hostile.md.
+//! expected outcome. `cargo xtask hostile` runs the same cases also with other proxies; see docs/hostile.md.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

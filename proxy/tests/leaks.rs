@@ -131,7 +131,7 @@ fn a_reload_does_not_part_a_queue_from_its_places() {
     }
 }
 
-/// A higher limit applies at once to waiting requests, and a lower one as places are released.
+/// A higher limit applies immediately to waiting requests, and a lower one as places are released.
 #[test]
 fn a_reload_of_a_limit_holds_for_those_who_wait() {
     let upstream = Upstream::start("a");

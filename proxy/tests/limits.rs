@@ -185,7 +185,7 @@ fn a_full_endpoint_is_passed_over() {
     for client in &mut waits {
         assert_eq!(client.response().status, 200);
     }
-    // But not for ever.
+    // But not permanently.
     let _other = busy(&proxy);
     eventually(TIMEOUT, "both are busy", are_busy);
     reload(&proxy, &web("100ms", 1));
@@ -279,7 +279,7 @@ fn rates_are_limited_by_listener_route_and_key() {
     assert_eq!(statuses, [200, 200, 429]);
 }
 
-/// Keys that were not used while the maximum number of others were begin anew.
+/// Keys that were not used while the maximum number of others were start again.
 #[test]
 fn so_many_keys_are_remembered() {
     let upstream = Upstream::start("a");

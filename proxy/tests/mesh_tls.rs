@@ -92,7 +92,11 @@ fn unauthenticated_clients_are_refused_and_counted_by_reason() {
     let all = proxy.metric("maglor_mesh_refused_total", &[]);
     assert_eq!((all, refused(&proxy, "other")), (9.0, 0.0));
     assert_eq!(handshakes(&proxy, ""), 0.0);
-    assert!(proxy.stderr().contains("refused: not a member of the mesh"));
+    assert!(
+        proxy
+            .stderr()
+            .contains("connection rejected: client is not a member of the mesh")
+    );
 
     let good = careless(Some(&root.sign(&[&web])), both_versions);
     assert!(is_answered(client(&proxy, &good)));

@@ -55,7 +55,7 @@ impl Server {
         );
     }
 
-    /// Makes the application slow, and sends it requests that no balancer knows of. They end when the load is
+    /// Makes the application slow, and sends it requests outside of any balancer. They end when the load is
     /// stopped.
     fn occupy(&self, requests: usize, service: Duration) -> Load {
         let name = self.application.name().to_owned();

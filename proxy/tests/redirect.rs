@@ -271,7 +271,7 @@ fn connections_of_others_go_through_the_inbound_listener() {
     let direct = SocketAddr::new(ip("10.77.0.2"), 15006);
     let status = far.enter(|| RawHttp1::connect(direct).get("/").status);
     assert_eq!(status, 503);
-    // No server: the client gets an answer at once.
+    // No server: the client gets an answer immediately.
     let unused_address = SocketAddr::new(ip("10.77.0.2"), 7);
     let status = far.enter(|| RawHttp1::connect(unused_address).get("/").status);
     assert_eq!(status, 503);

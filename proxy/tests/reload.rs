@@ -225,7 +225,7 @@ fn a_bad_configuration_changes_nothing() {
     assert_eq!(get(&proxy, "/").text(), "a");
 }
 
-/// `maglor-proxy --config maglor.yaml 2> maglor.log`: log lines about a file are no change of it.
+/// `maglor-proxy --config maglor.yaml 2> maglor.log`: log lines in the folder are not a change of the file.
 #[test]
 fn a_log_beside_the_file_is_no_change_of_it() {
     let upstream = Upstream::start("a");

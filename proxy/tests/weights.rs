@@ -199,7 +199,7 @@ fn ramp(policy: &str, erlang: f64, as_what: Joins) {
     );
 }
 
-/// Returns the mean share of a server beside two full ones, while its age rises from one part of the ramp to
+/// Returns the mean share of a server next to two full ones, while its age rises from one part of the ramp to
 /// another: w / (2 + w) for weight w.
 fn mean_share(from: f64, to: f64) -> f64 {
     let steps = (0..100).map(|step| from + (to - from) * (f64::from(step) + 0.5) / 100.0);

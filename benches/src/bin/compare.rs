@@ -1,4 +1,4 @@
-//! `compare`: measures Maglor beside its peers, with one command. See `benches/README.md`.
+//! `compare`: measures Maglor and its peers, with one command. See `benches/README.md`.
 
 use std::process::ExitCode;
 

@@ -109,7 +109,7 @@ impl Follower {
         }
     }
 
-    /// Follows for ever.
+    /// Follows until the stream ends.
     pub(super) async fn run(mut self) {
         loop {
             add(&self.board.attempts, 1);

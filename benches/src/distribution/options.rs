@@ -10,8 +10,7 @@ const CONTROLLER: &str = "maglor-controller";
 
 const ABOUT: &str = "\
 Starts its own Kubernetes (see docs/cluster.md; needs root) with simulated pods, a controller, and
-clients that subscribe like sidecars. With the defaults it takes about a quarter of an hour, of which the pods take five
-minutes to come up.";
+clients that subscribe like sidecars. With the defaults it takes about 15 minutes, 5 of them for the start of the pods.";
 
 /// Measure how fast, and at which cost, changes of a large cluster reach its proxies.
 #[derive(Debug, Clone, Parser)]
@@ -39,10 +38,10 @@ pub struct Options {
     /// Duration of the changes at each rate, in seconds.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub seconds: u32,
-    /// `maglor-controller` to measure, a release build [default: beside this program].
+    /// `maglor-controller` to measure, a release build [default: in the directory of this program].
     #[arg(long, value_name = "FILE")]
     pub controller: Option<PathBuf>,
-    /// Directory for the results [default: results/DATE-distribution beside this crate].
+    /// Directory for the results [default: results/DATE-distribution in this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

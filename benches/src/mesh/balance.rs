@@ -1,5 +1,5 @@
 //! Fig. 5 of the paper on LOR, on real proxies: 40 FIFO servers behind M outbound proxies, each with
-//! its share of a Poisson stream, beside the simulator with the same parameters.
+//! its share of a Poisson stream, compared with the simulator with the same parameters.
 //!
 //! The paper's own Fig. 5 has 20 servers and one policy; its Figs. 3 and 9 have the parameters that are
 //! used here: N = 40, exponential service of 20 ms, ρ = 0.75.

@@ -64,7 +64,7 @@ fn maglor(process: &Process) -> String {
                  timeout: 0s\n        retry: {{attempts: 0}}\n"
             );
             if route.policy.starts_with("ring-hash") {
-                // As in sidecars, which hash the address of the application beside them.
+                // As in sidecars, which hash the address of their application.
                 text.push_str("        hash_policy: [{source_address: true}]\n");
             }
         }

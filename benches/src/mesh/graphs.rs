@@ -1,5 +1,5 @@
 //! Fig. 7 of the paper on LOR: applications of four services, hub-and-spoke and chain, with R replicas of
-//! each, beside the simulator.
+//! each, compared with the simulator.
 //!
 //! The paper chose the throughput so that random balancing needs about 240 ms whatever R is; queues at a
 //! fixed load do that by themselves: with four services of 20 ms in a row ρ = 2/3 yields

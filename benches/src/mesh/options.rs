@@ -10,7 +10,7 @@ use crate::forward;
 
 const TIMES: &str = "\
 Run time: about 90 minutes, of which `balance` takes half; with --quick about 8 minutes.
-Cases with too busy processors, or disturbed by another program, are named in the summary.";
+The summary lists the cases in which the processors were too busy or another program interfered.";
 
 /// Repeat the papers' experiments on whole applications: emulated services behind real proxies.
 #[derive(Debug, Clone, Parser)]
@@ -19,7 +19,7 @@ pub struct Cli {
     /// Internal: the roles in which the harness starts itself.
     #[command(subcommand)]
     pub role: Option<Role>,
-    /// What is asked.
+    /// The experiment.
     #[command(flatten)]
     pub options: Options,
 }
@@ -47,7 +47,7 @@ pub struct Options {
     /// maglor-proxy binary to run [default: it is built].
     #[arg(long, value_name = "PATH")]
     pub maglor: Option<PathBuf>,
-    /// Directory for the results [default: results/DATE-mesh beside this crate].
+    /// Directory for the results [default: results/DATE-mesh in this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Random seed of arrivals, service times and calls.
@@ -72,11 +72,11 @@ pub struct Options {
 /// The experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Experiment {
-    /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), beside the simulator.
+    /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), compared with the simulator.
     Balance,
     /// The chain of counters, without sidecars, with Maglor's and with Envoy's (the paper on edge meshes).
     Counter,
-    /// Hub-and-spoke and chain with 1–20 replicas (Fig. 7 of the paper on LOR), beside the simulator.
+    /// Hub-and-spoke and chain with 1–20 replicas (Fig. 7 of the paper on LOR), compared with the simulator.
     Graphs,
     /// The call graph of Sock Shop (Fig. 8 of the paper on LOR).
     Shop,

@@ -1,4 +1,4 @@
-//! The topology of a run: instances of an application, sidecars beside them, proxies in front of them.
+//! The topology of a run: instances of an application, their sidecars, proxies in front of them.
 //!
 //! ```text
 //! client ─► entrance ─► [Proxy-Service] ─► [inbound sidecar] ─► instance ─► outbound sidecar ─► …
@@ -78,7 +78,7 @@ pub(super) enum Duty {
 #[derive(Debug, Clone)]
 pub(super) struct Process {
     pub(super) duty: Duty,
-    /// The host whose instances it is before or beside.
+    /// The host that it is a proxy or sidecar of.
     pub(super) host: String,
     pub(super) admin: SocketAddr,
     pub(super) listeners: Vec<Listener>,

@@ -1,4 +1,4 @@
-//! A measured case beside the simulator's result for the same parameters.
+//! A measured case and the simulator's result for the same parameters.
 
 use maglor_sim::des::{Estimate, Outcome};
 

@@ -40,7 +40,7 @@ pub struct Options {
     /// Random seed of arrivals and of the placement search.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Directory for the results [default: results/DATE-place beside this crate].
+    /// Directory for the results [default: results/DATE-place in this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

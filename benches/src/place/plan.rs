@@ -17,7 +17,7 @@ const NODE: &str = "kubernetes.io/hostname";
 /// The field manager of the placement in Deployments.
 const MANAGER: &str = "--field-manager=placement";
 
-/// What `maglor partition` says.
+/// The output of `maglor partition`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Plan {
     /// Calls a second that leave their node, and all.

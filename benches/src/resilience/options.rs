@@ -20,7 +20,7 @@ pub struct Options {
     /// maglor-proxy binary to run [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
-    /// Directory for the results [default: results/DATE-resilience beside this crate].
+    /// Directory for the results [default: results/DATE-resilience in this crate].
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Experiments to run.

@@ -89,7 +89,7 @@ fn case(protocol: Protocol, length: Duration, seed: u64) -> Case {
     }
 }
 
-/// Restarts one endpoint after the other, one per `step`; each is away for half of a step.
+/// Restarts one endpoint after the other, one per `step`; each is stopped for half of a step.
 async fn restart_all(replicas: &[Replica], step: Duration, restarts: &Cell<u32>) {
     sleep(LEAD).await;
     for replica in replicas {

@@ -126,8 +126,8 @@ impl<'a> Source<'a> {
 }
 
 /// Removes problems that follow from another one: a Service that is missing both as parent and as backend, a list of
-/// hosts without any Service beside the single hosts, a Gateway beside its listeners, the kinds of routes of a
-/// listener whose protocol is not supported.
+/// hosts without any Service in addition to single hosts, a Gateway in addition to its listeners, the kinds of routes
+/// of a listener whose protocol is not supported.
 fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
     let missing = found.iter().filter_map(|one| {
         let rest = one.message.split("there is no Service ").nth(1)?;

@@ -11,7 +11,7 @@ fn found_are(analysis: &Analysis, expected: &[&str]) {
     assert_eq!(found.len(), expected.len(), "{found:?}");
 }
 
-/// All problems, in any order, each by a part of it.
+/// All problems, in any order, each given by a part of its message.
 fn found_have(analysis: &Analysis, expected: &[&str]) {
     let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
     let all = found.join("\n");
@@ -132,7 +132,7 @@ data: {a: 1, a: 2}
     assert_eq!(found, expected);
 }
 
-/// All reasons that keep a resource from being in force are reported at once, also routes for ports without
+/// All reasons that keep a resource from being in force are reported together, also routes for ports without
 /// requests.
 #[test]
 fn nothing_is_in_force_in_vain() {
@@ -169,7 +169,7 @@ spec:
     );
 }
 
-/// An API server would refuse them; nothing may say that they are all right.
+/// An API server would reject them, so they must not be reported as valid.
 #[test]
 fn what_is_not_of_its_type_is_named() {
     let text = "apiVersion: maglor.dev/v1alpha1
@@ -259,7 +259,7 @@ fn what_would_be_in_force_is_no_problem() {
     assert_eq!((analysis.resources, analysis.problems.len()), (1, 0));
 }
 
-/// What allows nothing, or is for nothing, is an error; each fault is there once, with what to write instead.
+/// Rules without effect are errors; each error is reported once, with the correction.
 #[test]
 fn what_has_no_effect_is_an_error() {
     let text = "apiVersion: v1

@@ -164,7 +164,7 @@ impl Serving {
                 }
                 None => {
                     let status = status.map(|status| status.to_json()).unwrap_or_default();
-                    tracing::info!(kind = kind.names().1, name = %key, %status, "status");
+                    tracing::info!(kind = kind.names().1, name = %key, %status, "status changed");
                 }
             }
         }

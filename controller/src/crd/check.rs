@@ -68,7 +68,7 @@ pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
     })
 }
 
-/// The most errors that are reported at once.
+/// The maximum number of errors that are reported together.
 const MOST_ERRORS: usize = 10;
 
 /// Joins several errors into one: the first with its path, the others after it with theirs. `None` if there are none.

@@ -135,7 +135,7 @@ fn with_schema(
     Ok(definition)
 }
 
-/// What is left out of statuses.
+/// Fields that are omitted from statuses.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands out references"

@@ -64,7 +64,7 @@ fn structural(schema: Value) -> Value {
     }
     choose_alternative(&mut map);
     choose_type(&mut map);
-    // Unknown fields are rejected by strict validation; this keyword is not allowed beside `properties`.
+    // Unknown fields are rejected by strict validation; this keyword is not allowed together with `properties`.
     if map
         .get("additionalProperties")
         .is_some_and(Value::is_boolean)

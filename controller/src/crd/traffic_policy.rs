@@ -102,17 +102,17 @@ pub(super) fn limit_blocks(properties: &mut Value) {
     without(&mut properties["cluster"], &OF_THE_SERVICE);
     without(&mut properties["route"], &OF_THE_ROUTE);
     properties["cluster"]["properties"]["policy"]["description"] = json!(
-        "How an endpoint is chosen, with parameters in parentheses, such as `lor(choices=2)`. \
+        "Load balancing policy, with parameters in parentheses, such as `lor(choices=2)`. \
          Default: `lor(choices=2)`."
     );
     // The defaults differ from those of a standalone proxy.
     properties["cluster"]["properties"]["protocol"]["description"] = json!(
-        "HTTP version spoken to the endpoints. Absent: HTTP/2 where the Service's port declares it \
+        "HTTP version of requests to the endpoints. Absent: HTTP/2 if the Service's port declares it \
          (`h2c`, `grpc`), else that of the client."
     );
     properties["route"]["properties"]["timeout"]["description"] = json!(
         "From the end of the request to the end of the response, up to 30d; `0s`: no limit, as \
-         streams need it. Absent: no limit, those of the application hold."
+         needed by streams. Absent: no limit; those of the application apply."
     );
 }
 

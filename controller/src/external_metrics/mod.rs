@@ -186,7 +186,7 @@ mod tests {
     fn who_has_not_reported_is_not_taken_for_idle() {
         let silent = sums(&[("shop/a", "web"), ("shop/b", "web")], &[("shop/x", 1.0)]);
         assert!(matches!(silent, Err(ValueError::Silent { proxies: 2 })));
-        // One that starts beside others.
+        // One that starts while others are ready.
         let some = sums(&[("shop/a", "web"), ("shop/b", "web")], &[("shop/a", 7.0)]);
         assert_eq!(some.unwrap(), [("web".to_owned(), 7.0)]);
         let beside = sums(&[("shop/a", "web"), ("shop/b", "cart")], &[("shop/a", 7.0)]);

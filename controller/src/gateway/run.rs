@@ -375,7 +375,7 @@ impl Operator {
     fn warn(&self, gateway: &Value, reason: &str, note: &str) {
         let meta = &gateway["metadata"];
         let text = |name: &str| meta[name].as_str().map(str::to_owned);
-        tracing::warn!(gateway = %json!([meta["namespace"], meta["name"]]), reason, note, "gateways");
+        tracing::warn!(gateway = %json!([meta["namespace"], meta["name"]]), reason, note, "Gateway not applied");
         let about = ObjectReference {
             api_version: Some(GATEWAY.to_owned()),
             kind: Some("Gateway".to_owned()),

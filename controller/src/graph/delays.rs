@@ -17,14 +17,14 @@ const LATELY: Duration = Duration::from_secs(600);
 /// The most pairs: all of 250 nodes.
 const MOST: usize = 32_768;
 
-/// How far two nodes are apart.
+/// The network delay between two nodes.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Delay {
     /// The node whose name comes first.
     pub from: String,
     /// The other one.
     pub to: String,
-    /// What a packet takes from the one to the other, in milliseconds: half of the way there and back.
+    /// The one-way delay in milliseconds: half of the round-trip time.
     pub ms: f64,
 }
 

@@ -13,38 +13,38 @@ use super::belief::{Belief, scaled};
 use super::snapshot::MOST;
 use super::{Edge, Snapshot};
 
-/// What a proxy has reported of an edge.
+/// A proxy's report of an edge.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Part {
     /// The proxy's node id.
     pub proxy: String,
-    /// How long ago it has last reported, in seconds.
+    /// The age of its last report, in seconds.
     pub age_seconds: f64,
-    /// What it has let in for its own service, rather than called.
+    /// Whether these are accepted requests of its own service rather than calls.
     pub taken: bool,
-    /// What it has called of a version of a service: `to` is the version's cluster.
+    /// Whether these are calls to a version of a service: `to` is the version's cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub version: bool,
     /// The proxy's share of the edge.
     #[serde(flatten)]
     pub edge: Edge,
-    /// How its response times are spread: bounds in milliseconds, and how many a second lie between each
+    /// The distribution of its response times: bounds in milliseconds, and the calls a second between each
     /// and the one before ([`maglor_service_graph::Times`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<(Option<f64>, f64)>,
-    /// What the means of its intervals say of that: the fields of [`Spread`], in their order.
+    /// The spread of the means of its intervals: the fields of [`Spread`], in their order.
     #[serde(default)]
     pub spread: (f64, f64, f64, f64),
 }
 
-/// What a proxy sends, wherever.
+/// The requests of a proxy, to all destinations.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct ProxyLoad {
     /// The proxy's node id.
     pub proxy: String,
-    /// How long ago it has last reported, in seconds.
+    /// The age of its last report, in seconds.
     pub age_seconds: f64,
-    /// Requests a second; 0 for one that has reported, and sends nothing.
+    /// Requests a second; 0 for a proxy that has reported no requests.
     pub rps: f64,
     /// Their mean response time in milliseconds.
     pub latency_ms: f64,

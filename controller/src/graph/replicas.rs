@@ -73,7 +73,7 @@ enum AskError {
     Http(#[from] hyper::Error),
     #[error("cannot build the request: {0}")]
     Request(#[from] http::Error),
-    #[error("it answered {0}")]
+    #[error("unexpected status {0}")]
     Status(StatusCode),
     #[error("response truncated, or longer than {LONGEST} bytes: {0}")]
     Body(String),

@@ -76,7 +76,7 @@ async fn replicas_prove_to_each_other_who_they_are() {
         "{other:?}"
     );
 
-    // A workload of the mesh that is no replica asks, then a client without a certificate.
+    // Requests of a workload that is not a replica, then of a client without a certificate.
     let nameless = Live::nameless(authority.bundle().unwrap()).unwrap();
     for client in [live(&authority, "web"), nameless] {
         let port = replica(&authority, CONTROLLER).await;

@@ -16,21 +16,21 @@ use crate::index::topology::{Topology, Vertex};
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Snapshot {
-    /// When, RFC 3339.
+    /// The time of the snapshot, RFC 3339.
     pub at: String,
     /// T, the window of the moving averages, in seconds.
     pub window_seconds: u64,
     /// The services of the mesh and those that they call, by name.
     pub services: Vec<Service>,
-    /// Who calls whom, by names.
+    /// The calls between services, by name.
     pub edges: Vec<Edge>,
-    /// Services whose requests are divided among versions; empty in snapshots that were kept.
+    /// Services whose requests are divided among versions; empty in stored snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<Split>,
-    /// The nodes; empty in snapshots that were kept.
+    /// The nodes; empty in stored snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Node>,
-    /// How far nodes are from each other, as proxies have measured it; empty in snapshots that were kept.
+    /// Delays between nodes, as measured by proxies; empty in stored snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delays: Vec<Delay>,
 }
@@ -38,13 +38,13 @@ pub struct Snapshot {
 /// A vertex of the graph.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Service {
-    /// `NAMESPACE/NAME` of the Service, or of what made pods that are behind none.
+    /// `NAMESPACE/NAME` of the Service, or of the owner of pods without a Service.
     pub name: String,
-    /// How many pods.
+    /// The number of pods.
     pub replicas: u32,
-    /// What each of them requests, in thousandths of a core; 0 = nothing.
+    /// The CPU request of each pod, in thousandths of a core; 0 = none.
     pub cpu_millis: u64,
-    /// What each of them requests, in MiB; 0 = nothing.
+    /// The memory request of each pod, in MiB; 0 = none.
     pub memory_mib: u64,
     /// Their limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,29 +52,29 @@ pub struct Service {
     /// Their limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// What one of them uses in the mean, in thousandths of a core, if known.
+    /// The mean CPU usage of a pod, in thousandths of a core, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_used_millis: Option<f64>,
-    /// What the one of them uses that uses most, in MiB, if known.
+    /// The largest memory usage of a pod, in MiB, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<f64>,
-    /// What each of their containers uses, by name, if known; empty in snapshots that were kept.
+    /// The usage of each container, by name, if known; empty in stored snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Container>,
-    /// Requests in flight at all of them.
+    /// Requests in flight at all pods.
     pub pending: f64,
-    /// Requests a second that they take, from wherever; where they have no sidecar, those of the edges.
+    /// Requests a second that the pods accept, from any source; without sidecars, the sum of the edges.
     pub rps: f64,
-    /// Whether calls to it stay on their node where they can (`localFirst`).
+    /// Whether calls to it stay on their node if possible (`localFirst`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local_first: bool,
-    /// Each of them says what it takes, so that what callers say can be compared with that.
+    /// Whether all pods report accepted requests, so that the callers' reports can be compared with them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes: bool,
-    /// Callers say that they call it more often than it says that it is called: their words are not followed.
+    /// Whether callers report more calls than the pods have accepted: then the callers' reports are not used.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub contradicted: bool,
-    /// Where they run; of those without a sidecar nothing is said, because nothing is planned for them.
+    /// The number of pods by node; pods without a sidecar are omitted, because they are not placed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
 }
@@ -84,37 +84,37 @@ pub struct Service {
 pub struct Container {
     /// Its name.
     pub name: String,
-    /// What it uses in the mean of the pods, in thousandths of a core.
+    /// Its mean CPU usage over the pods, in thousandths of a core.
     pub cpu_used_millis: f64,
-    /// What it uses in the pod where it uses most, in MiB.
+    /// Its largest memory usage in a pod, in MiB.
     pub memory_used_mib: f64,
 }
 
 /// Calls of one service to another.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Edge {
-    /// Who calls.
+    /// The caller.
     pub from: String,
-    /// Who is called.
+    /// The called service.
     pub to: String,
     /// λ: calls a second.
     pub rps: f64,
-    /// r: mean response time in milliseconds, as the caller's proxy sees it.
+    /// r: mean response time in milliseconds, as measured by the caller's proxy.
     pub latency_ms: f64,
-    /// The response time in milliseconds that half of the calls do not exceed, if known.
+    /// The median of the response time in milliseconds, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,
-    /// The one that 99 of 100 calls do not exceed, if known.
+    /// The 99th percentile of the response time in milliseconds, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
-    /// Calls a second that failed: 5xx, or no answer.
+    /// Failed calls a second: 5xx, or no response.
     pub failures: f64,
-    /// Bytes a second of bodies, and of connections that carry no HTTP, both ways.
+    /// Bytes a second of bodies, and of connections without HTTP, in both directions.
     pub bytes_per_second: f64,
-    /// Connections a second that were opened.
+    /// Connections opened a second.
     #[serde(default)]
     pub connections_per_second: f64,
-    /// Calls in flight, and connections that carry no HTTP.
+    /// Calls in flight, and open connections without HTTP.
     pub in_flight: f64,
 }
 
@@ -129,7 +129,7 @@ pub struct Split {
     pub versions: Vec<Version>,
 }
 
-/// A version of a service, and how it fares wherever it is called.
+/// A version of a service, and the traffic of all calls to it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Version {
     /// Its Service, of the same namespace, or the subset.
@@ -137,11 +137,11 @@ pub struct Version {
     /// It is a subset of the Service itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub subset: bool,
-    /// How proxies call it.
+    /// The cluster by which proxies call it.
     pub cluster: String,
     /// Its share, relative to the others'.
     pub weight: u32,
-    /// How many pods.
+    /// The number of pods.
     pub replicas: u32,
     /// λ: calls a second.
     pub rps: f64,
@@ -161,16 +161,16 @@ impl Version {
     }
 }
 
-/// A node, as `maglor partition` wants it.
+/// A node, in the format of `maglor partition`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// What it has for the services of the graph.
+    /// Its CPU capacity for the services of the graph, in thousandths of a core.
     pub cpu_millis: u64,
-    /// The same of memory, in MiB.
+    /// Its memory capacity for these services, in MiB.
     pub memory_mib: u64,
-    /// How many of their pods it takes.
+    /// The maximum number of their pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<u64>,
     /// Its zone (`topology.kubernetes.io/zone`).

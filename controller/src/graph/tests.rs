@@ -208,10 +208,10 @@ fn quantiles_of_several_replicas_are_those_of_all_calls() {
     let sent = serde_json::to_string(&[parts(&one), parts(&other)]).unwrap();
     let replicas: [Vec<Part>; 2] = serde_json::from_str(&sent).unwrap();
     let edge = &snapshot(&one, at(10)).with_parts(&replicas).edges[0];
-    // Two of a hundred are slow, by another proxy, which another replica has heard.
+    // Two of a hundred are slow, reported by another proxy to another replica.
     assert!(edge.p99_ms.is_some_and(|p99| p99 >= 100.0), "{edge:?}");
     assert!(edge.p50_ms.unwrap() < 6.0, "{edge:?}");
-    // Of a replica that does not say how times are spread, the rest is known.
+    // A replica of an earlier version does not report the spread of times; its other values are used.
     let old = sent.replace("\"times\":", "\"unknown\":");
     let old: [Vec<Part>; 2] = serde_json::from_str(&old).unwrap();
     let edge = &snapshot(&one, at(10)).with_parts(&old).edges[0];
@@ -297,7 +297,7 @@ fn connections_of_bytes_are_an_edge_without_calls() {
     assert_eq!((edge.rps, edge.in_flight, edge.p99_ms), (0.0, 1.0, None));
     assert!((edge.bytes_per_second - 500.0).abs() < 1e-9, "{edge:?}");
     assert!((edge.connections_per_second - 0.3).abs() < 1e-9, "{edge:?}");
-    // Nothing but bytes is there to keep together.
+    // Only bytes connect the services.
     let graph = maglor_service_graph::file::graph(&snapshot.graph_file()).unwrap();
     assert!((graph.edges()[0].bytes_per_second - 500.0).abs() < 1e-9);
 }
@@ -336,7 +336,7 @@ fn nodes_are_as_far_apart_as_proxies_have_measured() {
         ms,
     };
     assert_eq!(snapshot.delays, [delay("n1", "n3", 5.0)]);
-    // Another replica has heard of another pair.
+    // Another replica has measured another pair.
     snapshot = snapshot.with_delays(vec![vec![delay("n1", "n2", 1.0), delay("n1", "n3", 6.0)]]);
     assert_eq!(snapshot.delays.len(), 2);
     // The partitioner gets all pairs.

@@ -12,15 +12,15 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 use crate::clients::ClientMetrics;
 
-/// Questions that are asked while the port is attacked; each on a connection of its own.
+/// Requests that are sent during an attack on the port, each on a separate connection.
 const QUESTIONS: usize = 100;
 /// The API server waits for ten seconds: this is far from it, and far above what an idle machine needs.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Where the API server and an attacker are: both are on this host, and different sources.
+/// The addresses of the API server and an attacker: both are on this host, but count as different sources.
 const API_SERVER: [u8; 4] = [127, 0, 0, 1];
 const ATTACKER: [u8; 4] = [127, 0, 0, 9];
 
-/// A server that answers with the length of the body, and what clients need to know of it.
+/// A server that answers with the length of the body, and its address and certificate for clients.
 struct Fixture {
     address: SocketAddr,
     tls: Arc<ClientConfig>,
@@ -175,7 +175,7 @@ async fn bodies_that_do_not_end_take_bounded_memory_and_nothing_from_the_api_ser
         let _ = timeout(LIMIT, sent).await;
         open.push(tls);
     }
-    // A large question beside them.
+    // A large request in addition to them.
     let question = vec![b'x'; 3 << 20];
     assert_eq!(
         server.ask(&question).await,

@@ -134,7 +134,7 @@ impl Certifier {
                 self.metrics.count(error.word());
                 if let Some(unsaid) = self.may_log() {
                     let reason = error.word();
-                    tracing::warn!(%address, reason, %error, unsaid, "certificate request rejected");
+                    tracing::warn!(%address, reason, %error, suppressed = unsaid, "certificate request rejected");
                 }
                 self.report(caller.as_ref(), &error);
                 Err(error.status())

@@ -231,7 +231,7 @@ impl Follower {
         }
         let roots = new.bundle.certificates().len();
         let phase = next.phase();
-        tracing::info!(roots, phase = phase.word(), "authority in force");
+        tracing::info!(roots, phase = phase.word(), "authority loaded");
         self.succession = next;
         ca.send_replace(Some(Arc::new(new.into())));
     }

@@ -180,7 +180,7 @@ impl Own {
         self.expiries.of_controller(expires);
         let shown = k8s_openapi::jiff::Timestamp::try_from(expires).ok();
         let expires = shown.map(tracing::field::display);
-        tracing::info!(expires, "controller identity in force");
+        tracing::info!(expires, "controller certificate loaded");
         let now = SystemTime::now();
         let trusted = live.as_ref().is_some_and(|live| live.is_trusted(now));
         if !trusted {

@@ -1,7 +1,7 @@
 //! Replaces an externally managed authority (by cert-manager, or by hand) without downtime. Pure: no clock, no
 //! Kubernetes.
 //!
-//! A new authority in the source does not take effect at once if members do not trust it yet: replacing the root
+//! A new authority in the source does not take effect immediately if members do not trust it yet: replacing the root
 //! would lock out all of them. A [`Succession`] is the authority in force together with its successor:
 //!
 //! | phase | signs | trusted | until |
@@ -12,7 +12,7 @@
 //!
 //! No steps are needed if members trust the new authority already: an intermediate of the same root, or a root that
 //! the old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes while
-//! the same key signs is the operator's decision, and takes effect at once. The whole state can be stored
+//! the same key signs is the operator's decision, and takes effect immediately. The whole state can be stored
 //! ([`Succession::to_json`]), so that another replica, or the next process, can continue.
 
 use std::time::{Duration, SystemTime};
@@ -35,7 +35,7 @@ pub struct Signer {
     pub private_key: String,
     /// The roots to be trusted; absent = the certificate.
     pub bundle: Option<String>,
-    /// What is sent with each leaf besides.
+    /// Certificates that are sent in addition to each leaf.
     pub chain: Option<String>,
 }
 

@@ -128,23 +128,22 @@ impl Listener {
     }
 }
 
-/// What a workload's own proxy does with connections to it: the parts of its inbound listener that
-/// the mesh decides.
+/// The settings of a workload's inbound listener that the mesh determines.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
-    /// Whether it takes plain text.
+    /// The mutual TLS mode.
     pub mtls: raw::MeshMode,
-    /// The protocols of its ports; those of others are detected.
+    /// The protocols of its ports; protocols of other ports are detected.
     #[serde(default, skip_serializing_if = "raw::Pairs::is_empty")]
     pub ports: raw::Pairs<raw::Short<raw::ApplicationPort>>,
-    /// Who may call it. Absent: everybody who may connect.
+    /// Authorization of clients. Absent: all clients that may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<raw::Authorization>,
-    /// SPIFFE IDs of proxies in front of it, which say who the client of a request is.
+    /// SPIFFE IDs of proxies in front of it that are trusted to name the client of a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
-    /// What becomes of its own connections to nothing that is known.
+    /// Handling of its outbound connections to unknown destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
     /// The ports of the Gateway that it serves.
@@ -153,7 +152,7 @@ pub struct Inbound {
     /// The ports of the group of Services that it is a proxy of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<maglor_config::proxy_service::Forward>,
-    /// What its proxy is to ask for before anybody calls it: addresses of Services that its kind has called.
+    /// Addresses of Services that its proxy prefetches, because similar pods have called them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<String>,
     /// The workload whose proxy may request it; not published.

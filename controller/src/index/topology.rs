@@ -1,7 +1,7 @@
 //! Computes the vertices of the communication graph, and the pods that belong to each.
 //!
 //! A vertex is a set of pods, named after the Service that has most of them, `NAMESPACE/NAME`. So a Service and one
-//! for its versions, or a headless one beside it, are one vertex, and no pod counts twice. Pods without a Service are
+//! for its versions, or an additional headless one, are one vertex, and no pod counts twice. Pods without a Service are
 //! named after their owner; so are proxies that Services share.
 
 use std::cmp::Reverse;

@@ -99,7 +99,7 @@ async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), Lifecycle
 }
 
 /// Switches `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may
-/// require an identity are only reported: only their author knows whether they still make sense without sidecars.
+/// require an identity are only reported: only their author can decide whether they are still correct without sidecars.
 async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, LifecycleError> {
     let (by, any) = (Manager(FIELD_MANAGER), Seen::default());
     let mut changed = false;

@@ -220,7 +220,7 @@ impl OnCall {
         let certificates = expiries.clone();
         registry.sampled_gauge(
             "controller_expiry_seconds",
-            "Earliest expiry of the certificates of a kind, in seconds since 1970.",
+            "Earliest expiry of the certificates of a kind, in seconds since the Unix epoch.",
             &["certificate"],
             move |out| {
                 for (what, expires) in certificates.all() {

@@ -24,7 +24,7 @@ pub struct Ticket {
     pub policy: String,
     /// Its service, `NAMESPACE/NAME`.
     pub service: String,
-    /// Where its successor is wanted.
+    /// The target node of its successor.
     pub to: String,
     /// Its ReplicaSet.
     pub replica_set: String,
@@ -32,7 +32,7 @@ pub struct Ticket {
     pub hash: String,
     /// The other pods that its ReplicaSet had then: its successor is none of them.
     pub others: Vec<String>,
-    /// It is abandoned then, in seconds since 1970.
+    /// It is abandoned then, in seconds since the Unix epoch.
     pub deadline: i64,
     /// It is abandoned: it only waits for its ReplicaSet to take it back.
     #[serde(default)]
@@ -119,7 +119,7 @@ pub fn mark() -> Value {
     }})
 }
 
-/// Returns the next step; `now` in seconds since 1970.
+/// Returns the next step; `now` in seconds since the Unix epoch.
 #[must_use]
 pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     let pod = &seen.pod;

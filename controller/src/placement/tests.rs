@@ -1,4 +1,4 @@
-//! What a relocation sees, and what is said of it.
+//! Tests of the inputs and the status of a relocation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -239,7 +239,7 @@ fn pods_that_have_just_come_count_and_those_that_go_do_not() {
     assert_eq!(inputs.graph.services()[cart].replicas.get(), 3);
 }
 
-/// A node that goes takes nothing along of what is said of the others.
+/// The status of other nodes does not change when a node is removed.
 #[test]
 fn delays_between_nodes_that_there_are_not_are_named() {
     let mut shop = Shop::new(&json!({}));
@@ -278,7 +278,7 @@ fn measured_delays_apply_unless_configured() {
         ..crate::graph::Node::default()
     });
     shop.snapshot.nodes = known.into();
-    // The snapshot knows of a node that has gone since.
+    // The snapshot contains a node that was removed since.
     shop.snapshot.delays = vec![delay("n1", "n2", 2.5), delay("n1", "n9", 7.0)];
     assert_eq!(
         shop.inputs().unwrap().nodes.delays_ms(),
@@ -292,7 +292,7 @@ fn measured_delays_apply_unless_configured() {
     );
 }
 
-/// A leader that takes over in the middle of a move says how many there were, what a move waits for as soon as it
+/// A leader that takes over in the middle of a move reports how many there were, what a move waits for as soon as it
 /// is so, and why services had been left alone before.
 #[test]
 fn moves_count_however_they_end() {
@@ -302,7 +302,7 @@ fn moves_count_however_they_end() {
     (input.moves_done, input.moves_failed) = (3, 1);
     let moving = input.services.iter().position(|one| one.state == "Moving");
     let name = input.services[moving.unwrap()].name.clone();
-    // The next one begins with what was written down.
+    // The next leader starts from the stored state.
     let (_, _, mut done) = records(&input);
     let mut why = reasons(&input);
     assert_eq!((done.moves, why.len()), (3, 0));
@@ -319,7 +319,7 @@ fn moves_count_however_they_end() {
     why.clear();
     let over = refreshed(&said, done, &why);
     assert_eq!(of(&over), "");
-    // All else is as it was said at the round, and what keeps services where they are stays said.
+    // All other fields are those of the round, and the reasons that keep services in place stay.
     let (_, _, before) = records(&input);
     assert_eq!(refreshed(&over, before, &why), input);
     let mut fixed = input.clone();
@@ -329,7 +329,7 @@ fn moves_count_however_they_end() {
     assert!(reasons(&fixed).is_empty());
 }
 
-/// What is written into a status is all that the next one has to know.
+/// The status contains all state that the next leader needs.
 #[test]
 fn a_status_remembers() {
     let shop = Shop::new(&json!({}));

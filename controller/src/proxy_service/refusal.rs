@@ -132,7 +132,7 @@ impl Refusal {
 /// The most characters of a Kubernetes Service name (RFC 1035), and of a label's value.
 const LONGEST: usize = 63;
 
-/// Labels that are overwritten in the pods of a Deployment, whatever its template says.
+/// Labels that are overwritten in the pods of a Deployment, regardless of its template.
 const RESERVED: [&str; 4] = [
     maglor_inject::INJECT,
     "pod-template-hash",

@@ -312,7 +312,7 @@ impl Operator {
             if !self.writes() {
                 return Ok(None);
             }
-            tracing::debug!(service = %key, ?step, "proxies");
+            tracing::debug!(service = %key, ?step, "applying step of a ProxyService");
             let taken = self.server.take(&seen, step).await;
             if let Err(error) = &taken
                 && let Some(why) = rejection(step, error)

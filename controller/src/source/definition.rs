@@ -67,7 +67,7 @@ pub(super) async fn follow(
             tracing::error!(
                 definition = NAME,
                 field,
-                "the CustomResourceDefinition in the cluster is older than this controller and lacks the field; policies are not put in force until the current definitions are installed"
+                "the CustomResourceDefinition in the cluster is older than this controller and lacks the field; policies are not applied until the current definitions are installed"
             );
         }
         said = Some(field.clone());

@@ -217,7 +217,7 @@ const OTHERS: [&str; 8] = [
     "ServiceAccount",
 ];
 
-/// Returns whether an object is of a foreign kind, such as a Deployment beside its Service, and not a misspelt one of
+/// Returns whether an object is of a foreign kind, such as a Deployment next to its Service, and not a misspelt one of
 /// ours.
 fn is_others(item: &Value) -> bool {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A fault costs its own document, or resource, and nothing beside it.
+    /// An error affects only its own document or resource.
     #[test]
     fn what_is_beside_a_fault_is_read() {
         let node = "{apiVersion: v1, kind: Node, metadata: {name: one}}";
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(refused(&read.read().unwrap()).len(), 0);
         std::fs::write(&file, "a: 1\na: 2\n").unwrap();
         assert_eq!(refused(&read.read().unwrap()).len(), 1, "again");
-        // What is read anew takes its place, also beside a fault; what the fault may be about holds.
+        // Valid resources replace earlier ones, also in a file with an error; resources that the error may affect stay.
         let renamed = SERVICE.replace("name: a", "name: b");
         std::fs::write(&file, format!("{renamed}---\na: 1\na: 2\n")).unwrap();
         assert_eq!(count(&read.read().unwrap(), Kind::Service), 2);

@@ -1,7 +1,7 @@
 //! Reads resources from an API server with a watch for each kind.
 //!
 //! Watches never end: failures are retried with backoff. Known objects stay until a complete list omits them. A kind
-//! that the server does not know (its definition is not installed) has no resources, and is retried. If it was known
+//! that the server does not serve (its definition is not installed) has no resources, and is retried. If it was known
 //! before, it must be unknown for a while first: a server that has just restarted may not serve every definition yet,
 //! and a mesh must not lose its policies meanwhile.
 
@@ -103,7 +103,7 @@ pub async fn watch(
     }
 }
 
-/// What may be read of the certificates; `None` = all.
+/// The certificates that may be read; `None` = all.
 fn parts(certificates: &Certificates) -> Option<BTreeSet<Part>> {
     match certificates {
         Certificates::All(Scope::In(namespaces)) => {
@@ -166,7 +166,7 @@ enum Known {
     Resources,
     /// Its resources are known, but the API server has not known the kind since this time.
     Doubted(Instant),
-    /// The API server does not know it.
+    /// The API server does not serve it.
     Absent,
 }
 
@@ -301,7 +301,7 @@ impl Watch {
     }
 }
 
-/// Returns whether an error means that the API server does not know the kind.
+/// Returns whether an error means that the API server does not serve the kind.
 fn is_unknown(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
     let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
@@ -359,7 +359,7 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// Which resources a list says to be there, if it says so.
+    /// The existing resources, if the list reports them.
     fn listed(step: &Step) -> Option<Vec<&str>> {
         step.events.iter().find_map(|event| match event {
             Event::Reset {

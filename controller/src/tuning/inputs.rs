@@ -312,7 +312,7 @@ fn leave(sources: &Sources<'_>, name: &str, service: Option<&Key>, hold: &mut Ho
     hold.held.traffic |= !sets(TuningPart::Traffic);
 }
 
-/// Returns the remaining capacity of nodes beside all services of the mesh; requests of other pods are subtracted
+/// Returns the capacity of nodes that remains for the services of the mesh; requests of other pods are subtracted
 /// already.
 fn left<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Room> {
     let rooms = sources.topology.nodes.iter();

@@ -14,7 +14,7 @@ use crate::writes::Seen;
 
 const MIB: f64 = 1_048_576.0;
 
-/// What a container requests, in Kubernetes' words; what is absent is not said.
+/// The resource requests of a container, in Kubernetes' notation; absent ones are not set.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requests {
@@ -32,14 +32,14 @@ pub struct Requests {
 /// Requests by container name.
 pub type Containers = BTreeMap<String, Requests>;
 
-/// What was written, and what was there before.
+/// An applied value, and the values before it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Written<T> {
-    /// Before anything was written.
+    /// The value before the first change.
     pub original: T,
-    /// Before the last change.
+    /// The value before the last change.
     pub former: T,
-    /// As it was written.
+    /// The applied value.
     pub value: T,
 }
 
@@ -54,16 +54,16 @@ impl<T: Clone> Written<T> {
     }
 }
 
-/// What is written down in the Deployment itself.
+/// The record of changes that is stored in the Deployment's annotation.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Ticket {
-    /// By which policy.
+    /// The policy that has made the changes.
     pub policy: String,
-    /// How many replicas.
+    /// Changes of the number of replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Written<u32>>,
-    /// What they request.
+    /// Changes of the resource requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub containers: Option<Written<Containers>>,
 }

@@ -43,11 +43,11 @@ impl std::fmt::Debug for Certificate {
 /// The reason why a certificate cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
-    #[error("cannot create: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("cannot parse: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    #[error("cannot use for TLS: {0}")]
+    #[error("the certificate is not usable for TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
 

@@ -118,7 +118,7 @@ async fn form(client: &Client) -> Form {
         Some(minor) if minor < NATIVE => Form::Container,
         _ => Form::Native,
     };
-    tracing::info!(minor, ?form, "sidecar form");
+    tracing::info!(minor, ?form, "sidecar form detected");
     form
 }
 

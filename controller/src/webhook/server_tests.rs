@@ -1,5 +1,5 @@
-//! The kept hostile suite against the webhook: each case of `maglor_testkit::hostile::webhook` has its expected outcome, and the API
-//! server is asked for nothing but namespaces.
+//! The kept hostile suite against the webhook: each case of `maglor_testkit::hostile::webhook` has its expected
+//! outcome, and the API server is asked for nothing but namespaces.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use super::*;
 
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// An API server that has the namespace `default`, and writes down what it is asked for.
+/// An API server that has the namespace `default`, and records requests.
 async fn api_server(asked: &Asked) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -66,7 +66,7 @@ async fn service(asked: &Asked) -> Service {
     }
 }
 
-/// What the service answers to a case, as a client would see it; nothing where the case is about bytes below it.
+/// The response of the service to a case, as seen by a client; nothing if the case is about bytes below HTTP.
 async fn ask(service: &Service, case: &Case) -> Option<Port> {
     let (path, body) = hostile::api::review_parts(case)?;
     let request = Request::post(path).body(Bytes::from(body)).unwrap();

@@ -15,10 +15,10 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What an API server was asked: method, path with its query, body.
+/// A request to the API server: method, path with query, body.
 type Asked = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
-/// Answers 200 with an object; nothing at all to what is about a ConfigMap `silent`.
+/// Responds with 200 and an object; does not respond to requests about a ConfigMap `silent`.
 async fn answer(request: Request<Incoming>, asked: Asked) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
@@ -62,7 +62,7 @@ fn seen() -> Seen {
     Seen::of_value(&json!({"metadata": {"uid": "u1", "resourceVersion": "7"}}))
 }
 
-/// Every way to change what was seen says which object in which version that was.
+/// Every change of an observed object contains its UID and version.
 #[tokio::test]
 async fn every_write_has_its_precondition() {
     let (client, asked) = start().await;
@@ -141,7 +141,7 @@ async fn writes_do_not_outlive_the_term() {
         refused.to_string().contains("no longer the leader"),
         "{refused}"
     );
-    // What is only read needs none.
+    // Reads need none.
     api.get("a").await.unwrap();
     let asked = asked.lock().unwrap();
     let methods: Vec<&Method> = asked.iter().map(|(method, ..)| method).collect();

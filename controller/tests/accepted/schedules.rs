@@ -1,4 +1,4 @@
-//! Schedules of updates, written statuses and restarts: replicas that start and those that run come to the same.
+//! Schedules of updates, status writes and restarts: replicas that start and running ones have the same result.
 
 use maglor_controller::index::facts::{Kind, Object};
 use maglor_controller::index::{Index, Resource, ResourceId};
@@ -10,7 +10,7 @@ use super::{AROUND, Draw, draw, size, support, templates};
 const ROUNDS: usize = 4;
 const STEPS: usize = 15;
 
-/// What is stored, and two replicas of the controller that read it.
+/// The stored objects, and two replicas of the controller that read them.
 struct Cluster {
     stored: Vec<Value>,
     replicas: [Index; 2],
@@ -121,7 +121,7 @@ impl Cluster {
     }
 }
 
-/// A version of a template: as it is, changed at random, or with a field that no version knows.
+/// A version of a template: unchanged, changed at random, or with an unknown field.
 fn version(draw: &mut Draw, template: &Value) -> (&'static str, Value) {
     let mut spec = template["spec"].clone();
     match draw.below(3) {
@@ -195,7 +195,7 @@ fn replicas_of_a_folder_agree_whatever_was_written_and_restarted() {
     play(true);
 }
 
-/// Each resource by itself: its last good version, or what holds in its place, is the same before and after a
+/// Each resource separately: its last valid version, or its replacement, is the same before and after a
 /// restart.
 #[test]
 fn an_unusable_version_of_each_kind_means_the_same_after_a_restart() {

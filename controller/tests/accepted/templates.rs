@@ -3,7 +3,7 @@
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// What the others are about: it is not changed.
+/// The objects that the others refer to: they are not changed.
 pub(super) const AROUND: &str = "
 apiVersion: v1
 kind: Service

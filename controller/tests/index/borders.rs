@@ -1,4 +1,4 @@
-//! What one namespace writes changes nothing for the pods, Services and clients of another: the table of
+//! Objects of one namespace change nothing for the pods, Services and clients of another: the table of
 //! docs/controller.md ("Who may change what for whom").
 
 use maglor_controller::index::Index;
@@ -181,7 +181,7 @@ fn of_others(index: &Index) -> Vec<(String, Value)> {
     published
 }
 
-/// All of it is as it was; what has come besides is by an address of the attacker's own.
+/// Nothing has changed; additions are only for the attacker's own addresses.
 fn is_unchanged(before: &[(String, Value)], index: &Index, what: &str) {
     let now = of_others(index);
     for (name, value) in before {

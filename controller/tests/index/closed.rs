@@ -1,4 +1,4 @@
-//! Policies that cannot be used: what they are for is closed, at every replica, whatever each has seen before.
+//! Invalid policies fail closed at every replica, regardless of the versions that it has seen before.
 
 use maglor_config::raw::{AuthorizationAction, Effect, MeshMode};
 use maglor_controller::index::facts::{Key, Kind, Object};
@@ -98,7 +98,7 @@ fn allowing(namespace: &str) -> Value {
            "rules": [{"from": [{"namespaces": [namespace]}]}]})
 }
 
-/// A word that no version knows.
+/// An unknown keyword.
 fn unusable() -> Value {
     json!({"selector": {"matchLabels": {"app": "cart"}},
            "rules": [{"from": [{"namespaces": ["shop"], "moon_phase": "full"}]}]})
@@ -196,7 +196,7 @@ fn the_last_good_rules_survive_restarts_and_all_replicas_agree() {
     assert_eq!(condition(&good).1, "Accepted");
     // The status alone changes nothing.
     old.apply(&good);
-    // Stored while the webhook was away.
+    // Stored while the webhook was unavailable.
     let mut bad = policy(2, &unusable());
     bad["status"] = good["status"].clone();
     old.apply(&bad);
@@ -222,7 +222,7 @@ fn the_last_good_rules_survive_restarts_and_all_replicas_agree() {
         assert_eq!(replica.rules("shop/cart-0").as_deref(), Some("shop"));
         assert_eq!(replica.written(&bad), bad);
     }
-    // What is recorded has to be right, too: another version may have written it.
+    // The recorded version is also validated: another version may have written it.
     let mut broken = bad;
     broken["status"]["inForce"]["spec"] = unusable();
     assert_eq!(
@@ -231,7 +231,7 @@ fn the_last_good_rules_survive_restarts_and_all_replicas_agree() {
     );
 }
 
-/// Fields that the API server has taken away.
+/// Fields that the API server has dropped.
 #[test]
 fn an_older_definition_makes_no_rule_wider() {
     let field = Some("spec.rules[].to[].headers".to_owned());
@@ -240,13 +240,13 @@ fn an_older_definition_makes_no_rule_wider() {
         replica.0.set_pruned(field.clone());
         replica
     };
-    // What was accepted before the controller was replaced continues.
+    // Policies accepted before an update of the controller stay in effect.
     let before = Replica::of(&policy(1, &allowing("shop")));
     let good = before.written(&policy(1, &allowing("shop")));
     let mut replica = outdated();
     replica.apply(&good);
     assert_eq!(replica.rules("shop/cart-0").as_deref(), Some("shop"));
-    // What is written now may lack its conditions.
+    // A version written now may lack its conditions.
     let mut next = policy(2, &allowing("other"));
     next["status"] = good["status"].clone();
     replica.apply(&next);
@@ -267,7 +267,7 @@ fn an_older_definition_makes_no_rule_wider() {
     new.apply(&policy(1, &allowing("shop")));
     assert_eq!(new.rules("shop/cart-0").as_deref(), Some("closed"));
     assert_eq!(new.rules("shop/web-0"), None);
-    // Definitions are installed: what was stored before still lacks what it lacks, at each replica.
+    // Definitions are installed: previously stored objects still lack the fields, at each replica.
     let mut later = Replica::of(&written);
     assert_eq!(later.rules("shop/cart-0").as_deref(), Some("shop"));
     assert_eq!(later.written(&written), written);
@@ -339,7 +339,7 @@ fn a_mesh_config_that_cannot_be_used_lets_in_no_plain_text() {
     );
 }
 
-/// Pods whose policy cannot be read take no plain text, whatever was there before.
+/// Pods with an invalid PeerAuthentication accept no plain text, regardless of the previous version.
 #[test]
 fn a_peer_authentication_that_cannot_be_used_lets_in_no_plain_text() {
     let peers = |spec: Value| {

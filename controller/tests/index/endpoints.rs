@@ -7,7 +7,7 @@ use maglor_controller::index::{Index, Resource};
 
 use super::{POD, TWO, slice, support};
 
-/// Who may write slices in one namespace decides nothing about the Services and pods of others: a Service keeps its
+/// Permission to write slices in one namespace does not affect the Services and pods of others: a Service keeps its
 /// own address, and a pod has none but its own.
 #[test]
 fn a_slice_does_not_take_a_foreign_address() {
@@ -72,8 +72,8 @@ endpoints: [{{{endpoint}}}]
     }
 }
 
-/// A pod whose node has started anew has another address than before, and the old one may be anybody's: whichever of
-/// the pod and its slice is heard of first.
+/// A pod whose node has restarted has another address than before, and the old one may belong to another pod, whichever
+/// of the pod and its slice is received first.
 #[test]
 fn an_address_that_a_pod_has_lost_is_no_endpoint() {
     let mut index = Index::default();
@@ -106,7 +106,7 @@ fn an_address_that_a_pod_has_lost_is_no_endpoint() {
     assert_eq!(endpoints(&pod(third)), [format!("{third}:8080")]);
 }
 
-/// Where some endpoints take nothing but mutual TLS and others cannot speak it, no request goes where it is refused.
+/// If some endpoints require mutual TLS and others do not support it, no request goes to an endpoint that rejects it.
 #[test]
 fn a_pod_without_a_sidecar_takes_no_service_away() {
     let mut index = Index::default();
@@ -174,7 +174,7 @@ fn a_pod_without_a_sidecar_takes_no_service_away() {
     );
 }
 
-/// What an endpoint says of its place keeps no proxy from reading where it is.
+/// An invalid locality of an endpoint does not prevent proxies from decoding it.
 #[test]
 fn any_locality_can_be_published() {
     let long = "n".repeat(250);

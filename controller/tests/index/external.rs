@@ -79,7 +79,7 @@ fn apply(index: &mut Index, text: &str) {
     index.changes();
 }
 
-/// Whether routes lead to the name, and both statuses say the same.
+/// Whether routes lead to the name, and both statuses agree.
 fn leads(index: &Index) -> bool {
     let published = published(index);
     let text = |name: &str| {
@@ -98,7 +98,7 @@ fn leads(index: &Index) -> bool {
         tables.len() >= 2,
         "of the mesh, and of the Gateway: {published:?}"
     );
-    // That of `out` itself, which is no route, leads to it always.
+    // The listener of `out` itself, which is not a route, always leads to it.
     let routed = tables.iter().filter(|leads| **leads).count() > 1;
     for name in [
         "status of HTTPRoute shop/mesh",
@@ -157,7 +157,7 @@ fn a_service_of_another_namespace_needs_a_grant() {
     ])));
 }
 
-/// The name is written before the Service that it means is there.
+/// The name is written before its Service exists.
 #[test]
 fn a_service_that_comes_later_is_guarded_too() {
     let mut index = index(&[EDGE, &attack("admin.victim")]);

@@ -1,5 +1,5 @@
-//! EndpointSlices that name what is not their writer's (CVE-2021-25740): pods and Services of other namespaces, and
-//! the API server.
+//! EndpointSlices with addresses that do not belong to their author (CVE-2021-25740): pods and Services of other
+//! namespaces, and the API server.
 
 use maglor_controller::index::Index;
 use maglor_controller::index::facts::{Key, Kind};

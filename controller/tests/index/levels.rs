@@ -1,4 +1,4 @@
-//! What several levels say together.
+//! Merging the policies of several levels.
 
 use maglor_config::resource;
 use maglor_controller::index::{Index, Resource};
@@ -12,7 +12,8 @@ metadata: {name: a, namespace: n}
 spec: {clusterIP: 10.0.0.1, ports: [{port: 80, name: http}]}
 ";
 
-/// What is right on each level by itself can be used by a proxy together, which takes a resource whole or not at all.
+/// Policies that are valid on each level are also valid when merged, because a proxy accepts a resource as a whole or
+/// not at all.
 #[test]
 fn what_is_right_by_itself_is_right_together() {
     let mesh = [
@@ -131,7 +132,7 @@ spec: {targetRefs: [{name: a}], route: {retry: {retry_on: [5xx], per_try_timeout
     }
 }
 
-/// Backends that come to the same share what they come to, whatever it adds up to.
+/// Equal backends are merged, and their weights are added, with any sum.
 #[test]
 fn weights_add_up_to_what_a_proxy_takes() {
     let route = |refs: &str| {

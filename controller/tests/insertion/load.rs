@@ -21,13 +21,13 @@ use maglor_cluster::Machine;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Where the address is, in the environment.
+/// The environment variable with the address.
 const ADDRESS: &str = "MAGLOR_LOAD_ADDRESS";
 /// Requests a second of each client.
 const RATE: u32 = 50;
 const KEPT: usize = 8;
 const ONCE: usize = 4;
-/// Streams at once, on two connections.
+/// Number of concurrent streams, on two connections.
 const STREAMS: usize = 4;
 /// Requests of a connection that is kept: a client that never connects again never sees a proxy.
 const REQUESTS: usize = 40;
@@ -58,7 +58,7 @@ impl Load {
             output: Mutex::new(BufReader::new(child.stdout.take().unwrap())),
             child,
         };
-        // The Service is new: what counts is what fails once the node knows it.
+        // The Service is new: failures count only once the node has its endpoints.
         let deadline = std::time::Instant::now() + 3 * PATIENCE;
         loop {
             let reported = load.report();
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    /// What has come of it since the last time, and of two more seconds; fails if a request has.
+    /// The results since the last call and of two more seconds; fails if a request has failed.
     pub(crate) fn phase(&self, name: &str) {
         std::thread::sleep(Duration::from_secs(2));
         let line = self.report();

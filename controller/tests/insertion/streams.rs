@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use maglor_cluster::Machine;
 use serde_json::Value;
 
-/// How long a long stream is: less than the time that proxies have to finish what they have begun.
+/// The duration of a long stream: less than the drain time of proxies.
 const LONG: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -51,7 +51,7 @@ impl Streams {
         streams
     }
 
-    /// What has come of them since the last time; fails if one of them has.
+    /// The results since the last call; fails if a stream has failed.
     pub(crate) fn phase(&self, name: &str) {
         let reported = self.report("report");
         println!("{name}: gRPC {reported}");

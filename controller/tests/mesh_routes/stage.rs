@@ -1,4 +1,4 @@
-//! A mesh of one proxy on a folder of resources, and what is expected of it in words.
+//! A mesh of one proxy on a folder of resources, and textual expectations.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl Drop for Controller {
     }
 }
 
-/// Two versions of a server, the controller that knows them, and a proxy a namespace.
+/// Two versions of a server, the controller, and a proxy for each namespace.
 pub(crate) struct Mesh {
     v1: Upstream,
     v2: Upstream,
@@ -148,7 +148,7 @@ spec:
     )
 }
 
-/// A request and what is expected of it, in words: `[METHOD] TARGET [name:value…] -> STATUS
+/// A request and the expected result, as text: `[METHOD] TARGET [name:value…] -> STATUS
 /// [by BACKEND] [location URL] [+name:value…] [-name…] [got name:value…] [got -name…] [path PATH]`.
 ///
 /// `+` and `-` are headers of the response, `got` those that the server was sent.

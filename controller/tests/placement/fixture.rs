@@ -1,5 +1,5 @@
 //! A model of a cluster with one Deployment: what an API server, the controllers of ReplicaSets and Deployments, a
-//! scheduler, kubelets, and people do.
+//! scheduler, kubelets and users do.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use maglor_controller::placement::pod::{Pod, ReplicaSet};
 use maglor_controller::placement::{DELETION_COST, HASH, MOVING};
 use serde_json::{Value, json};
 
-/// Where a pod is wanted.
+/// The preferred node of a pod.
 const TO: &str = "n2";
 /// A new pod may take so long.
 const PATIENCE: i64 = 60;
@@ -18,9 +18,9 @@ const PATIENCE: i64 = 60;
 pub(crate) enum Happens {
     /// The operator begins a move, if none is under way.
     Begin,
-    /// The operator looks, and remembers what it wants to do.
+    /// The operator observes, and remembers its next step.
     Look,
-    /// The operator does what it wanted, however old that is.
+    /// The operator executes the remembered step, however old it is.
     Act,
     /// The operator forgets everything.
     Crash,
@@ -28,7 +28,7 @@ pub(crate) enum Happens {
     ReplicaSets,
     /// The controller of Deployments does.
     Deployment,
-    /// A pod without a node gets one: where it is asked to be, or another.
+    /// A pod without a node gets the preferred node, or another.
     Schedule(u8),
     /// A pod with a node becomes ready.
     Ready,
@@ -42,22 +42,22 @@ pub(crate) enum Happens {
     Rollout,
     /// A budget forbids evictions, or does no longer.
     Budget(bool),
-    /// The Deployment is deleted, and what it owns.
+    /// The Deployment and the objects that it owns are deleted.
     Delete,
 }
 
 /// See the module's documentation.
 pub(crate) struct Fixture {
     pods: Vec<Value>,
-    /// How many pods ReplicaSets are to have, by hash; the newest last.
+    /// The desired replicas of ReplicaSets, by hash; the newest last.
     sets: Vec<(String, usize)>,
     wanted: usize,
-    /// How many have to be there: as many as are wanted, once there were so many.
+    /// The minimum number of pods: the desired number, once it has been reached.
     required: usize,
     now: i64,
     count: u64,
     blocked: bool,
-    /// The scheduler puts pods where they are asked to be.
+    /// The scheduler follows the preferences of pods.
     pub(crate) obeys: bool,
     plan: Option<(Seen, Ticket, Step)>,
 }
@@ -180,7 +180,7 @@ impl Fixture {
             Happens::Delete => {
                 self.sets.clear();
                 (self.wanted, self.required) = (0, 0);
-                // Kubernetes removes what belongs to what is gone.
+                // Garbage collection of objects whose owner was deleted.
                 for at in 0..self.pods.len() {
                     if !self.pods[at]["metadata"]["ownerReferences"].is_null() {
                         self.delete(at);
@@ -193,7 +193,7 @@ impl Fixture {
         }
     }
 
-    /// Pods that are ready, by ReplicaSet; without those of which it is to have fewer.
+    /// Ready pods, by ReplicaSet; without those that are to be scaled down.
     fn available(&self) -> BTreeMap<String, usize> {
         let ready = |hash: &str| {
             let own = self.pods.iter();
@@ -295,7 +295,7 @@ impl Fixture {
         }
     }
 
-    /// What was done, if anything was.
+    /// The executed step, if any.
     fn act(&mut self) -> Option<&'static str> {
         let (seen, ticket, step) = self.plan.take()?;
         let pod = &seen.pod;
@@ -331,7 +331,7 @@ impl Fixture {
         self.change(at, |pod| pod["metadata"]["deletionTimestamp"] = now);
     }
 
-    /// Lets go whom it does not select, takes whom it does, and makes or removes one.
+    /// Releases pods that it does not select, adopts those that it does, and creates or removes one.
     fn replica_sets(&mut self) -> bool {
         let stays = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_null();
         for (hash, replicas) in self.sets.clone() {
@@ -394,7 +394,7 @@ impl Fixture {
             newest.1 = wanted;
             return true;
         }
-        // What may go, however much of it is not available (`reconcileOldReplicaSets`).
+        // Pods that may be removed, including unavailable ones (`reconcileOldReplicaSets`).
         let missing = newest.1 - counts[newest.0.as_str()];
         if all <= wanted + missing {
             return false;
@@ -457,7 +457,7 @@ impl Fixture {
         assert!(moving.count() <= 1, "after {after:?}");
     }
 
-    /// Lets everybody do their work until nothing changes; what the operator has done.
+    /// Runs all controllers until nothing changes; returns the operator's steps.
     pub(crate) fn settle(&mut self) -> Vec<&'static str> {
         let mut done = Vec::new();
         for _ in 0..1000 {

@@ -1,5 +1,5 @@
 //! A model of a cluster with three Services: what an API server, the controllers of Deployments and of
-//! EndpointSlices, discovery, and people do.
+//! EndpointSlices, discovery and users do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,12 @@ pub(crate) const NAMES: [&str; 3] = ["web", "cart", "db"];
 const GROUP: &str = "maglor.dev/proxy-group";
 const SERVICE: &str = "maglor.dev/proxy-service";
 
-/// Something that happens. Services are given by their places in [`NAMES`].
+/// An event. Services are given by their index in [`NAMES`].
 #[derive(Clone, Debug)]
 pub(crate) enum Move {
-    /// The operator looks at a Service, and remembers what it wants to do.
+    /// The operator observes a Service, and remembers its next step.
     Look(usize),
-    /// The operator does what it wanted, however old that is.
+    /// The operator executes the remembered step, however old it is.
     Act,
     /// The operator looks and acts.
     Operate(usize),
@@ -44,7 +44,7 @@ pub(crate) enum Move {
     ProxiesFail,
     /// The Service's manifest is applied again; that of `db` has no target ports.
     ApplyAgain(usize),
-    /// The Service has so many more ports than one from now on.
+    /// The Service has this many additional ports from now on.
     Ports(usize, u16),
     /// The selector gets one label more, or less.
     Select(usize),
@@ -63,7 +63,7 @@ pub(crate) enum Move {
 struct Service {
     name: &'static str,
     live: Option<Value>,
-    /// As people want it.
+    /// The desired state by users.
     intended: Value,
     endpoints: BTreeSet<Endpoint>,
     behind: BTreeSet<Endpoint>,
@@ -74,7 +74,7 @@ struct Service {
 /// See the module's documentation.
 pub(crate) struct Fixture {
     services: Vec<Service>,
-    /// What was made, by kind and name.
+    /// The created objects, by kind and name.
     store: BTreeMap<(String, String), Value>,
     claims: Vec<Value>,
     pods: Vec<Pod>,
@@ -107,7 +107,7 @@ fn intended(name: &str, more: u16) -> Value {
     })
 }
 
-/// What an API server says about ownership only as far as it matters.
+/// Ownership as reported by an API server, as far as it is relevant.
 fn bare(value: &Value) -> Value {
     let mut value = value.clone();
     for field in ["managedFields", "resourceVersion"] {
@@ -199,7 +199,7 @@ impl Fixture {
             Move::LoseTarget(at) => {
                 let target = ("Service".to_owned(), format!("{}-target", NAMES[*at]));
                 self.services[*at].excused |= self.store.remove(&target).is_some();
-                // Everybody sees it before the operator writes what it wanted before.
+                // All controllers observe it before the operator executes its remembered step.
                 self.wanted = None;
                 self.report();
                 self.know_endpoints();
@@ -207,7 +207,7 @@ impl Fixture {
         }
     }
 
-    /// What the operator sees of a Service.
+    /// The operator's observation of a Service.
     pub(crate) fn observe(&self, at: usize) -> Observed {
         let service = &self.services[at];
         let claims: Vec<Claim> = self.claims.iter().map(Claim::read).collect();
@@ -290,13 +290,13 @@ impl Fixture {
         grouped.map(|(_, one)| one.clone()).collect()
     }
 
-    /// Lets everybody work until nothing changes any more; the operator's steps.
+    /// Runs all controllers until nothing changes; returns the operator's steps.
     pub(crate) fn settle(&mut self) -> Vec<String> {
         self.settle_in([0, 1, 2], usize::MAX)
     }
 
-    /// The same, but that the operator starts anew after so many steps of all, `before` of which were taken already,
-    /// and looks at Services in another order from then on; how many steps it were.
+    /// The same, but the operator restarts after this many steps in total, `before` of which were taken already,
+    /// and observes Services in another order from then on; returns the number of steps.
     pub(crate) fn settle_with_crash(&mut self, crash: usize, before: usize) -> usize {
         match crash.checked_sub(before) {
             Some(left) => self.settle_in([0, 1, 2], left).len(),
@@ -336,7 +336,7 @@ impl Fixture {
         next(&self.observe(at)).progress
     }
 
-    /// What there is that was made for proxies, but for Services of endpoints and their policies.
+    /// Objects created for proxies, except Services of endpoints and their policies.
     pub(crate) fn made(&self) -> Vec<String> {
         let shared = |(kind, _): &&(String, String)| kind != "Service" && kind != "TrafficPolicy";
         let made = self.store.keys().filter(shared);
@@ -348,7 +348,7 @@ impl Fixture {
         self.store[&key]["spec"]["template"].clone()
     }
 
-    /// What must hold in the end.
+    /// The invariants of the final state.
     pub(crate) fn check_end(&self) {
         let leaving = |claim: &&Value| claim["metadata"]["deletionTimestamp"].is_string();
         assert_eq!(self.claims.iter().find(leaving), None);
@@ -394,13 +394,13 @@ impl Fixture {
         }
     }
 
-    /// Deletes a Service; what belongs to it goes some time.
+    /// Deletes a Service; its objects are removed some time later.
     pub(crate) fn remove(&mut self, at: usize) {
         self.services[at].live = None;
         self.services[at].endpoints.clear();
     }
 
-    /// What all of whose owners have gone goes.
+    /// Removes objects whose owners were all deleted.
     pub(crate) fn collect_garbage(&mut self) {
         let uids = self.services.iter().filter_map(|one| one.live.as_ref());
         let uids: Vec<Value> = uids.map(|live| live["metadata"]["uid"].clone()).collect();
@@ -410,7 +410,7 @@ impl Fixture {
         });
     }
 
-    /// `kubectl apply`: fields that the manifest has, wherever they differ; all of it, or its ports only.
+    /// `kubectl apply`: fields of the manifest that differ; all of it, or its ports only.
     fn apply_manifest(&mut self, at: usize, whole: bool) {
         let silent = NAMES[at] == "db";
         let intended = self.services[at].intended.clone();
@@ -467,7 +467,7 @@ impl Fixture {
         }));
     }
 
-    /// What is to be deleted and has no finalizer is gone.
+    /// Removes objects that are marked for deletion and have no finalizer.
     fn collect(&mut self) {
         self.claims.retain(|claim| {
             let meta = &claim["metadata"];

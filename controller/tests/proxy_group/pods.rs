@@ -13,7 +13,7 @@ pub(super) struct Endpoint {
     pub(super) address: String,
     /// The port of the Service.
     pub(super) port: u64,
-    /// That of the pod.
+    /// The name of the pod.
     pub(super) target: u16,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Pod {
     pub(super) of: Option<(String, Value)>,
     /// Numbers of ports that have names.
     named: BTreeMap<String, u16>,
-    /// Where it listens, and for which port of which Service: of a proxy.
+    /// For a proxy: its listening ports, and the Service and port of each.
     pub(super) reported: BTreeMap<u16, (String, u64)>,
 }
 
@@ -93,7 +93,7 @@ impl Fixture {
         }
     }
 
-    /// What discovery says of shared ports: of two Services that have one, the first by name.
+    /// The shared ports as published by discovery: of two Services with the same port, the first by name.
     fn forwards(&self, group: &Value) -> BTreeMap<u16, (String, u64)> {
         let mut found = BTreeMap::new();
         for target in self.of_groups("Service") {
@@ -201,7 +201,7 @@ impl Fixture {
         }
     }
 
-    /// What must hold at any time: each port of each Service has endpoints, all of which answer for it.
+    /// The invariant at any time: each port of each Service has endpoints, all of which serve it.
     pub(crate) fn check(&mut self, after: &Move) {
         for at in 0..self.services.len() {
             let service = &self.services[at];
@@ -213,7 +213,7 @@ impl Fixture {
                 Some(wrong) => {
                     assert!(service.excused, "{}: {wrong} after {after:?}", service.name);
                 }
-                // What is excused is so until everything is healthy again, and known.
+                // Exceptions last until everything is healthy again, and observed.
                 None => service.excused &= !fresh,
             }
         }

@@ -1,5 +1,5 @@
 //! A model of a cluster with one Service: what an API server, the controllers of Deployments and of
-//! EndpointSlices, and people do.
+//! EndpointSlices and users do.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +20,9 @@ use steps::reported;
 /// Something that happens.
 #[derive(Clone, Debug)]
 pub(crate) enum Move {
-    /// The operator looks, and remembers what it wants to do.
+    /// The operator observes, and remembers its next step.
     Look,
-    /// The operator does what it wanted, however old that is.
+    /// The operator executes the remembered step, however old it is.
     Act,
     /// The operator looks and acts.
     Operate,
@@ -40,7 +40,7 @@ pub(crate) enum Move {
     SelectPart,
     /// The Service's manifest is applied again.
     ApplyAgain,
-    /// The Service has so many ports from now on.
+    /// The Service has this many ports from now on.
     Ports(u16),
     /// The Service gets a label.
     Label,
@@ -52,11 +52,11 @@ pub(crate) enum Move {
     Scale(u32),
     /// The oldest gets an autoscaler.
     Autoscale,
-    /// The autoscaler, if there is one, wants so many proxies.
+    /// The autoscaler, if there is one, requests this many proxies.
     Load(u32),
     /// The oldest gets `mode: Auto`.
     Auto,
-    /// What the decision rule wants.
+    /// The recommendation of the decision rule.
     Advise(Choice),
     /// Endpoints get sidecars, or lose them.
     Sidecars(bool),
@@ -65,9 +65,9 @@ pub(crate) enum Move {
     Wide(u8),
     /// It is deleted.
     Unwide(u8),
-    /// The Service is to be left alone by these, or no longer.
+    /// The Service opts out of these, or no longer.
     OptOut(bool),
-    /// The operator looks at all Services at once.
+    /// The operator observes all Services in one request.
     Round,
 }
 
@@ -93,11 +93,11 @@ pub(crate) struct Fixture {
     pods: Vec<Pod>,
     endpoints: BTreeSet<String>,
     target_endpoints: BTreeSet<String>,
-    /// The Service as people want it.
+    /// The Service as desired by users.
     intended: Value,
     wanted: Option<Step>,
     count: u64,
-    /// What the decision rule says, if it is asked.
+    /// The result of the decision rule, if it is evaluated.
     advised: Option<Choice>,
     sidecar_policy: Option<Value>,
     collaborative: bool,
@@ -130,7 +130,7 @@ fn ports(count: u16) -> Value {
     (0..count).map(port).collect()
 }
 
-/// As after a kubectl apply; what an API server says about ownership only as far as it matters.
+/// As after a kubectl apply; ownership as reported by an API server, as far as it is relevant.
 fn bare(value: &Value) -> Value {
     let mut value = value.clone();
     for field in ["managedFields", "resourceVersion"] {
@@ -275,7 +275,7 @@ impl Fixture {
         }
     }
 
-    /// What the operator sees.
+    /// The operator's observation.
     pub(crate) fn observe(&self) -> Observed {
         Observed {
             namespace: "shop".into(),
@@ -307,7 +307,7 @@ impl Fixture {
         }
     }
 
-    /// Lets everybody work until nothing changes any more; the operator's steps.
+    /// Runs all controllers until nothing changes; returns the operator's steps.
     pub(crate) fn settle(&mut self) -> Vec<String> {
         let mut steps = Vec::new();
         let mut quiet = 0;
@@ -331,7 +331,7 @@ impl Fixture {
         panic!("no end: {steps:?}");
     }
 
-    /// What must hold at any time.
+    /// The invariants at any time.
     pub(crate) fn check(&mut self, after: &Move) {
         if self.service.is_none() {
             return;
@@ -361,7 +361,7 @@ impl Fixture {
         );
     }
 
-    /// What must hold in the end.
+    /// The invariants of the final state.
     pub(crate) fn check_end(&self) {
         let leaving = |claim: &&Value| claim["metadata"]["deletionTimestamp"].is_string();
         assert_eq!(self.wide.iter().find(leaving), None);
@@ -396,13 +396,13 @@ impl Fixture {
         assert_eq!(self.target_endpoints, self.of(Some(&self.intended)));
     }
 
-    /// The Service is as people want it, and nothing of ours is left.
+    /// The Service is as desired by users, and none of our objects is left.
     pub(crate) fn check_restored(&self) {
         self.check_without_proxies();
         assert_eq!(self.sidecar_policy, None);
     }
 
-    /// The Service is as people want it, and nothing of proxies is left.
+    /// The Service is as desired by users, and no object of the proxies is left.
     fn check_without_proxies(&self) {
         let service = self.service.as_ref().unwrap();
         assert_eq!(bare(service), bare(&self.intended));
@@ -495,7 +495,7 @@ impl Fixture {
         self.collect();
     }
 
-    /// What is to be deleted and has no finalizer is gone.
+    /// Removes objects that are marked for deletion and have no finalizer.
     fn collect(&mut self) {
         let stays = |claim: &Value| {
             let meta = &claim["metadata"];

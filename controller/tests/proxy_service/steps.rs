@@ -87,7 +87,7 @@ impl Fixture {
         resource["metadata"]["uid"] = uid.unwrap_or_else(|| json!(format!("u-{number}")));
         resource["metadata"]["generation"] = json!(number);
         if resource["kind"] == "Deployment" && resource["spec"]["replicas"].is_null() {
-            // What is not applied any more has its default.
+            // A field that is no longer applied has its default.
             resource["spec"]["replicas"] = json!(1);
         }
         if let Some(before) = before {

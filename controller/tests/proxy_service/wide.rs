@@ -55,7 +55,7 @@ impl Fixture {
         self.change_service(set);
     }
 
-    /// Those that wait for what they have made are let go where nothing of it is left.
+    /// Finalizers are removed once none of the created objects is left.
     pub(super) fn look_around(&mut self) {
         let claims = self.claims.iter().chain(&self.wide).map(Claim::read);
         let with_place = |resource: &Option<Value>| {

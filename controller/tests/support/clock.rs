@@ -1,7 +1,7 @@
-//! A system clock that a test sets: processes that are started with it see its jumps, at once and without a restart.
+//! A system clock that a test sets: processes that are started with it see its jumps immediately, without a restart.
 //!
-//! A small library is put before libc's, whose `clock_gettime` adds what a file says to the time of day. The clock
-//! that never jumps stays as it is. A process can be given a resolv.conf(5) of its own by the same library.
+//! A preloaded library replaces `clock_gettime` of libc, and adds the offset in a file to the time of day. The clock
+//! that never jumps is unchanged. The same library can give a process a separate resolv.conf(5).
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;

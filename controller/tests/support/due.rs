@@ -1,8 +1,8 @@
-//! The step that is due, and whether what the status says meanwhile is so.
+//! The next step, and whether the status is correct before it.
 
 use maglor_controller::proxy_service::{Observed, Progress, Step, next};
 
-/// The next step for what is seen. Where requests go through proxies, only what sends them elsewhere may say so.
+/// The next step for an observation. If requests go through proxies, only a step that redirects them may report it.
 pub(crate) fn due(seen: &Observed) -> Option<Step> {
     let next = next(seen);
     let proxied = seen.selected().is_some_and(|selected| selected.proxied);

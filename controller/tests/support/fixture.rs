@@ -16,7 +16,7 @@ pub(crate) const CART: &str = "token-of-the-cart-000";
 pub(crate) const WEB: &str = "token-of-the-web-0000";
 pub(crate) const OLD: &str = "token-that-has-expired";
 
-/// Accounts besides, each with a token of its own: how often one may ask is limited.
+/// Additional accounts, each with a separate token, because requests of an account are rate-limited.
 const CASES: usize = 100;
 
 /// The token of account `shop/case-NUMBER`.
@@ -42,7 +42,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// With these resources; certificates live for `ttl`.
+    /// With these resources; certificates are valid for `ttl`.
     pub(crate) async fn start(resources: &str, ttl: &'static str) -> Self {
         Self::start_with(resources, ttl, Vec::new()).await
     }
@@ -79,7 +79,7 @@ impl Fixture {
         }
     }
 
-    /// Where proxies find the controller.
+    /// The address of the controller for proxies.
     pub(crate) fn control_plane(&self) -> String {
         let listen = &self.controller.listen;
         match (self.name, listen.rsplit_once(':')) {
@@ -119,7 +119,7 @@ impl Fixture {
         self.authority.bundle().unwrap()
     }
 
-    /// A connection as who `live` is; the server has to be the controller.
+    /// A connection with the identity `live`; the server must be the controller.
     pub(crate) async fn connect(&self, live: &Arc<Live>) -> Connection {
         self.connect_to(live, "maglor-controller").await.unwrap()
     }

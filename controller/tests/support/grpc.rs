@@ -79,7 +79,7 @@ impl Connection {
         Ok(Self::over(TlsConnector::from(tls).connect(name, socket).await?).await)
     }
 
-    /// Begins to ask for a certificate, and does not end: the call continues as long as the result lives.
+    /// Begins a certificate request without completing it: the call continues until the result is dropped.
     #[allow(dead_code, reason = "only one of the tests attacks")]
     pub(crate) fn certify_without_end(&mut self, part: Bytes) -> impl Sized + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel::<Bytes>();
@@ -138,7 +138,7 @@ impl Connection {
         Ok(answer.unwrap())
     }
 
-    /// How a stream ends that is not let in.
+    /// The status of a rejected stream.
     pub(crate) async fn refused(self, node: &str) -> Status {
         let mut stream = Stream::open(self, node).await;
         stream.want(Kind::Listener, &["a"]);
@@ -151,7 +151,7 @@ impl Connection {
     }
 }
 
-/// A delta stream, and what was last heard of each resource; `None`: there is none.
+/// A delta stream, and the last received state of each resource; `None`: it does not exist.
 pub(crate) struct Stream {
     client: Client,
     requests: mpsc::UnboundedSender<Bytes>,
@@ -195,13 +195,13 @@ impl Stream {
         self.say();
     }
 
-    /// Sends bytes on the stream, whatever they are.
+    /// Sends arbitrary bytes on the stream.
     #[allow(dead_code, reason = "only one of the tests does")]
     pub(crate) fn send(&mut self, bytes: Bytes) {
         let _ = self.requests.send(bytes);
     }
 
-    /// Listens until a resource is heard of, or the stream ends: then its status.
+    /// Receives until a resource arrives, or the stream ends: then returns its status.
     #[allow(dead_code, reason = "only one of the tests asks")]
     pub(crate) async fn heard(&mut self, kind: Kind, name: &str) -> Result<(), i32> {
         let key = (kind, name.to_owned());
@@ -275,7 +275,7 @@ impl Stream {
         true
     }
 
-    /// Takes a part of the response, and answers what is complete.
+    /// Reads a part of the response, and acknowledges complete messages.
     fn take(&mut self, data: &[u8]) {
         self.deframer.put(data);
         while let Some(message) = self.deframer.message().unwrap() {

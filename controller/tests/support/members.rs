@@ -57,7 +57,7 @@ endpoints: [{{addresses: [{}], targetRef: {{kind: Pod, name: cart-0, namespace: 
     )
 }
 
-/// How a proxy beside these tests becomes a workload of the mesh.
+/// The configuration by which a proxy of these tests becomes a workload of the mesh.
 pub(crate) struct Member<'a> {
     pub(crate) account: &'a str,
     pub(crate) token: &'a Path,
@@ -121,7 +121,7 @@ listeners:
     )
 }
 
-/// A sidecar of `web`, which asks for hosts.
+/// A sidecar of `web`, which requests hosts on demand.
 pub(crate) fn web(fixture: &Fixture, token: &Path) -> String {
     format!(
         "{}listeners:
@@ -206,7 +206,7 @@ impl Mesh {
         std::mem::replace(&mut self.cart, again).kill();
     }
 
-    /// What `web` is answered when it calls `cart`.
+    /// The response to a call from `web` to `cart`.
     pub(crate) fn call(&self) -> u16 {
         let mut client = RawHttp1::connect(self.web.listener("outbound"));
         let response = client.request("GET / HTTP/1.1\r\nhost: cart\r\n\r\n");

@@ -1,4 +1,4 @@
-//! A mesh without Kubernetes: the real controller over a folder, and a real proxy beside each
+//! A mesh without Kubernetes: the real controller with a folder of resources, and a real proxy for each
 //! application, which the controller certifies by a token.
 
 use std::fs;
@@ -27,7 +27,7 @@ const ACCOUNTS: [&str; 10] = [
     "web-maglor",
 ];
 
-/// Where the controller's resources are, and who vouches for the members.
+/// The folder of the controller's resources, and the authority of the members.
 pub(crate) struct Mesh {
     dir: TempDir,
     binary: PathBuf,
@@ -52,7 +52,7 @@ impl Drop for Mesh {
 }
 
 impl Mesh {
-    /// An empty one; `None`, and a line that says so, where the proxy is not built.
+    /// An empty one; `None`, and a message, if the proxy is not built.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(&[])
     }
@@ -91,7 +91,7 @@ impl Mesh {
         self.path("resources")
     }
 
-    /// An authority, as `maglor identity ca` makes it, and who may have certificates of it.
+    /// An authority created like by `maglor identity ca`, and the accounts that may get certificates.
     fn certifies(&self) {
         let domain: TrustDomain = "mesh.test".parse().unwrap();
         let authority = Authority::create(&domain, SystemTime::now()).unwrap();
@@ -146,7 +146,7 @@ impl Mesh {
         }
     }
 
-    /// Who is connected to the controller.
+    /// The clients connected to the controller.
     pub(crate) fn sessions(&self) -> usize {
         let sessions = RawHttp1::connect(self.admin).get_local("/sessions").json();
         sessions.as_array().map_or(0, Vec::len)
@@ -173,7 +173,7 @@ impl Mesh {
         self.folder().join(format!("{name}.yaml"))
     }
 
-    /// Whether plain text is let in.
+    /// Whether plain text is accepted.
     pub(crate) fn mtls(&self, mode: &str) {
         self.put(
             "mesh",
@@ -292,7 +292,7 @@ impl Mesh {
         proxy
     }
 
-    /// What an admin page of the controller shows.
+    /// The content of an admin page of the controller.
     #[allow(dead_code, reason = "only one of the tests asks for any")]
     pub(crate) fn admin(&self, path: &str) -> Value {
         RawHttp1::connect(self.admin).get_local(path).json()
@@ -323,12 +323,12 @@ impl Mesh {
 }
 
 impl Pod {
-    /// Where others call it.
+    /// The address for its clients.
     pub(crate) fn inbound(&self) -> SocketAddr {
         self.sidecar.listener("inbound")
     }
 
-    /// A request of this application; status and who answered.
+    /// Sends a request from this application; returns the status and the answering application.
     pub(crate) fn get(&self, service: &str, path: &str) -> (u16, String) {
         let mut client = RawHttp1::connect(self.sidecar.listener("outbound"));
         let response = client.request(request(service, path));

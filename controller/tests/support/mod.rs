@@ -1,4 +1,4 @@
-//! What the tests of the index share: reading objects, and writing its output.
+//! Common functions of the index tests: reading objects, and writing its output.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod clock;

@@ -1,4 +1,4 @@
-//! A name server that a test takes away and brings back: every name is 127.0.0.1 (RFC 1035).
+//! A name server that a test can stop and restart: every name is 127.0.0.1 (RFC 1035).
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Seconds for which an answer holds.
 const TTL: u8 = 1;
-/// How often a thread looks whether it is to end.
+/// The interval in which a thread checks whether it must stop.
 const POLL: Duration = Duration::from_millis(50);
 
 static COUNT: AtomicU8 = AtomicU8::new(1);
@@ -18,7 +18,7 @@ static COUNT: AtomicU8 = AtomicU8::new(1);
 /// Ends with the value.
 pub(crate) struct NameServer {
     ends: Arc<AtomicBool>,
-    /// Questions are left without an answer, as by a host that is away.
+    /// Queries get no response, as from an unavailable host.
     silent: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     address: Ipv4Addr,

@@ -32,7 +32,7 @@ pub(crate) struct OnCluster {
 }
 
 impl OnCluster {
-    /// Starts both, and waits until a pod is admitted; `None`, with a word why, where that cannot be done.
+    /// Starts both, and waits until a pod is admitted; `None`, with the printed reason, if that is not possible.
     pub(crate) async fn start(name: &str) -> Option<Self> {
         if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
             return None;
@@ -88,7 +88,7 @@ fn free_port() -> u16 {
     socket.local_addr().unwrap().port()
 }
 
-/// What the API server knows the webhook by.
+/// The name by which the API server reaches the webhook.
 fn root(kubectl: &Kubectl) -> Arc<ClientConfig> {
     let path = "jsonpath={.data.ca\\.crt}";
     let command = [

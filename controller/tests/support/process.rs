@@ -36,7 +36,7 @@ impl Controller {
         controller
     }
 
-    /// The same, without waiting for anything: one that does not reach what it needs does not serve.
+    /// The same, without waiting until it is ready: without its dependencies it does not serve.
     pub(crate) fn spawn(ready: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let log = ready.with_extension("log");
         let child = Command::new(program())
@@ -75,7 +75,7 @@ impl Controller {
         self.admin = address("admin");
     }
 
-    /// What it has logged.
+    /// Its log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -92,7 +92,8 @@ impl Controller {
         self.status("VmHWM:")
     }
 
-    /// The time of processors that it has used: user and system, in ticks of 10 ms (proc_pid_stat(5), fields 14 and 15).
+    /// The time of processors that it has used: user and system, in ticks of 10 ms (proc_pid_stat(5), fields 14 and
+    /// 15).
     #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
@@ -138,7 +139,7 @@ impl Controller {
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Waits until a page says something.
+    /// Waits until a page has the given content.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -157,7 +158,7 @@ impl Controller {
     }
 }
 
-/// The controller that was built together with this test, or the one that `MAGLOR_CONTROLLER` names: a release, say.
+/// The controller that was built together with this test, or the binary `MAGLOR_CONTROLLER`, such as a release build.
 fn program() -> PathBuf {
     let other = std::env::var_os("MAGLOR_CONTROLLER").map(PathBuf::from);
     other.unwrap_or_else(|| env!("CARGO_BIN_EXE_maglor-controller").into())

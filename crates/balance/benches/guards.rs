@@ -1,4 +1,4 @@
-//! What a request that goes well pays for the guards.
+//! The cost of the guards for a successful request.
 //!
 //! Run with `cargo bench -p maglor-balance --bench guards`. The bar: 60 ns for all that are on by
 //! default together, a five-hundredth of what a proxied request takes.

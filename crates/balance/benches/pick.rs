@@ -101,7 +101,7 @@ fn picks(c: &mut Criterion) {
     group.finish();
 }
 
-/// What a collaborative policy does before its first message.
+/// The work of a collaborative policy before its first message.
 fn first_steps(group: &mut BenchmarkGroup<'_, WallTime>) {
     for spec in ["bounce(tries=3)", "ledger(group=40)", "probe(choices=2)"] {
         let balancer = busy(spec, |_| 1);

@@ -2,7 +2,7 @@
 //! reports to send. Their transport, the proxy's connections or the simulator's virtual time, is
 //! separate.
 //!
-//! A balancer (an outbound proxy) sees its own outstanding requests only. The inbound proxy beside
+//! A balancer (an outbound proxy) sees its own outstanding requests only. The inbound proxy of
 //! a server sees all of them. Collaborative policies close that gap with small messages:
 //! server sees all of them. Collaborative policies close that gap with small messages:
 //!

@@ -1,6 +1,6 @@
 //! Synchronization primitives of guards.
 //!
-//! The package `loom` beside this one compiles the guards with another module of this name, and
+//! The separate package `loom` compiles the guards with another module of this name, and
 //! tests them under all interleavings of threads.
 
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! The usual duration of good responses, and the hold time of errors: **a failed request keeps its
 //! slot for as long as a good response takes**.
 //!
-//! A server that responds at once with errors looks idle and fast, and policies that use counts or
+//! A server that responds immediately with errors looks idle and fast, and policies that use counts or
 //! latency send it more and more requests (a black hole). If the slot of a failed request is held
 //! until a good response would have arrived, the server looks as busy as its peers, and gets no
 //! more than its share. There is no threshold, so a client cannot trigger anything: if all servers

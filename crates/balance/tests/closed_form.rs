@@ -25,7 +25,7 @@ fn load(endpoints: &[Endpoint], loads: &[u32]) -> Vec<Outstanding> {
         .collect()
 }
 
-/// What a draw of an endpoint with this load counts as, in places of weight `unit`: the two numbers next to
+/// The load of a draw of an endpoint, in places of weight `unit`: the two numbers next to
 /// load a place, each with its chance.
 fn rounding(load: u32, weight: u32, unit: u32) -> [(i64, f64); 2] {
     let (load, places) = (u64::from(load) * u64::from(unit), u64::from(weight));
@@ -288,7 +288,7 @@ fn round_robin_is_exact_in_every_period() {
         let period: u32 = weights.iter().sum::<u32>() / gcd;
         let expected: Vec<u64> = weights.iter().map(|&w| u64::from(w / gcd)).collect();
         for _ in 0..5 {
-            // Any window of one period, from whatever start.
+            // Any window of one period, from any start.
             assert_eq!(counts(&b, period, &mut rng), expected, "{weights:?}");
             let _ = counts(&b, 1 + rng.below(3), &mut rng);
         }

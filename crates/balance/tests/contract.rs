@@ -1,4 +1,4 @@
-//! What every policy promises, one suite for all of them.
+//! The contract of every policy, one suite for all of them.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,

@@ -81,7 +81,7 @@ fn removing_one_of_a_hundred_moves_at_most_two_percent_of_the_others() {
 fn removing_one_moves_other_keys_of_a_ring_only_where_its_points_become_more() {
     let mut rng = Rng::seed(seed(48));
     for form in 0..5 {
-        // Of the ring's 1024 points everybody has 11 with 99 endpoints as with 100.
+        // Of the ring's 1024 points each endpoint has 11, with 99 endpoints and with 100.
         let moved = disruption("ring-hash", form, 100, rng.below(100) as usize);
         assert_eq!(moved, 0.0);
         // 342 instead of 256 with three instead of four: of the points a quarter is new, of which two
@@ -94,7 +94,7 @@ fn removing_one_moves_other_keys_of_a_ring_only_where_its_points_become_more() {
             (0.05..0.25).contains(&ring) && table < 0.01,
             "{ring} {table}"
         );
-        // Where the least size asks for no more than one point each, nothing else moves.
+        // If the minimum size needs only one point per endpoint, no other key moves.
         assert_eq!(disruption("ring-hash(min=1)", form, 4, 1), 0.0);
     }
 }
@@ -156,7 +156,7 @@ fn a_failure_moves_only_its_own_keys_and_recovery_brings_them_back() {
                 heirs.insert(*y);
             }
         }
-        // Its keys spread over many, not over one neighbour.
+        // Its keys are distributed over many endpoints, not to one neighbour.
         assert!(
             heirs.len() > 8 && !heirs.contains(lost),
             "{spec}: {}",

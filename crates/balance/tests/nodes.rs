@@ -69,7 +69,7 @@ impl Fixture {
             Balancer::build(&spec, list(weights), &ViewParams::default(), Time::ZERO).unwrap()
         };
         let balancers: Vec<_> = lists.iter().map(build).collect();
-        // Each host knows the list of its own node.
+        // Each host has the list of its own node.
         let mut ledgers = BTreeMap::new();
         let groups = spec.groups(balancers[0].view());
         for group in 0..groups.as_ref().map_or(0, |groups| groups.len() as u32) {
@@ -96,7 +96,7 @@ impl Fixture {
         }
     }
 
-    /// Sends `requests` at this load, by turns of `calls` from each node; the shares of servers by the node of
+    /// Sends `requests` at this load, in turn of `calls` from each node; the shares of servers by the node of
     /// the caller.
     fn run(&mut self, load: f64, calls: [u32; NODES], requests: u32) -> [Vec<f64>; NODES] {
         let mut counts: [Vec<f64>; NODES] = std::array::from_fn(|_| vec![0.0; SERVERS]);

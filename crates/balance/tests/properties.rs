@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use support::{SPECS, balancer, check, check_cases, equal, weighted};
 
 /// With the same draws, a pick that still hits an endpoint after its load rose hit it before: so
-/// raising a load never raises a probability, whatever the other loads.
+/// raising a load never raises a probability, for any other loads.
 #[test]
 fn raising_a_load_never_raises_its_probability() {
     let set = proptest::collection::vec((0_u32..5, 1_u32..4), 1..8);

@@ -1,5 +1,5 @@
-//! Decisions in several steps: what collaborative policies ask, and that every decision ends well
-//! whatever is lost, late, refused or unknown.
+//! Decisions in several steps: the queries of collaborative policies, and that every decision ends correctly
+//! even if messages are lost, late, rejected or unknown.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -193,7 +193,7 @@ fn a_ledger_of_one_server_is_not_asked() {
     }
 }
 
-/// Where a request ends whose servers all have something in flight, but for the idle `spare`.
+/// Returns the server of a request if all servers have requests in flight except the idle `spare`.
 fn settle(b: &Balancer, spare: &[usize], rng: &mut Rng) -> usize {
     let in_flight = |index: Index| u32::from(!spare.contains(&index.get()));
     let mut decision = Decision::new();
@@ -298,7 +298,7 @@ fn a_ledger_is_shunned_after_three_silences_and_its_group_is_kept() {
         f64::from(shunned) > 0.6 * expected,
         "{shunned} of about {expected}"
     );
-    // A while later one request finds out that it lives again.
+    // Some time later one request detects that it is available again.
     let alive = (0..200).any(|_| match b.begin(&mut decision, &at(400), &mut rng) {
         Step::Ask { to, .. } if to[0] == dead => {
             let answer = (dead, Answer::Referral(None));
@@ -347,7 +347,7 @@ fn what_is_known_of_hosts_outlives_a_change_of_endpoints() {
     }
     let strange = balancer("ledger(group=40)", equal(10));
     assert!(asks(&strange, 3, &mut rng), "nothing is known");
-    // What one of them learns the others know.
+    // All of them share the result of one.
     let (mut decision, ctx) = (Decision::new(), at(400));
     let to = asked(&joined.begin(&mut decision, &ctx, &mut rng));
     joined.answered(

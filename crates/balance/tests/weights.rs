@@ -214,7 +214,7 @@ fn shares_follow_the_weights_at_every_load() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Shares of a server that joins three others, in fifths of its window, beside those of its curve.
+/// Shares of a server that joins three others, in fifths of its window, compared with those of its curve.
 fn ramp(policy: &str, erlang: f64) -> Vec<(f64, f64)> {
     const FIFTHS: usize = 5;
     let window = Duration::from_secs(300);
@@ -268,7 +268,7 @@ fn slow_start_follows_its_curve_under_every_policy() {
     }
 }
 
-/// One light server beside many of equal weight must not make those a lottery: what is compared among
+/// One server with a low weight among many of equal weight must not randomize these: what is compared among
 /// them are whole requests.
 #[test]
 fn a_light_server_does_not_disturb_the_balance_of_the_others() {

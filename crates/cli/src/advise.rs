@@ -79,7 +79,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = |text: &str| within(text, 0.0, 0.5))]
     error_rate: f64,
 
-    /// Requests within 30 s above which a replica may need another one beside it.
+    /// Requests within 30 s above which a further replica may be needed.
     #[arg(long, value_name = "COUNT", default_value = "50", value_parser = |text: &str| within(text, 0.001, 1e9))]
     requests: f64,
 

@@ -294,7 +294,7 @@ pub(crate) fn objective(text: &str) -> Result<Objective, String> {
         ("traffic", None) => Ok(Objective::Traffic),
         ("mix", Some(part)) => {
             let response = part.parse().ok().filter(|part| (0.0..=1.0).contains(part));
-            let response = response.ok_or("mix:PART takes a number from 0 to 1")?;
+            let response = response.ok_or("mix:PART needs a number from 0 to 1")?;
             Ok(Objective::Mix { response })
         }
         _ => Err("expected traffic, bytes, latency or mix:PART".to_owned()),

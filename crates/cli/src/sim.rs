@@ -52,8 +52,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DISTRIBUTION", default_value = "exp")]
     service: String,
 
-    /// How a server divides its capacity: fifo, ps (processor sharing) or parallel (each
-    /// request with the whole speed, so that nothing waits).
+    /// Service discipline of a server: fifo, ps (processor sharing) or parallel (each request at full
+    /// speed, without waiting).
     #[arg(long, value_name = "DISCIPLINE", default_value = "fifo")]
     discipline: String,
 
@@ -75,17 +75,17 @@ pub(crate) struct Options {
     )]
     weights: Vec<u32>,
 
-    /// Nodes that servers and balancers are on, by turns; calls go local first, as with the policy
-    /// `localFirst`: as many as fit stay on their node.
+    /// Number of nodes; servers and balancers are assigned to them in turn. Calls prefer their own node, as
+    /// with `localFirst`, within an even share.
     #[arg(long, value_name = "COUNT")]
     nodes: Option<u32>,
 
-    /// How many of each few balancers are on each node: 4,1,1 puts two thirds of the calls on the first
-    /// of three nodes. As many on each if not given.
+    /// Relative numbers of balancers on the nodes: 4,1,1 puts two thirds of the calls on the first of three
+    /// nodes [default: equal].
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', requires = "nodes")]
     node_callers: Vec<u32>,
 
-    /// How far a server may be above its fair share so that calls stay on their node, in percent.
+    /// Maximum excess of a server over its fair share that keeps calls on their node, in percent.
     #[arg(
         long,
         value_name = "PERCENT",
@@ -94,8 +94,8 @@ pub(crate) struct Options {
     )]
     node_slack: f64,
 
-    /// Servers that return (--change MS:return:SERVER, --eject) begin with a tenth of their share, which
-    /// grows to the whole within MS milliseconds.
+    /// Slow start: servers that return (--change MS:return:SERVER, --eject) start with a tenth of their
+    /// share, which grows to the full share within MS milliseconds.
     #[arg(long, value_name = "MS")]
     slow_start_ms: Option<f64>,
 
@@ -116,7 +116,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     report_loss: f64,
 
-    /// Number of servers, the last ones, that neither report to a ledger nor answer audits.
+    /// Number of servers (the last ones) that neither report to a ledger nor answer audits.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     silent: u32,
 
@@ -143,8 +143,8 @@ pub(crate) struct Options {
 
     /// Event at MS milliseconds after the start; may be repeated. MS:leave:SERVER,
     /// MS:return:SERVER, MS:silent:SERVER, MS:reporting:SERVER (reports to ledgers end, begin),
-    /// MS:ledger-dies:GROUP, MS:ledger-restarts:GROUP (knowing nothing), MS:ledger-stalls:GROUP,
-    /// MS:ledger-resumes:GROUP (with what has arrived).
+    /// MS:ledger-dies:GROUP, MS:ledger-restarts:GROUP (without its state), MS:ledger-stalls:GROUP,
+    /// MS:ledger-resumes:GROUP (with the messages that have arrived).
     #[arg(long = "change", value_name = "CHANGE")]
     changes: Vec<String>,
 

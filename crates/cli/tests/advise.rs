@@ -111,7 +111,7 @@ fn each_container_gets_requests_of_its_own() {
             )
         })
         .collect();
-    // Shared by three replicas, and 15 % more; the sidecar's is not its Deployment's to say.
+    // Divided by three replicas, plus 15 %; the sidecar's request is not part of the Deployment.
     assert_eq!(of, [("app", "615m"), ("log", "70m")]);
     let twice = observed.replace("name: log", "name: app");
     let output = maglor(folder.path(), &twice, &[]);
@@ -122,7 +122,7 @@ fn each_container_gets_requests_of_its_own() {
     );
 }
 
-/// An hour of a cart whose requests are divided among versions; `more` is said of each version.
+/// An hour of a cart whose requests are divided among versions; `more` is added to each version.
 fn divided(more: &str) -> String {
     let splits = format!(
         "  splits:
@@ -273,7 +273,7 @@ fn what_is_emitted_is_read_again() {
     assert!(!text.contains("error:"), "{text}");
 }
 
-/// A name is a file's own: whatever it holds, reasons that name it stay comments.
+/// Names come from files: reasons with any name stay comments.
 #[test]
 fn comments_stay_comments() {
     let folder = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ fn comments_stay_comments() {
     }
 }
 
-/// What holds for a service is of several policies, field by field; a cluster may have none, which is no error.
+/// The settings of a service are merged from several policies, field by field; a cluster without policies is no error.
 #[test]
 fn what_is_in_force_is_of_all_policies() {
     let folder = tempfile::tempdir().unwrap();

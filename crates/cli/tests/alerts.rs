@@ -1,4 +1,4 @@
-//! Alert rules: those of the chart are those of the rule file, each has a runbook, and what they ask for is measured.
+//! Alert rules: those of the chart equal the rule file, each has a runbook, and their metrics exist.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -51,7 +51,7 @@ fn metrics(expression: &str) -> Vec<&str> {
     words.filter(|word| word.starts_with("maglor_")).collect()
 }
 
-/// What stands in the tables of metrics; of a histogram, its parts.
+/// The metrics of the tables; for a histogram, its parts.
 fn documented() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for page in ["docs/metrics.md", "docs/controller.md"] {
@@ -118,7 +118,7 @@ fn each_alert_has_a_runbook_and_each_runbook_is_rehearsed() {
         assert!(["critical", "warning"].contains(&rule["labels"]["severity"].as_str().unwrap()));
         assert!(names.insert(name));
     }
-    // Each section names the test that does what it says.
+    // Each section names the test that executes it.
     for section in page.split("\n## ").skip(1) {
         let heading = section.lines().next().unwrap();
         let line = section

@@ -418,7 +418,7 @@ fn the_examples_of_the_readme_are_valid() {
     }
 }
 
-/// A disk that is full is a failure; a reader that has gone is none.
+/// A full disk is an error; a closed reader is not.
 #[test]
 fn write_errors_are_reported() {
     let full = std::fs::File::create("/dev/full").unwrap();

@@ -1,6 +1,6 @@
-//! `maglor demo` with real proxies: what it finds, and that it leaves nothing behind.
+//! `maglor demo` with real proxies: its results, and that it leaves no files or processes.
 //!
-//! The proxy's program is the one beside `maglor`, where the build of the workspace puts it; without
+//! The proxy binary is in the directory of `maglor`, as built in the workspace; without
 //! it, it is built first.
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 const MAGLOR: &str = env!("CARGO_BIN_EXE_maglor");
 
-/// The demo with a folder of its own for what is temporary.
+/// The demo with a separate folder for temporary files.
 fn demo(temporary: &Path, arguments: &[&str]) -> Command {
     let proxy = Path::new(MAGLOR).with_file_name("maglor-proxy");
     if !proxy.is_file() {

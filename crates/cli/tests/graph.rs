@@ -121,12 +121,12 @@ fn its_files_are_what_partition_reads() {
         (&json!(true), &json!(0)),
         "{plan}"
     );
-    // And what was printed is shown again.
+    // The printed snapshot is shown again.
     let again = stdout(&["graph", "--file", &path("json"), "-o", "graph"]);
     assert_eq!(again, std::fs::read_to_string(path("graph")).unwrap());
 }
 
-/// What is shown of one namespace can be placed and advised by itself, beside what the others leave.
+/// The graph of one namespace can be placed and tuned separately, within the capacity that the others leave.
 #[test]
 fn a_namespace_has_the_room_that_others_leave() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ fn a_plan_uses_the_current_routing_and_measured_delays() {
     );
     let said = plan(&spread, &["--routing", "even"]);
     assert_eq!(said["cut_now"], 20.0);
-    // Where they cannot be together they should be on nodes that are near.
+    // If they do not fit on one node, they should be on nearby nodes.
     let mut far = apart();
     far["services"][0]["cpu_millis"] = json!(800);
     far["services"][1]["cpu_millis"] = json!(800);
@@ -358,7 +358,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this target; `None`, and a line that says so, if there is none.
+    /// A Prometheus that scrapes this target; `None`, and a message, if there is none.
     fn start(target: &str) -> Option<Self> {
         let passed = std::env::var_os("MAGLOR_PROMETHEUS").map(PathBuf::from);
         let in_path = || {

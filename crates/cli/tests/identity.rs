@@ -127,7 +127,7 @@ fn what_would_be_lost_or_wrong_is_refused_in_one_line() {
             "{error}"
         );
     }
-    // What clap refuses has more lines.
+    // Errors of clap have more lines.
     for arguments in [
         "ca --trust-domain Mesh --out ca2",
         "issue --ca ca --out x",
@@ -186,7 +186,8 @@ fn a_root_is_rotated_while_certificates_are_kept_renewed() {
     eventually("it is issued by the new root", || {
         roots() == 2 && certificate().matches("BEGIN").count() == 2 && certificate() != first
     });
-    // A client that knows only the old root trusts the new certificate: the new root crossed by it comes along.
+    // A client with only the old root trusts the new certificate: the new root, cross-signed by the old one, is
+    // included.
     fs::copy(&web, dir.join("cart/old.pem")).unwrap();
     let paths = Paths {
         certificate: dir.join("cart/certificate.pem"),
@@ -199,7 +200,7 @@ fn a_root_is_rotated_while_certificates_are_kept_renewed() {
             .unwrap()
             .is_trusted(SystemTime::now())
     );
-    // And the old certificate is still good for those who know both.
+    // Clients with both roots still accept the old certificate.
     assert!(dir.join("ca/old_ca_key.pem").exists());
     done(dir, "rotate --ca ca --finish");
     eventually("the old root is gone", || {

@@ -1,4 +1,4 @@
-//! What `maglor install` prints is what Helm renders.
+//! The output of `maglor install` equals that of Helm.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -155,7 +155,7 @@ fn compare(helm: &Path) {
 /// Where, group, resource, name, verb.
 type Permission = [String; 5];
 
-/// What the controller's account may do: everywhere, in its own namespace, or in another one.
+/// The permissions of the controller's account: everywhere, in its own namespace, or in another one.
 fn permissions(documents: &[Value]) -> BTreeSet<Permission> {
     let mut all = BTreeSet::new();
     for binding in documents {
@@ -213,7 +213,7 @@ fn add(
     }
 }
 
-/// What docs/controller.md says of a value of the chart.
+/// The permissions of a chart value in docs/controller.md.
 fn documented(values: &[&str]) -> BTreeSet<Permission> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/controller.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -270,7 +270,7 @@ fn each_value_grants_the_documented_permissions() {
     }
     let signer = of(&["signer=clusterissuers.cert-manager.io/mesh"]);
     assert_eq!(signer, documented(&["always", "signer"]));
-    // What a stolen token must not do.
+    // Permissions that a stolen token must not have.
     let writes = ["create", "delete", "patch", "update"];
     for [place, group, resource, name, verb] in &none {
         let everywhere = place == "everywhere" && name == "any";
@@ -295,7 +295,7 @@ fn each_value_grants_the_documented_permissions() {
     }
 }
 
-/// A feature that is on for some namespaces may do in these what it may do everywhere otherwise, and nothing
+/// A feature enabled for some namespaces has its permissions only in these, and nothing
 /// elsewhere.
 #[test]
 fn namespaces_bound_what_a_feature_may_do() {
@@ -325,7 +325,7 @@ fn namespaces_bound_what_a_feature_may_do() {
     }
 }
 
-/// `off` without quotes is false to Kubernetes, and no word that a definition could list.
+/// `off` without quotes is false in Kubernetes, so a definition cannot list it as a keyword.
 #[test]
 fn words_stay_words() {
     fn words(value: &Value) {

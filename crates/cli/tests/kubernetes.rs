@@ -1,7 +1,7 @@
-//! Commands against a real Kubernetes: what `check` says before and after there is a mesh, and admin ports
+//! Commands against a real Kubernetes: the output of `check` with and without a mesh, and admin ports
 //! through the API server.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it
 //! skips.
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// The controller may do everything here: what it needs is the chart's matter.
+/// The controller has all permissions here: the tests of the chart cover the required ones.
 const CONTROLLER: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -53,7 +53,7 @@ spec:
   ports: [{name: grpc-xds, port: 15010}]
 ";
 
-/// A proxy that answers by itself, and asks the controller for everything else.
+/// A proxy that responds itself, and forwards all other requests to the controller.
 const WEB: &str = "
 apiVersion: v1
 kind: Service

@@ -1,6 +1,6 @@
 //! Commands against a controller with a folder and proxies that learn from it, at their addresses.
 //!
-//! Programs are those beside `maglor`, where the build of the workspace puts them; without them they are
+//! Programs are in the directory of `maglor`, as built in the workspace; without them the tests are
 //! built first.
 #![allow(
     clippy::unwrap_used,
@@ -374,7 +374,7 @@ fn traffic_is_counted_shown_and_tapped() {
             (&"client".into(), &"outbound".into())
         );
     }
-    // Who reads a line and goes is not kept waiting for an end that does not come.
+    // If the reader of the output closes it after one line, the command exits instead of waiting.
     for command in [&["tap"][..], &["top", "--every", "200ms"]] {
         let mut child = Command::new(MAGLOR)
             .args([command, &["--proxy", &proxy]].concat())
@@ -389,7 +389,7 @@ fn traffic_is_counted_shown_and_tapped() {
     }
     drop(load);
 
-    // What is not there is not shown.
+    // Absent values are not shown.
     let mut child = Command::new(MAGLOR)
         .args([
             "tap", "--proxy", &proxy, "--status", "5xx", "--for", "10s", "--max", "1",

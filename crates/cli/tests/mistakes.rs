@@ -1,5 +1,5 @@
-//! Mistakes on the command line of `maglor`, and in resources of a mesh: what is said. Those in the proxy's configuration are
-//! in `crates/config/tests/mistakes`, those of `maglor-proxy` in `proxy/tests/mistakes.rs`.
+//! Messages about mistakes on the command line of `maglor` and in resources of a mesh. Those in the proxy's
+//! configuration are in `crates/config/tests/mistakes`, those of `maglor-proxy` in `proxy/tests/mistakes.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +22,7 @@ fn run(args: &[&str], folder: &Path) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// (arguments, what has to be said).
+/// (arguments, expected message).
 const COMMAND_LINES: &[(&str, &[&str])] = &[
     ("status", &["`status`", "maglor check", "maglor stat"]),
     ("validate ok.yaml", &["`validate`", "maglor check FILE"]),
@@ -109,7 +109,7 @@ fn a_command_line_that_makes_no_sense_gets_one_that_does() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// (resource, what `maglor analyze` has to say).
+/// (resource, expected message of `maglor analyze`).
 const RESOURCES: &[(&str, &[&str])] = &[
     (
         "apiVersion: maglor.dev/v1alpha1

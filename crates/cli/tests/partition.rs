@@ -57,7 +57,7 @@ fn a_placement_is_printed_and_can_be_read_again() {
     let plan = json(&output);
     assert_eq!(plan["feasible"], true);
     assert_eq!((&plan["total"], &plan["moves"]), (&60.0.into(), &0.into()));
-    // Two replicas fit beside the database: half of either service, or both of one.
+    // Two replicas fit on the node of the database: half of either service, or both of one.
     assert_eq!(
         (&plan["cut"], &plan["optimal"]),
         (&10.0.into(), &true.into())
@@ -305,7 +305,7 @@ fn a_whole_service_is_on_one_node_and_a_pinned_one_stays() {
     assert_eq!(stayed["placement"]["db"]["b"], 1, "{stayed}");
 }
 
-/// What runs where only a part of a node is to be used moves, whatever that costs.
+/// Replicas beyond the usable part of a node move, at any cost.
 #[test]
 fn what_runs_outside_of_what_is_to_be_used_moves() {
     let folder = tempfile::tempdir().unwrap();
@@ -349,8 +349,8 @@ edges: [{from: web, to: cart, rps: 100}]
     }
 }
 
-/// What a pinned service lacks starts somewhere; what has lost its node is named; without `--current` nothing is
-/// pinned.
+/// Missing replicas of a pinned service start somewhere; replicas that have lost their node are listed; without
+/// `--current` nothing is pinned.
 #[test]
 fn who_is_pinned_may_grow_but_not_move() {
     let folder = tempfile::tempdir().unwrap();

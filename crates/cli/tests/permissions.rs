@@ -2,7 +2,7 @@
 //! with each feature.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root and a built
-//! `maglor-controller`, and says so when it skips.
+//! `maglor-controller`, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -157,7 +157,7 @@ impl Process {
         started
     }
 
-    /// What it was refused.
+    /// The rejected requests.
     fn refusals(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.log).unwrap();
         let refused = log.lines().filter(|line| line.contains("orbidden"));
@@ -251,7 +251,7 @@ fn each_feature_works_with_exactly_its_role() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What the API server says that the account may do in a namespace by default, in the folder `MAGLOR_RIGHTS`, if
+/// The permissions of the account in a namespace as reported by the API server, in the folder `MAGLOR_RIGHTS`, if
 /// there is one.
 fn keep(kubectl: &Kubectl) {
     for namespace in ["maglor", "shop"] {
@@ -305,7 +305,7 @@ fn features_in_one_namespace(binary: &Path, kubectl: &Kubectl, folder: &Path) {
     assert!(!may(kubectl, "get", "secrets/other", "shop"));
 }
 
-/// What a stolen token is to be used for: reading what is others', and running code.
+/// Attacks with a stolen token: reading objects of others, and running code.
 const WRITES: [(&str, &str); 11] = [
     ("get", "secrets"),
     ("list", "secrets"),

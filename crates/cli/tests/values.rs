@@ -205,7 +205,7 @@ fn helm(program: &Path, values: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The objects without the namespace, which Helm creates itself; what was said where they are refused.
+/// The objects without the namespace, which Helm creates itself; the message if they are rejected.
 fn outcome(output: &Output) -> Result<Vec<Value>, String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
@@ -306,7 +306,7 @@ fn the_schema_has_the_definition_of_mesh_configs() {
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].take();
     closed(&mut spec);
     spec["description"] = json!("Spec of the MeshConfig named `default`; empty: none is created.");
-    // Empty means none, whatever a MeshConfig must have.
+    // Empty means none, although a MeshConfig has required fields.
     spec.as_object_mut().unwrap().remove("required");
     schema["properties"]["meshConfig"] = spec;
     let mut expected = serde_json::to_string_pretty(&schema).unwrap();

@@ -186,7 +186,7 @@ impl Cluster {
         load(self.folder.path(), inits, image)
     }
 
-    /// Stops it and removes everything of it.
+    /// Stops the cluster and removes all of its files.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 //! The suite creates its own namespaces with injection enabled. For a mesh it runs a client in one
 //! pod against Services of others. For Gateways it is the client itself, so it runs in the network
 //! of a node, where Services can be reached. Its results are written as the report that the Gateway
-//! API's project requires, beside its log.
+//! API's project requires, next to its log.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -55,8 +55,8 @@ pub(crate) struct Conformance {
     #[arg(long, value_name = "LIST")]
     profiles: Option<String>,
 
-    /// Features to test beside the core ones, separated by commas. [default: those of a mesh; for Gateways, those in
-    /// the status of the class]
+    /// Features to test in addition to the core ones, separated by commas. [default: those of a mesh; for Gateways,
+    /// those in the status of the class]
     #[arg(long, value_name = "LIST")]
     features: Option<String>,
 

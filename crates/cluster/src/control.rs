@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 const SIMULATED_SILENCE: Duration = Duration::from_secs(300);
 
 /// Settings of simulated clusters only: many pods change, and the `Endpoints` that would be written
-/// beside every EndpointSlice are not read.
+/// in addition to every EndpointSlice are not read.
 const SIMULATED: &str = "--concurrent-service-endpoint-syncs=20 \
      --controllers=*,-endpoints-controller,-endpointslice-mirroring-controller";
 

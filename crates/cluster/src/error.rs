@@ -34,7 +34,7 @@ pub enum ClusterError {
     },
 
     /// A part of the cluster has terminated.
-    #[error("{program} ended with {status}: {detail}")]
+    #[error("{program} exited with {status}: {detail}")]
     Ended {
         /// The program and its machine.
         program: String,
@@ -85,7 +85,7 @@ pub enum ClusterError {
         what: String,
         /// The time limit.
         limit: Duration,
-        /// Where to look.
+        /// A hint for the diagnosis.
         hint: String,
     },
 }

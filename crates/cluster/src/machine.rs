@@ -1,8 +1,8 @@
 //! A machine: Linux namespaces that exist as long as a value does.
 //!
 //! Processes, mounts, network, host name and IPC are its own. Its first process waits for the end
-//! of a pipe that this process holds, so that when the value is dropped, or this process dies of
-//! whatever cause, the kernel ends every process in it and removes mounts, interfaces and
+//! of a pipe that this process holds, so that when the value is dropped, or this process dies for
+//! any reason, the kernel kills every process in it and removes mounts, interfaces and
 //! containers. A signal, an error path or a crash leaves nothing behind, except for what
 //! [`crate::cgroup`] and the state folder remove.
 

@@ -120,7 +120,7 @@ pub(crate) fn start_kubelet(
 
 /// Returns the configuration as JSON, which is valid YAML.
 fn kubelet_config(group: &str) -> String {
-    json!({
+    let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -130,13 +130,11 @@ fn kubelet_config(group: &str) -> String {
         "clusterDNS": [DNS.to_string()],
         "clusterDomain": "cluster.local",
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "crashLoopBackOff": {"maxContainerRestartPeriod": MOST_BACK_OFF},
         "enforceNodeAllocatable": [],
         // The disk is the host's; if it is full, pods and images should be kept.
         "evictionHard": {"memory.available": "50Mi"},
         "failCgroupV1": false,
         "failSwapOn": false,
-        "featureGates": {"KubeletCrashLoopBackOffMax": true},
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "localStorageCapacityIsolation": false,
@@ -145,6 +143,11 @@ fn kubelet_config(group: &str) -> String {
         "resolvConf": format!("{HOME}/resolv.conf"),
         "serializeImagePulls": false,
         "volumePluginDir": format!("{HOME}/volume-plugins"),
-    })
-    .to_string()
+    });
+    // Since 1.32; older kubelets do not start with it.
+    if !programs::is_oldest() {
+        config["crashLoopBackOff"] = json!({"maxContainerRestartPeriod": MOST_BACK_OFF});
+        config["featureGates"] = json!({"KubeletCrashLoopBackOffMax": true});
+    }
+    config.to_string()
 }

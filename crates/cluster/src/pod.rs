@@ -57,7 +57,7 @@ fn process_of(container: &str) -> Result<Option<u32>, ClusterError> {
     let processes = Path::new("/proc");
     let processes = fs::read_dir(processes).at(processes)?.flatten();
     let mut ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    // A process that has ended meanwhile has none.
+    // A process that has terminated has none.
     let groups = |id: &u32| fs::read_to_string(format!("/proc/{id}/cgroup")).unwrap_or_default();
     Ok(ids.find(|id| groups(id).contains(container)))
 }

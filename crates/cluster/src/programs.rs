@@ -50,7 +50,7 @@ pub(crate) const KUBERNETES: Suite = Suite {
     takes: "8 to 15 minutes",
 };
 
-/// The oldest Kubernetes that the tests run on, without what is not its own.
+/// The oldest Kubernetes that the tests run on, without dependencies.
 const KUBERNETES_OLDEST: Suite = Suite {
     module: "kubernetes-1.30",
     version: "1.30.14",
@@ -75,6 +75,12 @@ const SHARED: [&str; 3] = ["coredns", "etcd", "pause"];
 
 /// Selects the version of Kubernetes: `1.34`, the default, or `1.30`.
 const VERSION: &str = "MAGLOR_KUBERNETES";
+const OLDEST: &str = "1.30";
+
+/// Returns whether the selected version of Kubernetes is the oldest one.
+pub(crate) fn is_oldest() -> bool {
+    env::var(VERSION).is_ok_and(|version| version == OLDEST)
+}
 
 /// kwok, which simulates nodes and pods.
 pub(crate) const KWOK: Suite = Suite {
@@ -183,7 +189,8 @@ pub fn streams() -> Result<PathBuf, ClusterError> {
     Ok(folder.join("streams"))
 }
 
-/// The folder of the programs of Kubernetes, of the version that `MAGLOR_KUBERNETES` selects; built if it is not there.
+/// The folder of the programs of Kubernetes, of the version that `MAGLOR_KUBERNETES` selects; built if it does not
+/// exist.
 ///
 /// # Errors
 ///
@@ -192,7 +199,7 @@ pub(crate) fn kubernetes(say: fn(&str)) -> Result<PathBuf, ClusterError> {
     let version = env::var(VERSION).ok();
     match version.as_deref() {
         None | Some("1.34") => KUBERNETES.ready(say),
-        Some("1.30") => {
+        Some(OLDEST) => {
             let (latest, folder) = (KUBERNETES.ready(say)?, KUBERNETES_OLDEST.ready(say)?);
             for program in SHARED {
                 let link = folder.join(program);

@@ -21,7 +21,7 @@ use crate::wait::until;
 /// The time limit for killed processes to end.
 const DYING: Duration = Duration::from_secs(30);
 
-/// What runs, for those who did not start it.
+/// The state of a running cluster, for other processes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct State {
     /// The administrator's kubeconfig.

@@ -1,8 +1,8 @@
 //! Admin ports in a cluster without NetworkPolicies, attacked from other pods: of a sidecar, of the proxies of a
-//! Gateway and of a `ProxyService`, and of the controller. Every page that a port has is refused, however it is asked
-//! for, but the public ones; nor does a way lead there through the ports of the data plane.
+//! Gateway and of a `ProxyService`, and of the controller. Every page of a port is rejected for any form of request,
+//! except the public ones; it is also not reachable through the ports of the data plane.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -210,7 +210,7 @@ fn through_data_ports(installed: &Installed, ports: &[Port]) -> Vec<String> {
         };
         installed.cluster.in_pod(pod.0, pod.1, made).unwrap()
     };
-    // By its own address its public pages are there, and only they.
+    // At its own address only its public pages are available.
     let mut ways = vec![(listener, attempts::leads_there("own.example"))];
     ways.extend(data_ports::through_proxy(listener, gateway));
     // The port of the Service has a name, so the proxies choose the number.
@@ -299,7 +299,7 @@ fn other_ports_of_controllers(installed: &Installed, controller: &Port) -> Vec<S
         .unwrap()
 }
 
-/// What a page says that is answered, by curl. A response of gRPC has its error in a field of its head, and no body.
+/// The content of a successful page, by curl. A gRPC response has its error in a header field, and no body.
 fn answered(url: &str, version: &str) -> Option<String> {
     let output = Command::new("curl")
         .args([
@@ -328,7 +328,7 @@ fn answered(url: &str, version: &str) -> Option<String> {
     (!refused).then(|| format!("{url} {version}: {text}"))
 }
 
-/// None of it has changed anything, and an operator, who comes over loopback, still gets all pages; but no website
+/// Nothing has changed, and an operator, over loopback, still gets all pages; but no website
 /// that a browser there shows does.
 fn untouched(installed: &Installed, ports: &[Port]) {
     for port in ports {

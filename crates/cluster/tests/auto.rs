@@ -1,13 +1,13 @@
 //! `mode: Auto`: a Service under loads and with replicas that come and go. Proxies are inserted when the decision
-//! rule has said long enough that they pay, stay while they do, and are withdrawn when they do not; what they gain is
-//! what was predicted, and no request fails.
+//! rule has recommended them for long enough, stay while they pay off, and are withdrawn otherwise; the gain is
+//! the predicted one, and no request fails.
 //!
-//! The endpoints are emulated queues that need no processor, so two cores bear it. What is not optimised does a
-//! quarter of the requests, each of which takes four times as long; then chance is too great to say how much is
-//! gained. Programs from `MAGLOR_PROGRAMS` (docs/cluster.md) are taken for optimised ones.
+//! The endpoints are emulated queues that need no processor, so two cores suffice. An unoptimised build does a
+//! quarter of the requests, each of which takes four times as long; then the variance is too large to measure how much
+//! is gained. Programs from `MAGLOR_PROGRAMS` (docs/cluster.md) are taken for optimised ones.
 //!
 //! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test auto -- --ignored` on a
-//! quiet machine. The first time it builds Kubernetes. It needs root, and says so when it skips.
+//! quiet machine. The first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -35,13 +35,13 @@ use selector::Watch;
 
 const SHOP: &str = include_str!("auto/shop.yaml");
 
-/// What calls is seen at once, and it is thought about for ten seconds in place of two minutes.
+/// Callers are visible immediately, and the decision window is ten seconds instead of two minutes.
 const VALUES: [&str; 2] = [
     "proxyServices.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}",
 ];
 
-/// Whom the Service selects: its own pods, or proxies.
+/// The pods that the Service selects: its own, or proxies.
 const OWN: &str = "details";
 const PROXIES: &str = "details.proxy";
 
@@ -57,7 +57,7 @@ const FEW: u32 = 15;
 const UNOPTIMISED: u32 = 4;
 /// A mean over so long is known to a few percent.
 const MEASURED: Duration = Duration::from_secs(70);
-/// What is gained is off what was predicted by at most this share of it.
+/// Maximum relative deviation of the measured gain from the predicted one.
 const TOLERANCE: f64 = 0.2;
 
 fn auto(dry_run: bool) -> String {
@@ -155,7 +155,7 @@ fn rolled_out(kubectl: &Kubectl, name: &str) {
     kubectl.run(&wait).unwrap();
 }
 
-/// What the controller says of the Service, times in milliseconds.
+/// The controller's recommendation for the Service, times in milliseconds.
 #[derive(Debug)]
 struct Seen {
     utilization: f64,

@@ -1,9 +1,9 @@
-//! `mode: Auto` of a whole namespace: without a word of leave it says of each Service that is called what would be
-//! best; with leave it does it, but not where the Service opts out; and when it is taken away everything is as it
+//! `mode: Auto` of a whole namespace: with `dryRun` it reports for each called Service the best balancing;
+//! without `dryRun` it applies it, unless the Service opts out; and when it is deleted everything is as it
 //! was.
 //!
 //! The endpoints are emulated queues that need no processor. Not part of `cargo xtask e2e`, since it depends on what
-//! is measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and says so when it
+//! is measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and reports when it
 //! skips.
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ use installed::{Installed, until};
 
 const SHOP: &str = include_str!("auto/shop.yaml");
 
-/// What calls is seen at once, and it is thought about for ten seconds in place of two minutes.
+/// Callers are visible immediately, and the decision window is ten seconds instead of two minutes.
 const VALUES: [&str; 2] = [
     "proxyServices.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}",
@@ -98,7 +98,7 @@ fn all_services_of_a_namespace_are_seen_to() {
             "--timeout=80s",
         ])
         .unwrap();
-    // It is gone, so nothing of it is left.
+    // It is deleted, so none of its objects is left.
     assert!(is_clean(kubectl));
     assert_eq!(kept(kubectl).to_string(), before.to_string());
 
@@ -150,7 +150,7 @@ fn annotate(kubectl: &Kubectl, what: &str, value: &str) {
         .unwrap();
 }
 
-/// What the resource says of details.
+/// The resource's status for the Service details.
 fn balance(kubectl: &Kubectl, namespace: &str) -> Value {
     let get = ["get", "proxyservice", "all", "-n", namespace];
     let mut resource = kubectl.json(&get).unwrap();

@@ -2,7 +2,7 @@
 //! are admitted, changes reach proxies, the Lease is kept, and memory stays below the container's limit.
 //!
 //! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks --
-//! --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs root, and says so
+//! --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs root, and reports
 //! when it skips.
 #![allow(
     clippy::unwrap_used,
@@ -56,18 +56,18 @@ const VALUES: [&str; 4] = [
 ];
 /// Proxies, health and metrics, webhook, external metrics.
 const PORTS: [u16; 4] = [15_010, 15_011, 15_012, 15_013];
-/// What p99 of admissions and the slowest push are asked for on an idle machine, with a release. Here builds are not
-/// optimised, and everything shares two processors.
+/// Limits of the p99 of admissions and of the slowest push on an idle machine, with a release build. Here builds are
+/// not optimised, and everything shares two processors.
 const AIMS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
 const LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
 
 const HEAD: &str = "\
 | attacked | rounds of attack | admission p50 | p99 | push p50 | slowest | most memory | aims |
 | --- | --- | --- | --- | --- | --- | --- | --- |";
-/// Of each port, or nothing has been attacked: a source gets 100 connections a second, and a thousand at once.
+/// Minimum per port, otherwise there was no attack: a source gets 100 connections a second, and a thousand at once.
 const ROUNDS: u64 = 500;
 
-/// The controller, and what of it is checked.
+/// The controller, and its checked properties.
 struct Attacked<'a> {
     installed: &'a Installed,
     ip: IpAddr,

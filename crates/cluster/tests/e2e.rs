@@ -1,6 +1,6 @@
-//! A cluster of two nodes, an application with sidecars in it, real requests through all of it, and nothing left.
+//! A cluster of two nodes, an application with sidecars, real requests through all of it, and a complete clean-up.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -70,7 +70,7 @@ fn requests_pass_through_sidecars_on_two_nodes_and_nothing_is_left() {
     assert_eq!(interfaces(), before, "interfaces of the host");
 }
 
-/// `up`, the death of what it leaves behind, `down`.
+/// `up`, killing its remaining process, `down`.
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 fn a_crash_leaves_nothing_that_down_does_not_remove() {

@@ -1,7 +1,7 @@
 //! A Gateway on a real cluster: its proxies come, requests pass to pods with sidecars in strict mode, and ports,
 //! certificates and routes change under load without another pod.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -163,7 +163,7 @@ fn survives_a_drain(kubectl: &Kubectl, count: usize) {
         kubectl.run(&words).unwrap();
     };
     scale("--replicas=3");
-    // The operator applies what it wants again meanwhile.
+    // The operator restores its objects in that time.
     kubectl.apply(&gateway("")).unwrap();
     until("it has three proxies", || pods(kubectl).len() == 3);
     scale("--replicas=2");
@@ -227,7 +227,7 @@ fn certificate(name: &str) -> String {
     )
 }
 
-/// What curl says of a handshake, and of the request after it.
+/// The results of curl for a handshake, and for the request after it.
 fn shown(installed: &Installed, pod: Ipv4Addr, host: &'static str) -> String {
     let ask = move || {
         let resolve = format!("{host}:443:{pod}");

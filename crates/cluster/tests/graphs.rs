@@ -7,7 +7,7 @@
 //!
 //! An experiment of a quarter of an hour for a machine that does nothing else, with optimised programs:
 //! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test graphs -- --ignored --nocapture`, with `REPLICAS=2,5,10`.
-//! It needs root, and says so when it skips.
+//! It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,10 +39,10 @@ const SERVICE_TIME: f64 = 0.04;
 const RHO: f64 = 2.0 / 3.0;
 const SETTLING: Duration = Duration::from_secs(8);
 const MEASURED: Duration = Duration::from_secs(45);
-/// With many replicas a Proxy-Service has at most this share of the latency without it; the simulator says 0.8.
+/// With many replicas a Proxy-Service has at most this share of the latency without it; the simulator predicts 0.8.
 const GAIN: f64 = 0.9;
 
-/// Who calls whom.
+/// The calls between services.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Chain,
@@ -89,7 +89,7 @@ impl Form {
         Ipv4Addr::new(10, 96, 0, first + u8::try_from(service).unwrap())
     }
 
-    /// Where the instances of one service are, to whom those of the others are remote.
+    /// The machine of one service's instances, remote from those of the others.
     fn deployment(self, own: usize) -> Value {
         let instance = |index: usize| match index == own {
             true => json!({"host": name(index), "listen": "0.0.0.0:9080"}),
@@ -134,7 +134,7 @@ fn name(service: usize) -> String {
     format!("s{service}")
 }
 
-/// A graph with so many replicas: mean latencies in milliseconds.
+/// A graph with this many replicas: mean latencies in milliseconds.
 #[derive(Debug)]
 struct Point {
     form: Form,

@@ -1,10 +1,10 @@
 //! The chart's life under load, with Helm: an older version is installed, upgraded, rolled back, upgraded again and
-//! uninstalled, and no request fails; afterwards nothing of it is left.
+//! uninstalled, and no request fails; afterwards none of its objects is left.
 //!
 //! The older version is made of this one: another version of the chart, other tags of the images, and definitions
-//! that say no version and lack a field. `MAGLOR_OLDER_PROGRAMS=DIR` has programs for it that are really older.
+//! without a version and without a field. `MAGLOR_OLDER_PROGRAMS=DIR` has actual older programs for it.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes and Helm. It needs root, and says so when
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes and Helm. It needs root, and reports when
 //! it skips.
 #![allow(
     clippy::unwrap_used,
@@ -73,7 +73,7 @@ const STRICT: &str = "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metada
 const RATE: u32 = 100;
 /// The label of namespaces that a revision serves.
 const REVISION: &str = "maglor.dev/revision";
-/// What carries the version of a definition.
+/// The label with the version of a definition.
 const VERSION: &str = "maglor.dev/definitions-version";
 /// A field of TrafficPolicies that the older definitions do not have.
 const FIELD: &str = "route";
@@ -378,7 +378,7 @@ fn everything(kubectl: &Kubectl) -> Vec<String> {
     lines.collect()
 }
 
-/// What was not there before, but for the application, the Leases of nodes, the mesh's namespace,
+/// Objects that did not exist before, except the application, the Leases of nodes, the mesh's namespace,
 /// which Helm keeps, and what Kubernetes makes in it.
 fn nothing_is_left(kubectl: &Kubectl, before: &[String]) {
     let is_left = |line: &String| {

@@ -1,7 +1,7 @@
-//! The live graph on a real Kubernetes with three nodes, 5 ms between them: who calls whom, how fast, how far apart
-//! the nodes are, and that a pod that is made anew knows what it will call.
+//! The live graph on a real Kubernetes with three nodes, 5 ms between them: calls, response times, delays between
+//! the nodes are, and that a recreated pod prefetches what it will call.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -38,7 +38,7 @@ const ADMIN: u16 = 15020;
 /// Requests a second.
 const RATE: u32 = 50;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 1] = ["extraArgs={--load-interval=1s,--graph-window=5s}"];
 
 #[test]
@@ -74,7 +74,7 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
             .iter()
             .filter(|one| one["from"] == home || one["to"] == home);
         let of_home: Vec<f64> = of_home.filter_map(|one| one["ms"].as_f64()).collect();
-        // What the delay line adds is 5 ms at least; all else is little beside it.
+        // The configured delay is at least 5 ms; all other delays are small compared with it.
         of_home.len() == 2 && of_home.iter().all(|ms| (5.0..7.0).contains(ms))
     });
     let graph = graph(&installed);
@@ -106,7 +106,7 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
     installed.stop();
 }
 
-/// The pod of a service of which there is one, once the one before has gone.
+/// The only pod of a service, after the previous one has terminated.
 fn only_pod(kubectl: &Kubectl, app: &str) -> Value {
     let selector = format!("--selector=app={app}");
     let mut found = Value::Null;
@@ -128,7 +128,7 @@ fn at(pod: &Value, port: u16) -> SocketAddr {
     SocketAddr::from((address, port))
 }
 
-/// What all replicas of the controller know.
+/// The merged graph of all controller replicas.
 fn graph(installed: &Installed) -> Value {
     let kubeconfig = installed.cluster.kubeconfig().display().to_string();
     let text = installed.maglor(&["graph", "--kubeconfig", &kubeconfig, "-o", "json"]);

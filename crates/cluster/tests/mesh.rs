@@ -1,7 +1,7 @@
 //! The whole mesh on a real cluster: Bookinfo with injected sidecars and strict mutual TLS, policies that change,
 //! rollouts under load, a Job, and clients outside the mesh.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -44,8 +44,8 @@ const SERVICES: [(&str, &str, u8); 5] = [
 
 /// Changes of a policy.
 const CHANGES: usize = 100;
-/// In how many milliseconds all proxies have 99 of 100 changes. A release on an idle machine is asked for 1000
-/// (`MAGLOR_P99_MS`); this is for what is not optimised, on two cores with everything else.
+/// The 99th percentile of the delay until all proxies have a change, in milliseconds. A release build on an idle
+/// machine must reach 1000 (`MAGLOR_P99_MS`); this is for an unoptimised build on two shared cores.
 const P99_MS: f64 = 5000.0;
 /// Requests a second while pods come and go.
 const RATE: u32 = 500;
@@ -160,7 +160,7 @@ fn deploy(kubectl: &Kubectl) {
             .apply(&service.replace("REPLICAS", &replicas.to_string()))
             .unwrap();
     }
-    // The way in, for who has no certificate.
+    // The ingress for clients without a certificate.
     let open = r#"{"spec": {"template": {"metadata": {"annotations": {"maglor.dev/skip-inbound-ports": "9080"}}}}}"#;
     kubectl
         .run(&["patch", "deployment", "users", "-n", "shop", "-p", open])

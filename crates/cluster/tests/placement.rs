@@ -1,8 +1,8 @@
 //! A `PlacementPolicy` on a real Kubernetes with three nodes, under load: a Deployment of three replicas moves to its
-//! caller's node, a PodDisruptionBudget holds it up, all replicas of the controller die meanwhile, and what is rolled
-//! out afterwards starts where it is wanted. No request fails.
+//! caller's node, a PodDisruptionBudget delays it, all replicas of the controller are killed during it, and what is
+//! rolled out afterwards starts where it is wanted. No request fails.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -43,7 +43,7 @@ const SERVICES: [(&str, &str, u8, &str, &str); 2] = [
 /// Requests a second.
 const RATE: u32 = 100;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 2] = [
     "placement.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=5s}",
@@ -113,7 +113,7 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
     installed.stop();
 }
 
-/// The replicas go to their caller, though a budget holds them up and all replicas of the controller die meanwhile.
+/// The replicas move to their caller, although a budget delays them and all replicas of the controller are killed.
 fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
     let before = lasting(kubectl, "details");
     let away = |pod: &&Value| {

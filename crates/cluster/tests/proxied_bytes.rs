@@ -1,10 +1,10 @@
-//! A `ProxyService` in front of a port of bytes, in a mesh with strict mutual TLS, under load: what is sent there
+//! A `ProxyService` in front of a TCP port, in a mesh with strict mutual TLS, under load: what is sent there
 //! passes through the proxies in the callers' own mutual TLS, so the pods' rules hold for the callers. Proxies come
 //! and go, and no request that the bytes are fails.
 //!
 //! Not part of `cargo xtask e2e`, because a connection that outlives `drainSeconds` in a proxy is cut, and the
 //! request that is just being sent over it fails: `cargo test -p maglor-cluster --test proxied_bytes -- --ignored`.
-//! The first time it builds Kubernetes. It needs root, and says so when it skips.
+//! The first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -56,7 +56,7 @@ fn bytes_pass_in_the_callers_own_mutual_tls() {
         let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
         let service = service.replace("REPLICAS", &replicas.to_string());
         let service = service.replace("SKIPPED", skipped);
-        // To everybody but the applications these are bytes.
+        // To all proxies this is plain TCP.
         let port = if name == "details" { "tcp-app" } else { "http" };
         let ports = format!("ports: [{{name: {port}, port: 9080, targetPort: http}}]");
         let service = service.replace(

@@ -1,8 +1,8 @@
 //! Three Services of few requests that share proxies, in a mesh with strict mutual TLS, under load: they join one by
-//! one, the manifest of one is applied again, one leaves, and all go. No request fails, no proxy is started anew, who
+//! one, the manifest of one is applied again, one leaves, and all go. No request fails, no proxy is restarted, who
 //! may not call may not by way of the proxies either, and each Service is the same text again.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when
 //! it skips.
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ const MEMBERS: [&str; 3] = ["details", "ratings", "reviews"];
 /// Requests a second, each of which calls all three.
 const RATE: u32 = 40;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 3] = [
     "proxyServices.enabled=true",
     "externalMetrics=true",
@@ -167,7 +167,7 @@ fn nothing_is_left(kubectl: &Kubectl) {
     }
 }
 
-/// Names of the proxies, and how often they were started anew.
+/// Names and restart counts of the proxies.
 fn proxies(kubectl: &Kubectl) -> Vec<(String, u64)> {
     let pods = pods(kubectl, "maglor.dev/proxy-group=low");
     let name = |pod: &Value| {
@@ -178,7 +178,7 @@ fn proxies(kubectl: &Kubectl) -> Vec<(String, u64)> {
     pods.iter().map(name).collect()
 }
 
-/// Where the proxies listen for members.
+/// The ports on which the proxies listen for members.
 fn ports(kubectl: &Kubectl) -> Vec<(Ipv4Addr, u16)> {
     let proxy = ip(&pods(kubectl, "maglor.dev/proxy-group=low")[0]).unwrap();
     let port = |name: &str| {
@@ -212,7 +212,7 @@ fn passing(installed: &Installed) -> usize {
     ports.iter().filter(|(_, port)| listens(*port)).count()
 }
 
-/// What an autoscaler would go by, as anybody may ask for it.
+/// The metric for an autoscaler, which any client may request.
 fn requests_a_second(kubectl: &Kubectl) -> String {
     let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/\
                 maglor_proxy_service_requests_per_second?labelSelector=group%3Dlow";

@@ -1,8 +1,8 @@
 //! A `ProxyService` in a mesh with strict mutual TLS, under load: callers and pods have sidecars, only one
-//! of two callers may call. Proxies come, several of them, as many as requests ask for, and go again; no request of
-//! the one fails, none of the other passes, and no client without a certificate gets a response.
+//! of two callers is allowed. Several proxies are deployed, scaled by requests, and removed; no request of
+//! the allowed caller fails, none of the other passes, and no client without a certificate gets a response.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when
 //! it skips.
 #![allow(
     clippy::unwrap_used,
@@ -47,7 +47,7 @@ const SERVICES: [(&str, &str, u8, &str); 3] = [
 const RATE: u32 = 300;
 const FEW: u32 = 2;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 3] = [
     "proxyServices.enabled=true",
     "externalMetrics=true",
@@ -90,7 +90,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     }
     let (users, others) = (address(kubectl, "users"), address(kubectl, "others"));
     let before = service(kubectl, "details");
-    // The policy, too, has to have come to the sidecars.
+    // The sidecars must also have received the policy.
     until("one may call", || call(&installed, users) == Some(200));
     until("the other may not", || {
         call(&installed, others) != Some(200)

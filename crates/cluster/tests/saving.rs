@@ -1,4 +1,4 @@
-//! What services request of CPU and memory under a `TuningPolicy`, beside a HorizontalPodAutoscaler, at the same
+//! CPU and memory requests of services under a `TuningPolicy`, compared with a HorizontalPodAutoscaler, at the same
 //! load: the paper's comparison (papers/000, 4.3) on a cluster.
 //!
 //! Services of a µBench model, each of which begins with one replica that requests a core and 128 MiB, are put under
@@ -6,13 +6,13 @@
 //! `TuningPolicy` has them. Each begins with quiet minutes, and then the load rises and falls as over a day, with a
 //! burst.
 //!
-//! Replicas are emulated queues that need no processor, so two cores bear it. What they use of CPU is the work that
+//! Replicas are emulated queues that need no processor, so two cores suffice. Their CPU usage is the work that
 //! came to them, a "core" being a replica that works all the time, and is reported in metrics-server's place
 //! (`saving/meter.rs`). Memory is modelled; it is only reported.
 //!
 //! An experiment of twenty minutes for a machine that does nothing else, with optimised programs:
 //! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test saving -- --ignored --nocapture`, with `SERVICES=12`,
-//! `RATE=150` (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and says so when it
+//! `RATE=150` (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and reports when it
 //! skips.
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ use model::{DOORS, Model, USERS, name};
 
 const METRICS: &str = include_str!("tuning/metrics.yaml");
 
-/// What proxies have sent is known at once; averages are over ten seconds.
+/// Load reports take effect immediately, with averages over ten seconds.
 const VALUES: [&str; 2] = [
     "tuning.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=10s}",
@@ -54,7 +54,7 @@ const VALUES: [&str; 2] = [
 
 /// Two cores each: what replicas request has room on them.
 const NODES: u8 = 3;
-/// At night there are so many of the requests of noon.
+/// The load at night, relative to noon.
 const NIGHT: f64 = 0.25;
 /// Before the load is measured, at night's rate: what replicas use becomes known.
 const QUIET: Duration = Duration::from_secs(180);
@@ -63,7 +63,7 @@ const STEP: Duration = Duration::from_secs(5);
 /// Once, for a tenth of the time, there are this many times the requests.
 const BURST: f64 = 1.5;
 
-/// Minutes stand for hours: it looks every five seconds and waits less long between two changes. What autoscalers do
+/// Minutes represent hours: it evaluates every five seconds, with shorter pauses between changes. What autoscalers do
 /// after five minutes, it does after five minutes. How callers treat services is the same both ways. Response times
 /// of a busy machine are no reason for replicas, of which there would be more then than autoscalers make.
 const POLICY: &str = "{apiVersion: maglor.dev/v1alpha1, kind: TuningPolicy, metadata: {name: saving, namespace: saving}, \
@@ -76,7 +76,7 @@ fn number(name: &str, default: f64) -> f64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// What came of the load.
+/// The results of the load.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     requested: Requested,
@@ -243,7 +243,7 @@ fn measured(
     }
 }
 
-/// Where requests come in.
+/// The ingress.
 fn doors(kubectl: &Kubectl) -> Vec<Ipv4Addr> {
     let mut doors = Vec::new();
     until("all doors are there", || {

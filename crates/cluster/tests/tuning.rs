@@ -1,8 +1,8 @@
 //! A `TuningPolicy` on a real Kubernetes, under load: a service gets more replicas, settings for its callers, and
-//! requests by what its pods use; another one says that it is to be left alone; without the policy the settings are
-//! gone. No request fails.
+//! requests by the usage of its pods; another one opts out; without the policy the settings are
+//! removed. No request fails.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -58,13 +58,13 @@ const SERVICES: [(&str, &str, &str); 2] = [
 /// Requests a second.
 const RATE: u32 = 50;
 
-/// What proxies have sent is known at once, and soon forgotten.
+/// Load reports take effect immediately, with a short averaging window.
 const VALUES: [&str; 2] = [
     "tuning.enabled=true",
     "extraArgs={--load-interval=1s,--graph-window=5s}",
 ];
 
-/// By the load alone, as the paper says; a busy machine's response times are no reason to take anything back.
+/// By the load alone, as in the paper; response times of a busy machine are no reason for a rollback.
 fn policy(mode: &str) -> String {
     format!(
         "{{apiVersion: maglor.dev/v1alpha1, kind: TuningPolicy, metadata: {{name: shop, namespace: shop}}, \
@@ -74,7 +74,7 @@ fn policy(mode: &str) -> String {
     )
 }
 
-/// What stands in for metrics-server: every pod of details uses as much.
+/// A replacement of metrics-server: every pod of details has this usage.
 struct Meter<'a> {
     kubectl: &'a Kubectl,
     known: RefCell<BTreeSet<String>>,
@@ -224,7 +224,8 @@ fn it_is_applied(kubectl: &Kubectl, meter: &Meter<'_>) {
     );
 }
 
-/// What was written for callers goes with the policy; the Deployment stays as it is, and says what it was.
+/// The callers' settings are removed with the policy; the Deployment is not changed, and its annotation has the
+/// original values.
 fn it_is_withdrawn(kubectl: &Kubectl) {
     let delete = ["delete", "tuningpolicy", "shop", "-n", "shop"];
     kubectl.run(&delete).unwrap();

@@ -1,6 +1,6 @@
-//! The mesh is installed; the API server asks it about pods and resources, and continues without it.
+//! The mesh is installed; the API server calls its webhooks for pods and resources, and continues without it.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -35,7 +35,7 @@ fn pod(namespace: &str, name: &str, labels: &str, spec: &str) -> String {
     )
 }
 
-/// What the API server would make of a pod.
+/// The pod as the API server would store it.
 fn admitted(kubectl: &Kubectl, pod: &str) -> Result<Value, String> {
     let output = kubectl.with_input(
         &["create", "--dry-run=server", "-o", "json", "-f", "-"],
@@ -240,7 +240,7 @@ fn misspelt_keys_are_reported(kubectl: &Kubectl) {
     }
 }
 
-/// Who overwrites the webhook's configuration gets the root back.
+/// After a writer overwrites the webhook's configuration, the root is restored.
 fn the_root_comes_back(kubectl: &Kubectl) {
     let bundle = || {
         let one = kubectl.json(&["get", "mutatingwebhookconfiguration", "maglor-inject"]);
@@ -310,7 +310,7 @@ fn the_webhook_is_down(kubectl: &Kubectl) {
             "{namespace}"
         );
     }
-    // What cannot be checked is stored; its status will say so.
+    // An object that cannot be validated is stored; its status reports that.
     let bad = "{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {name: bad, namespace: shop}, \
                spec: {cluster: {policy: nonsense}}}";
     kubectl.apply(bad).unwrap();
@@ -324,7 +324,7 @@ fn the_webhook_is_down(kubectl: &Kubectl) {
             .unwrap();
         policy["status"]["conditions"][0]["reason"] == "Invalid"
     });
-    // It can still be taken away.
+    // It can still be deleted.
     kubectl
         .run(&["annotate", "trafficpolicy", "bad", "-n", "shop", "seen=yes"])
         .unwrap();

@@ -16,7 +16,7 @@ pub enum Identity {
 /// The credentials for the enrolment of a proxy in the mesh.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enrolment {
-    /// The token that authenticates the proxy to the control plane; read anew each time.
+    /// The token that authenticates the proxy to the control plane; read again each time.
     pub token_file: PathBuf,
     /// The initial roots, PEM, for verifying the control plane.
     pub trust_bundle: PathBuf,

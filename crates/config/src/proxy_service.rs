@@ -21,7 +21,7 @@ use crate::report::Step;
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// The maximum age of a connection (it may be a tenth older): clients that keep their connections
-/// for ever would not use new proxies, nor would the load of the first of several proxies ever
+/// forever would not use new proxies, nor would the load of the first of several proxies ever
 /// decrease.
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 

@@ -213,7 +213,7 @@ pub struct Forward {
     pub timeout: Option<Duration>,
     /// The retries.
     pub retry: Retry,
-    /// When another attempt is started beside a slow one; `None` = never.
+    /// When another attempt is started in parallel to a slow one; `None` = never.
     pub hedge: Option<HedgePolicy>,
     /// The maximum bytes of a request's body that are kept for another attempt; a request with a
     /// longer one has a single attempt.

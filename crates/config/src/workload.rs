@@ -17,7 +17,7 @@ use crate::resource::{self, PARTS};
 use crate::source::Source;
 use crate::{Errors, check, raw};
 
-/// What a sidecar's inbound listener does, for one workload.
+/// The settings of a sidecar's inbound listener, for one workload.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
@@ -25,13 +25,13 @@ pub struct Inbound {
     pub tls: Option<raw::MeshMode>,
     /// The protocols of the application's ports.
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
-    /// Who may do what; `None` = everybody everything.
+    /// Authorization; `None` = everything is allowed.
     pub authorization: Option<raw::Authorization>,
-    /// SPIFFE IDs of proxies that say who the client of a request is.
+    /// SPIFFE IDs of proxies that are trusted to name the client of a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
-    /// What becomes of its own connections to nothing that is known, where the file does not say it;
-    /// `None` = they pass.
+    /// Handling of outbound connections to unknown destinations, if the file does not set it;
+    /// `None` = they are forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
     /// The ports of the Gateway that it serves.

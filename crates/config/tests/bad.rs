@@ -1,4 +1,4 @@
-//! Bad files and what is said about them, word for word: tests/bad/X.yaml is refused with X.stderr,
+//! Invalid files and their exact messages: tests/bad/X.yaml is rejected with X.stderr,
 //! tests/warn/X.yaml is accepted with X.stderr as warnings. `UPDATE=1` rewrites the latter.
 
 #![allow(

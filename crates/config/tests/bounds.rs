@@ -13,7 +13,7 @@ use maglor_config::{Errors, Loaded, parse};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What this thread has had of a processor: others on the machine do not count.
+/// The processor time of this thread, independent of other load on the machine.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let nanoseconds = text.split(' ').next().unwrap().parse().unwrap();

@@ -1,5 +1,5 @@
-//! `effects.txt` names for each field of the configuration a test that shows its effect; the tests exist, and their files
-//! name the field.
+//! `effects.txt` names for each field of the configuration a test that shows its effect; the tests exist, and their
+//! files name the field.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const TABLE: &str = include_str!("effects.txt");
 
-/// Field, test, and what is seen.
+/// Field, test, and the observed effect.
 fn rows() -> Vec<[&'static str; 3]> {
     let lines = TABLE
         .lines()

@@ -43,7 +43,7 @@ fn printed_configurations_mean_the_same() {
     }
 }
 
-/// The quick start says which flags mean the same: they do, but for the names of things.
+/// The flags in the quick start are equivalent to it, except for names.
 #[test]
 fn quickstart_is_the_one_line_mode() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/examples");

@@ -1,4 +1,4 @@
-//! The configuration of `maglor-proxy sidecar`, and what a control plane says over it.
+//! The configuration of `maglor-proxy sidecar`, and overrides of a control plane.
 
 #![allow(
     clippy::panic,
@@ -172,7 +172,7 @@ fn what_the_control_plane_says_replaces_what_the_file_says() {
     let maglor_config::Filter::Http(http) = &listener.filter_chains[0].filter else {
         panic!("no HTTP");
     };
-    // Of a cluster that only the control plane knows.
+    // Of a cluster that only the control plane defines.
     let peers = http
         .load_reports
         .as_ref()
@@ -201,7 +201,7 @@ fn what_becomes_of_unknown_connections_is_said_for_the_outbound_listener() {
         before - 1,
         "no client is accepted"
     );
-    // What the file says stays.
+    // Settings of the file stay.
     let file = file.replace("  outbound:\n", "  outbound:\n    unknown: pass\n");
     let kept = overlay(&file, &refuse).unwrap();
     assert!(kept.yaml.contains("unknown: pass"), "{}", kept.yaml);
@@ -256,7 +256,7 @@ fn what_is_wrong_with_it_is_named() {
     }
 }
 
-/// What a control plane may say, right and wrong.
+/// Valid and invalid settings of a control plane.
 fn any_inbound() -> impl Strategy<Value = Inbound> {
     let tls = prop_oneof![
         Just(None),
@@ -307,14 +307,14 @@ fn any_inbound() -> impl Strategy<Value = Inbound> {
             words += &format!("authorization: {{rules: [{}]}}", rules.join(", "));
         }
         words.push('}');
-        // Keys that are there twice are no text of ours.
+        // Text with duplicate keys is not ours.
         let said = resource::read::<Inbound>(&words, "test").unwrap_or_default();
         Inbound { tls, ..said }
     })
 }
 
 proptest! {
-    /// What a client has acknowledged can be put in force, and what can be is not refused.
+    /// Acknowledged settings can be applied, and applicable ones are not rejected.
     #[test]
     fn what_is_checked_apart_fits_the_file(said in any_inbound(), identity in any::<bool>()) {
         let mut sidecar = sidecar();

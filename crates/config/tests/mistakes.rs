@@ -1,4 +1,4 @@
-//! Typical mistakes, and what the message has to say: `mistakes/*.txt`.
+//! Typical mistakes, and the expected messages: `mistakes/*.txt`.
 //!
 //! A case is a title (`== …`), an edit of a correct configuration (`<` the line that is replaced, `>` what stands there
 //! instead; without `<` the lines are the whole file), and what the messages must contain (`=`): the place, and what to
@@ -12,7 +12,7 @@
 
 use std::path::Path;
 
-/// What cases edit.
+/// The configuration that cases edit.
 const CORRECT: &str = r#"admin: {address: 127.0.0.1:9901}
 listeners:
 - name: web
@@ -76,7 +76,7 @@ fn cases(text: &str) -> Vec<Case> {
     cases
 }
 
-/// All that is said about a configuration, errors and warnings.
+/// All messages about a configuration, errors and warnings.
 fn said(text: &str) -> String {
     match maglor_config::parse(text, "maglor.yaml") {
         Err(errors) => errors.to_string(),

@@ -1,4 +1,4 @@
-//! Properties of notations, and of the YAML reader beside `serde_yaml`.
+//! Properties of notations, and of the YAML reader compared with `serde_yaml`.
 
 #![allow(
     clippy::panic,
@@ -14,7 +14,7 @@ use maglor_config::{Config, parse};
 use proptest::prelude::*;
 
 proptest! {
-    /// What is printed is read as the same.
+    /// Printed values are parsed as equal values.
     #[test]
     fn times_round_trip(nanos in 0..315_360_000_000_000_000_u64) {
         let span = TimeSpan(Duration::from_nanos(nanos));

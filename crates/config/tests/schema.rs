@@ -17,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compares a file with what it should be, or writes it.
+/// Compares a file with the expected content, or writes it.
 fn check(file: &Path, text: &str) {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -144,7 +144,7 @@ fn table(block: &Map<String, Value>) -> String {
     text + "\n"
 }
 
-/// The type of a field in words, with links to blocks.
+/// The textual type of a field, with links to blocks.
 fn kind(schema: &Value) -> String {
     let list = |key: &str| {
         schema[key]
@@ -189,7 +189,7 @@ fn join(words: impl Iterator<Item = String>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The words of a choice.
+/// The values of a choice.
 fn variants(name: &str) -> Option<String> {
     let block = blocks().remove(name)?;
     let one_of = block.get("oneOf")?.as_array()?.clone();

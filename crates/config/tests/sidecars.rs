@@ -1,4 +1,4 @@
-//! What `inbound` and `outbound` stand for: chains, routes and clusters that one could have written.
+//! The expansion of `inbound` and `outbound`: the equivalent chains, routes and clusters.
 
 #![allow(
     clippy::panic,

@@ -4,8 +4,8 @@
 //! Read in this order: [`plan`] the policies and the load, [`servers`] and [`proxy`] the processes,
 //! [`load`] the requests, [`tally`] the statistics, [`screen`] the output.
 //!
-//! Each request carries its amount of work, drawn from a fixed seed, and so are its arrival times:
-//! every policy gets exactly the same requests at the same moments.
+//! The arrival time of each request and its amount of work, which it carries, are drawn from a fixed
+//! seed: every policy gets exactly the same requests at the same times.
 
 mod load;
 mod plan;

@@ -101,7 +101,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// Path of maglor-proxy [default: beside this program, or in PATH].
+    /// Path of maglor-proxy [default: in the directory of this program, or in PATH].
     #[arg(long, value_name = "FILE")]
     proxy: Option<PathBuf>,
 }
@@ -128,7 +128,7 @@ enum Error {
     #[error("the demo's names are invalid, please report this: {0}")]
     Name(SpiffeError),
     #[error(
-        "maglor-proxy is neither beside this program nor in PATH; build it (cargo build --release -p maglor-proxy) or set --proxy"
+        "maglor-proxy is neither in the directory of this program nor in PATH; build it (cargo build --release -p maglor-proxy) or set --proxy"
     )]
     NoProgram,
     #[error("--proxy {}: no such file", .0.display())]

@@ -38,7 +38,7 @@ impl Stop {
         self.requested.get()
     }
 
-    /// Waits until a stop is requested; returns at once if it was.
+    /// Waits until a stop is requested; returns immediately if it was.
     pub(super) async fn wait(&self) {
         let notified = self.notify.notified();
         if !self.requested() {

@@ -1,4 +1,4 @@
-//! `cargo xtask demo --help` prints kept texts, so that nothing has to be built for it: they are what the program says.
+//! `cargo xtask demo --help` prints stored texts, so that nothing has to be built: they equal the program's output.
 //! `UPDATE=1 cargo test -p maglor-demo --test help` writes them.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What a handshake costs, both sides together, in memory: `cargo bench -p maglor-identity`.
+//! The cost of a handshake, both sides together, in memory: `cargo bench -p maglor-identity`.
 #![allow(
     clippy::unwrap_used,
     missing_docs,

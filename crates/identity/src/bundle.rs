@@ -15,7 +15,7 @@ pub struct TrustBundle {
     certificates: Vec<CertificateDer<'static>>,
     /// The same roots for rustls, in the order of the certificates.
     store: Arc<RootCertStore>,
-    /// The end of validity of each root, in seconds since 1970, in the same order.
+    /// The end of validity of each root, in seconds since the Unix epoch, in the same order.
     ends: Vec<u64>,
 }
 

@@ -30,7 +30,7 @@ pub enum Error {
         source: Box<Self>,
     },
     /// The requested ID belongs to another workload.
-    #[error("{id} is not in the trust domain {trust_domain}, which this authority vouches for")]
+    #[error("{id} is not in the trust domain {trust_domain} of this authority")]
     ForeignId {
         /// The requested ID.
         id: SpiffeId,

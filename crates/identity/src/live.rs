@@ -41,7 +41,7 @@ pub(crate) struct State {
     /// `None` until this process has a certificate.
     pub(crate) identity: Option<Identity>,
     pub(crate) bundle: TrustBundle,
-    /// The time until which the bundle verifies the identity, in seconds since 1970; `None` = not
+    /// The time until which the bundle verifies the identity, in seconds since the Unix epoch; `None` = not
     /// at all. Computed once, as it takes several verifications.
     vouched_until: Option<u64>,
     /// When the identity was put in use, by the monotonic clock.

@@ -56,9 +56,9 @@ pub struct Certificate {
     pub(crate) may_certify: bool,
     /// Whether its key usages allow the signature of a handshake; without key usages it may.
     pub(crate) may_prove: bool,
-    /// The end of the validity in seconds since 1970, inclusive.
+    /// The end of the validity in seconds since the Unix epoch, inclusive.
     pub not_after: u64,
-    /// The beginning of the validity in seconds since 1970.
+    /// The beginning of the validity in seconds since the Unix epoch.
     pub not_before: u64,
     /// The serial number, big-endian.
     pub serial: Vec<u8>,

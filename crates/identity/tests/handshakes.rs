@@ -225,7 +225,7 @@ fn sessions_are_resumed_until_what_proved_them_is_gone() {
     };
     use HandshakeKind::{Full, Resumed};
     assert_eq!(kinds(3), [Full, Resumed, Resumed]);
-    // Another root beside the old one takes nothing away.
+    // An additional root does not invalidate the old one.
     let both = old.bundle().unwrap().union(&new.bundle().unwrap()).unwrap();
     let same = identity(&old, "cart");
     let rotation = cart.rotate(same.clone(), both.clone()).unwrap();
@@ -360,7 +360,7 @@ fn a_cross_signed_root_lets_both_bundles_trust_a_new_leaf() {
     assert_eq!(met.seen_by_client(), Err(Refusal::UnknownRoot));
 }
 
-/// The same root without what it sends along.
+/// The same root without its additional certificates.
 fn authority_like(authority: &Authority) -> Authority {
     let (certificate, key) = (authority.certificate_pem(), authority.private_key_pem());
     Authority::from_pem(certificate.as_bytes(), key.as_bytes(), None).unwrap()

@@ -1,4 +1,4 @@
-//! What an authority issues and what it does not, and how it is kept in files.
+//! Certificates that an authority issues or rejects, and its files.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -270,7 +270,7 @@ fn unreadable_files_are_retried_although_they_do_not_change() {
     assert!(watch.poll(look(), denied).unwrap().is_err(), "another one");
     assert!(watch.poll(look(), || Ok(())).unwrap().is_ok());
     assert!(watch.poll(look(), || Ok(())).is_none());
-    // The error in what they hold stays wrong until they change.
+    // Invalid content stays an error until the files change.
     fs::write(&path, "abc").unwrap();
     let broken = || Err::<(), _>(Error::NoCertificate);
     assert!(watch.poll(look(), broken).unwrap().is_err());

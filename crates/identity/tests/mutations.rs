@@ -1,4 +1,4 @@
-//! What parses certificates, requests and ids survives whatever it is given. `SEED` replays a run.
+//! Parsers of certificates, requests and ids accept any input without a panic. `SEED` replays a run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -21,7 +21,7 @@ fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
     assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
 }
 
-/// Where to change what: single bytes, and a cut.
+/// The mutation: single bytes, and a truncation.
 fn changes() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, prop::sample::Index)> {
     let byte = (any::<prop::sample::Index>(), any::<u8>());
     (

@@ -1,5 +1,5 @@
-//! Identities that prove nothing any more, and clocks that are wrong: a process that was away for longer than its
-//! certificate lives must be able to reach an authority again.
+//! Expired identities and wrong clocks: a process that was unavailable for longer than its
+//! certificate's lifetime must be able to reach an authority again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -35,7 +35,7 @@ fn an_identity_that_proves_nothing_is_not_presented() {
     let old = issued(&ours, "web", now - 2 * DAY);
     let expired = Live::new(old.clone(), nothing_but(&ours)).unwrap();
     assert_eq!(expired.usable(now), Err(Unusable::Expired(old.expires())));
-    // Its root was replaced while the process was away.
+    // Its root was replaced while the process was stopped.
     let untrusted = Live::new(identity(&theirs, "web"), nothing_but(&ours)).unwrap();
     assert_eq!(untrusted.usable(now), Err(Unusable::Untrusted));
     for live in [&expired, &untrusted] {
@@ -54,7 +54,7 @@ fn an_identity_that_proves_nothing_is_not_presented() {
     }
 }
 
-/// Proxies of earlier versions present what they have, and clocks differ.
+/// Proxies of earlier versions present any certificate, and clocks differ.
 #[test]
 fn an_authority_serves_a_client_whose_certificate_proves_nothing() {
     let (ours, theirs) = (authority(), authority());
@@ -96,7 +96,7 @@ fn a_resumed_session_proves_no_more_than_its_certificate() {
     assert_eq!(open.peer(&connection, now), Err(Refusal::UnknownRoot));
 }
 
-/// A root that ends before the certificate that it vouches for, as an authority that is not ours may issue it.
+/// A root that expires before a certificate issued by it, as may happen with a foreign authority.
 #[test]
 fn a_certificate_is_good_as_long_as_its_root_is() {
     let short = support::Obedient::until(2100);
@@ -110,7 +110,7 @@ fn a_certificate_is_good_as_long_as_its_root_is() {
 }
 
 /// A node whose clock was set back by days, or that has none and begins in the past: its members hold certificates
-/// that began later than its clock says.
+/// whose validity begins after its clock.
 #[test]
 fn members_with_a_clock_that_is_behind_see_each_other() {
     let ours = authority();
@@ -125,8 +125,8 @@ fn members_with_a_clock_that_is_behind_see_each_other() {
     let met = Handshake::run(&client(&web), &server(&cart));
     assert_eq!(met.seen_by_server(), Ok(id("web")));
     assert_eq!(met.seen_by_client(), Ok(id("cart")));
-    // The clock is known to be behind: what had expired by the time of the own certificate has expired. What begins
-    // later than that is not valid yet.
+    // The clock is detected to be behind: certificates that had expired when the own certificate was issued have
+    // expired. What begins later than that is not valid yet.
     for other in [ahead - 2 * DAY, ahead + DAY] {
         let request = maglor_identity::LeafRequest::new(id("web"));
         let other = ours.issue(&request, other).unwrap();

@@ -16,7 +16,7 @@ pub enum Skip {
     #[error("neither the pod nor its namespace has `maglor.dev/inject: enabled`")]
     NotEnabled,
     /// The operating system is not Linux.
-    #[error("its operating system is not Linux")]
+    #[error("the pod's operating system is not Linux")]
     OtherSystem,
 }
 

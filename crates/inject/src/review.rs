@@ -34,7 +34,7 @@ pub enum ReviewError {
     #[error("{0}")]
     Field(&'static str),
     /// It is no valid JSON.
-    #[error("no JSON: {0}")]
+    #[error("invalid JSON: {0}")]
     Syntax(#[from] serde_json::Error),
 }
 

@@ -25,49 +25,49 @@ pub(crate) const TRUST_BUNDLE: &str = "maglor-trust-bundle";
 pub(crate) const NAMESPACE: &str = "maglor";
 pub(crate) const TRUST_DOMAIN: &str = "cluster.local";
 
-/// How the sidecar stands in the pod.
+/// The form of the sidecar container.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
-    /// `native` where the API server knows it, since Kubernetes 1.29.
+    /// `native` if the API server supports it (Kubernetes 1.29), otherwise `container`.
     #[default]
     Auto,
-    /// One of the containers: it starts and ends with the application, in no order.
+    /// A plain container: it starts and stops together with the application, in no order.
     Container,
-    /// An init container that is always restarted: before the application, until after it.
+    /// An init container that is always restarted: it starts before the application, and stops after it.
     Native,
 }
 
-/// How the application's connections come to the sidecar.
+/// How the application's connections are directed to the sidecar.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Redirect {
-    /// An init container with `NET_ADMIN` writes rules; the application notices nothing.
+    /// An init container with `NET_ADMIN` writes nftables rules; this is transparent to the application.
     #[default]
     Nftables,
     /// No redirection: the application gets HTTP proxy variables in its environment.
     None,
 }
 
-/// When the kubelet fetches the image.
+/// When the kubelet pulls the image.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PullPolicy {
     /// Each time.
     Always,
-    /// When it is not there.
+    /// If the node does not have it.
     #[default]
     IfNotPresent,
-    /// Never: it has to be there.
+    /// Never: the node must have it.
     Never,
 }
 
-/// What sidecars are like.
+/// The settings of sidecars.
 ///
 /// # Defaults
 ///
 /// - `image`: `maglor-proxy` of this version; `image_pull_policy`: `IfNotPresent`.
 /// - `control_plane`: `maglor-controller.maglor.svc:15010`; `trust_domain`, `cluster_domain`: `cluster.local`. The
-///   controller puts its own namespace and trust domain there ([`Settings::complete`]).
+///   controller sets its own namespace and trust domain ([`Settings::complete`]).
 /// - `form`: `auto`; `redirect`: `nftables`; nothing is skipped.
 /// - `cpu_request`: `10m`; `memory_request`: `16Mi`; no limits.
 /// - `log_level`: `info`.
@@ -76,33 +76,33 @@ pub enum PullPolicy {
 pub struct Settings {
     /// The image of `maglor-proxy`, for the sidecar and its init container.
     pub image: String,
-    /// When the kubelet fetches it.
+    /// When the kubelet pulls it.
     pub image_pull_policy: PullPolicy,
-    /// `HOST:PORT` of the controller; empty = by default.
+    /// `HOST:PORT` of the controller; empty = the default.
     pub control_plane: String,
-    /// Trust domain of the SPIFFE IDs; empty = by default.
+    /// Trust domain of the SPIFFE IDs; empty = the default.
     pub trust_domain: String,
     /// Domain of the Services' names.
     pub cluster_domain: String,
-    /// How the sidecar stands in the pod.
+    /// The form of the sidecar container.
     pub form: Form,
-    /// How connections come to it.
+    /// How connections are directed to the sidecar.
     pub redirect: Redirect,
-    /// CPU that a node must have left, such as `10m`.
+    /// CPU request, such as `10m`.
     pub cpu_request: String,
-    /// CPU above which the sidecar is throttled; empty = none. A throttled proxy delays every request.
+    /// CPU limit, above which the sidecar is throttled; empty = none. A throttled proxy delays every request.
     pub cpu_limit: String,
-    /// Memory that a node must have left, such as `16Mi`.
+    /// Memory request, such as `16Mi`.
     pub memory_request: String,
-    /// Memory above which the kernel ends the sidecar, and each connection with it; empty = none.
+    /// Memory limit, above which the kernel kills the sidecar with all connections; empty = none.
     pub memory_limit: String,
     /// `error`, `warn`, `info`, `debug` or `trace`, or by module.
     pub log_level: String,
-    /// Ports that others reach without the sidecar, mutual TLS and policies: `22,8000-8010`.
+    /// Inbound ports that bypass the sidecar, and so mutual TLS and policies: `22,8000-8010`.
     pub skip_inbound_ports: String,
-    /// Ports of others that are reached without the sidecar.
+    /// Outbound ports that bypass the sidecar.
     pub skip_outbound_ports: String,
-    /// Networks, connections from and to which go without the sidecar.
+    /// Networks whose connections, inbound and outbound, bypass the sidecar.
     pub skip_subnets: String,
     /// Revision of the control plane that injects; empty = the default one. Set by the controller alone.
     #[serde(skip)]
@@ -135,13 +135,13 @@ impl Default for Settings {
 /// The reason why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// They do not have the form of settings.
+    /// The document does not have the fields of settings.
     #[error("sidecar settings: {0}")]
     Form(#[from] serde_yaml::Error),
     /// There is more than one document.
     #[error("sidecar settings: more than one document, see line {0}")]
     Second(usize),
-    /// They are no valid YAML.
+    /// The text is not valid YAML.
     #[error("sidecar settings: {0}")]
     Syntax(#[from] yaml::ReadError),
     /// A value is invalid.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use maglor_inject::keys;
 
-/// What has the same form and is no key of labels or annotations.
+/// Texts of the same form that are not keys of labels or annotations.
 const OTHERS: [&str; 8] = [
     // Controllers, as events and Gateway classes name them.
     "maglor.dev/controller",
@@ -15,7 +15,7 @@ const OTHERS: [&str; 8] = [
     "maglor.dev/webhook",
     // The version of a definition.
     "maglor.dev/definitions-version",
-    // Whom a token is for.
+    // The audience of a token.
     "maglor.dev/identity",
     // Images and nodes of the cluster for tests.
     "maglor.dev/coredns",
@@ -73,7 +73,7 @@ fn nothing_is_called_by_a_key_that_is_not_in_the_table() {
     for package in ["cli", "cluster", "config", "istio", "service-graph"] {
         files.extend(texts(&root.join("crates").join(package).join("src"), "rs"));
     }
-    // What tests misspell stands behind their attribute, or in a file of their own.
+    // Deliberately misspelt keys in tests are after the test attribute, or in separate files.
     files.retain(|(path, _)| !path.components().any(|part| part.as_os_str() == "tests"));
     files.retain(|(path, _)| path.file_name().is_some_and(|name| name != "tests.rs"));
     for (path, text) in files {

@@ -152,7 +152,7 @@ fn without_privileges_the_application_gets_proxy_variables() {
         names(&pod["spec"]["containers"][1]["env"]),
         ["HTTP_PROXY", "no_proxy"]
     );
-    // Nothing of it is mutual TLS for peers.
+    // Peers use no mutual TLS.
     assert_eq!(
         pod["metadata"]["annotations"]["maglor.dev/injected"],
         "outbound"
@@ -215,7 +215,7 @@ fn a_pod_without_sidecar_gets_the_reason() {
     assert_eq!(skipped(&windows, &shop()), Skip::OtherSystem);
     let injected = with(&web(), &shop()).pod;
     assert_eq!(skipped(&injected, &shop()), Skip::AlreadyInjected);
-    // A pod may want one on its own.
+    // A pod may request a sidecar itself.
     let off = Namespace {
         enabled: Some(false),
         ..Namespace::default()
@@ -272,7 +272,7 @@ fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
     with(&own, &shop());
 }
 
-/// What becomes of a pod that has its sidecar, and that another webhook has changed; the same once more is nothing.
+/// Repairs a pod with a sidecar that another webhook has changed; repeating it changes nothing.
 fn repaired(pod: &Value) -> Value {
     let repaired = match inject(pod, &shop(), &Settings::default()).unwrap() {
         Outcome::Repaired(repaired) => repaired.pod,
@@ -298,7 +298,7 @@ fn containers_added_later_are_adapted_to_the_sidecar() {
     let own = json!({"name": "web", "livenessProbe": {"httpGet": {"port": 8080}}});
     let injected = with(&pod(&json!({"containers": [own]})), &shop()).pod;
     let mut changed = injected.clone();
-    // An agent before everything else, and one beside the application, whose readiness is asked.
+    // One agent before all other containers, and one next to the application, with a readiness probe.
     later(
         &mut changed,
         "initContainers",
@@ -308,7 +308,7 @@ fn containers_added_later_are_adapted_to_the_sidecar() {
     let agent = json!({"name": "agent", "readinessProbe": {"tcpSocket": {"port": 9000}},
         "lifecycle": {"preStop": {"httpGet": {"path": "/bye", "port": 9000}}}});
     later(&mut changed, "containers", 0, agent);
-    // What another one wants of the sidecar stays.
+    // Changes of the sidecar by another webhook stay.
     changed["spec"]["initContainers"][2]["image"] = json!("mirror/maglor-proxy");
     let repaired = repaired(&changed);
     let spec = &repaired["spec"];

@@ -1,4 +1,4 @@
-//! Whatever a pod looks like: it gets a sidecar, stays, or is refused; nothing panics, nothing of it is lost.
+//! Any pod gets a sidecar, is unchanged, or is rejected, without a panic or lost fields.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -95,7 +95,7 @@ fn whatever_stands_in_a_pod_nothing_panics_and_twice_is_once() {
         let Ok(Outcome::Injected(injected)) = inject(&before, &enabled(), &settings) else {
             return Ok(());
         };
-        // What the API server makes of the patch is what was decided.
+        // Applying the patch like the API server results in the decided pod.
         let operations = Value::from(patch(&before, &injected.pod));
         let operations: Patch = serde_json::from_value(operations).unwrap();
         let mut patched = before.clone();

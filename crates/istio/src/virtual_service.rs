@@ -30,7 +30,7 @@ pub struct Rule {
     pub matches: Vec<Match>,
     /// The route without its destinations.
     pub action: raw::Route,
-    /// The weighted destinations; empty beside a redirect or a direct response.
+    /// The weighted destinations; empty with a redirect or a direct response.
     pub destinations: Vec<Destination>,
     /// The destinations of copies, each with a percentage of the requests.
     pub mirrors: Vec<(Destination, f64)>,

@@ -1,4 +1,4 @@
-//! What Istio's documents come to in our words.
+//! The translation of Istio's documents to our configuration.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ fn spec(text: &str) -> Value {
     serde_yaml::from_str(text).unwrap()
 }
 
-/// A block as JSON, without what is not set.
+/// A block as JSON, without unset fields.
 fn json<T: serde::Serialize>(block: &T) -> String {
     fn prune(value: &mut Value) {
         match value {
@@ -251,7 +251,7 @@ http:
     );
 }
 
-/// What is left out means what it means in Istio, and not what it means of ours.
+/// Omitted fields have Istio's defaults, not ours.
 #[test]
 fn faults_without_a_share_affect_no_request() {
     for (fault, expected) in [

@@ -102,7 +102,7 @@ impl fmt::Display for Infeasible {
             ),
             Self::Held { service, leave } => write!(
                 f,
-                "`{service}` must not move, but every feasible placement moves {leave} of its replicas, whose node is gone or full"
+                "`{service}` must not move, but every feasible placement moves {leave} of its replicas, whose node no longer exists or is full"
             ),
             Self::Places {
                 service,

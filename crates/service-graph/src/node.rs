@@ -60,7 +60,7 @@ pub enum NodesError {
     #[error("no nodes: nothing can be placed")]
     None,
     /// A delay refers to an unknown node.
-    #[error("`{0}` is no node")]
+    #[error("`{0}` is not a node")]
     Unknown(String),
 }
 

@@ -57,7 +57,7 @@ impl LateEdges {
         let Some(from) = runs.min_by(|&a, &b| gap(a).total_cmp(&gap(b))) else {
             return false;
         };
-        // A gain below rounding errors does not count: it could be made back and forth for ever.
+        // A gain below rounding errors does not count: the same move could be made and undone in an endless loop.
         if self.change(problem, state, called, from, to) >= -1e-9 * self.weight(called) {
             return false;
         }

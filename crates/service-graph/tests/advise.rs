@@ -128,7 +128,7 @@ fn values(advice: &[Advice]) -> Vec<String> {
     advice.iter().map(value).collect()
 }
 
-/// Follows what is advised, as far as the next snapshots show it.
+/// Applies recommendations, so that the next snapshots reflect them.
 fn follow(snapshot: &mut Snapshot, advice: &[Advice]) {
     for (service, advice) in snapshot.services.iter_mut().zip(sorted(advice)) {
         let Some(replicas) = advice.replicas.as_ref() else {
@@ -153,13 +153,13 @@ fn noise_changes_nothing() {
     for case in 0..6 {
         let mut rng = Rng::seed(base.wrapping_add(case));
         let mut app = application(&mut rng, 4 + 4 * case as u32);
-        // Replicas come by advice; there are as many as the load calls for, not by chance.
+        // Replicas follow recommendations; their number results from the load, not from chance.
         for service in &mut app.services {
             let all = service.cpu_used_millis.unwrap() * f64::from(service.replicas);
             (service.replicas, service.cpu_used_millis) = (1, Some(all));
         }
         let mut advisor = Advisor::new(Params::default());
-        // Two hours to come to the replicas that are advised, two to learn, and one of looking.
+        // Two hours to reach the recommended replicas, two to learn, and one of observation.
         for round in 0..480 {
             advisor.observe(at(round), &noisy(&mut rng, &app, 0.2));
             follow(&mut app, &advisor.advise());
@@ -179,7 +179,7 @@ fn noise_changes_nothing() {
     }
 }
 
-/// What a service uses triples: CPU is asked for within two minutes. It falls again: within an hour.
+/// The usage of a service triples: the CPU request follows within two minutes. It falls again: within an hour.
 #[test]
 fn it_grows_at_once_and_shrinks_slowly() {
     let mut advisor = Advisor::new(Params::default());
@@ -204,7 +204,7 @@ fn it_grows_at_once_and_shrinks_slowly() {
     assert!((115..=120).contains(&late.value), "{late:?}");
 }
 
-/// λ and CPU call for replicas; they come, not more than fit and never more than twice as many at once;
+/// λ and CPU require replicas; they are added if they fit, and at most doubled at once;
 /// when both fall they go.
 #[test]
 fn replicas_come_and_go() {
@@ -248,8 +248,8 @@ fn replicas_come_and_go() {
     );
 }
 
-/// The load alone does nothing while a replica is idle, but does where the paper's rule is asked for;
-/// an autoscaler's service is not changed; without room nothing comes, and the reason says so.
+/// The load alone has no effect while a replica is idle, except with the paper's rule;
+/// an autoscaler's service is not changed; without capacity no replica is added, and the reason states it.
 #[test]
 fn the_paper_s_rule_autoscalers_and_room() {
     let snapshot = |change: &dyn Fn(&mut Snapshot)| {
@@ -302,8 +302,8 @@ fn the_paper_s_rule_autoscalers_and_room() {
     );
 }
 
-/// TCP connections and streams have no timeouts and no limits; what is not measured sets no bound; and a service that
-/// has requests and bytes keeps what is open.
+/// TCP connections and streams have no timeouts and no limits; unmeasured calls set no bound; and a service that
+/// has requests and TCP keeps its open connections.
 #[test]
 fn bytes_streams_and_unknown_times_are_left_alone() {
     let bytes = |from: &str, to: &str, open: f64| {
@@ -323,7 +323,7 @@ fn bytes_streams_and_unknown_times_are_left_alone() {
             // Requests of one, connections of another.
             edge("s0", "s4", 40.0, 5.0, 0.0),
             bytes("s5", "s4", 500.0),
-            // Streams that end, and such that do not, beside short calls.
+            // Streams that end, streams that do not, and short calls.
             edge("s0", "s6", 1.0, 300_000.0, 0.0),
             EdgeUse {
                 in_flight: 300.0,
@@ -375,7 +375,7 @@ fn fifty_requests_are_not_more_than_fifty() {
     }
 }
 
-/// Where one at the bottom is slow, it gets a replica, and not all on the way to it.
+/// If a service at the bottom is slow, it gets a replica, and not all services on the path to it.
 #[test]
 fn who_waits_for_another_gets_no_replica() {
     let app = Snapshot {
@@ -402,7 +402,7 @@ fn who_waits_for_another_gets_no_replica() {
     assert!(reason.contains("take 690 ms themselves"), "{reason}");
 }
 
-/// Retries multiply on no call path, whatever fails and in any graph; no call may
+/// Retries do not multiply on any call path, with any failures and in any graph; no call may
 /// take longer than the longest of its callers can wait; and a limit is never below what there is.
 #[test]
 fn chains_are_safe() {
@@ -494,7 +494,7 @@ fn check_one(
     }
 }
 
-/// Failures of who is called below are not those of who calls it.
+/// Failures of a called service are not attributed to its caller.
 #[test]
 fn a_service_that_fails_on_its_own_is_retried() {
     let app = Snapshot {
@@ -590,7 +590,7 @@ fn health(rng: &mut Rng, share: f64, failures: f64, latency_ms: f64) -> Health {
     }
 }
 
-/// What makes a service worse is rolled back at the second look after things have settled, and is not
+/// A change that degrades a service is rolled back at the second observation after it has settled, and is not
 /// retried during the penalty; noise causes no rollback.
 #[test]
 fn what_got_worse_is_taken_back() {

@@ -110,7 +110,7 @@ fn small_graphs_are_placed_as_well_as_possible() {
     assert!(feasible > 100, "{feasible} of 200 can be placed at all");
 }
 
-/// Calls that find no local replica go elsewhere in proportion to what is left there.
+/// Calls without a local replica go to other nodes in proportion to the remaining capacity.
 fn network_ms(graph: &Graph, nodes: &Nodes, counts: &[Vec<u32>]) -> f64 {
     let size = nodes.all().len();
     let mut cost = 0.0;

@@ -11,7 +11,7 @@ use maglor_service_graph::advise::{Advice, Advisor, Params, ServiceUse, Snapshot
 use support::seed;
 
 const PERIOD: Duration = Duration::from_secs(15);
-/// What a replica may use.
+/// The CPU limit of a replica.
 const CORE: u64 = 1000;
 
 /// A service of one replica, round by round.
@@ -33,7 +33,7 @@ impl Fixture {
         self.of(1, count, rps, cpu, memory)
     }
 
-    /// The same with several, of which each uses so much.
+    /// The same with several replicas, each with this usage.
     fn of(&mut self, replicas: u32, count: u32, rps: f64, cpu: f64, memory: f64) -> Advice {
         for _ in 0..count {
             let service = ServiceUse {
@@ -73,7 +73,7 @@ fn a_burst_of_requests_is_answered_at_once() {
     assert_eq!(replicas(&fixture.rounds(100, 100.0, 400.0, 80.0)), 1);
     let burst = fixture.rounds(1, 200.0, 800.0, 80.0);
     assert_eq!(replicas(&burst), 2, "{burst:?}");
-    // What replicas request waits for the quantile: 400m of two, and 15 % more.
+    // The requests of replicas follow the quantile: 400m for two, plus 15 %.
     assert!((230..=240).contains(&cpu(&burst)), "{burst:?}");
     let lasts = fixture.of(2, 3, 200.0, 400.0, 80.0);
     assert!((460..=475).contains(&cpu(&lasts)), "{lasts:?}");
@@ -101,17 +101,17 @@ fn requests_say_it_before_cpu_does() {
     assert_eq!(replicas(&fixture.rounds(1, 190.0, 400.0, 80.0)), 2);
 }
 
-/// What is used is all that there is: λ says how much more is needed, up to twice as much.
+/// The usage is limited by the capacity: λ determines the additional need, up to twice as much.
 #[test]
 fn what_is_busy_all_the_time_needs_more_than_it_uses() {
     let mut fixture = Fixture::new();
     fixture.of(4, 100, 400.0, 400.0, 80.0);
-    // 4000m would be six replicas; 6400m are ten, and at most twice as many come at once.
+    // 4000m would be six replicas; 6400m are ten, and the number is at most doubled at once.
     let burst = fixture.of(4, 1, 1600.0, 1000.0, 80.0);
     assert_eq!(replicas(&burst), 8, "{burst:?}");
 }
 
-/// CPU that λ does not explain is none of requests; it counts when it lasts.
+/// CPU that λ does not explain is not caused by requests; it counts when it lasts.
 #[test]
 fn a_burst_of_cpu_alone_is_not() {
     let mut fixture = Fixture::new();
@@ -127,7 +127,7 @@ fn what_is_idle_does_not_grow_by_its_few_requests() {
     let mut fixture = Fixture::new();
     fixture.rounds(100, 0.1, 300.0, 80.0);
     for round in 0..40 {
-        // Each request needs 2m, but an idle service's 3000m for one a second are what was seen.
+        // Each request needs 2m, but 3000m for one request a second were observed while the service was idle.
         let advice = fixture.rounds(1, 20.0, 340.0 + f64::from(round % 2), 80.0);
         assert_eq!(replicas(&advice), 1, "{advice:?}");
     }
@@ -141,7 +141,7 @@ fn memory_is_requested_by_how_it_varies() {
         let last = advice.last().unwrap().memory_mib.unwrap();
         (last.value, last.reason)
     };
-    // Peaks and what is usual are known to 2 %.
+    // Peaks and medians are accurate to 2 %.
     let (steady, reason) = memory(&|_| 100.0);
     assert!((110..=113).contains(&steady), "{reason}");
     assert!(reason.contains("a margin of 10 %"), "{reason}");
@@ -152,7 +152,7 @@ fn memory_is_requested_by_how_it_varies() {
     assert!(reason.contains("a margin of 30 %"), "{reason}");
 }
 
-/// However memory goes, what is requested next is no less than the most that was used.
+/// For any memory usage, the next request is at least the peak.
 #[test]
 fn memory_is_never_below_its_peak() {
     let base = seed(31);

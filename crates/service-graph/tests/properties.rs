@@ -213,7 +213,7 @@ fn limits_and_targets_hold() {
     }
 }
 
-/// What runs fits with what is pinned where it is, so there is a placement, however even or narrow it is wished for.
+/// The running replicas fit with pinned ones in place, so there is a placement, for any balance and share limits.
 #[test]
 fn what_is_pinned_widens_what_is_wished_for() {
     let mut rng = Rng::seed(seed(4));

@@ -1,4 +1,4 @@
-//! A relocation over time, on a modelled cluster: never more than B moves a round, still under noise, what is worse
+//! A relocation over time, on a modelled cluster: at most B moves a round, stable under noise, a worse placement
 //! goes back, nothing moves where nothing may. `SEED` replays a run.
 #![allow(
     clippy::panic,
@@ -45,7 +45,7 @@ struct Fixture {
     apply: bool,
     /// Response times on this node are longer by this factor.
     slow: Option<(usize, f64)>,
-    /// λ and r are off by up to this part, anew in each round.
+    /// λ and r have a random relative error up to this, in each round.
     noise: f64,
     rng: Rng,
     relocation: Relocation,
@@ -173,7 +173,7 @@ fn shifted(rng: &mut Rng, services: usize, params: Params) -> Fixture {
     fixture
 }
 
-/// A caller on one node and who it calls on another, with room for both.
+/// A caller on one node and the called service on another, with capacity for both.
 fn pair() -> Fixture {
     let service = |name: &str| Service {
         name: name.to_owned(),
@@ -218,7 +218,7 @@ fn noise_moves_nothing() {
     }
 }
 
-/// What has to be done is done, at most B moves a round, and then nothing more, for hours of noise.
+/// All necessary moves are made, at most B a round, and then none, for hours of noise.
 #[test]
 fn a_shift_is_followed_once() {
     let base = seed(2);
@@ -245,7 +245,7 @@ fn a_shift_is_followed_once() {
             fixture.moved.len()
         );
         assert!(after <= before);
-        // No replica goes back where one of its service has come from.
+        // No replica moves to a node that another replica of its service has left.
         let mut left: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for one in &fixture.moved {
             let left = left.entry(&one.service).or_default();
@@ -275,7 +275,7 @@ fn nothing_moves_where_it_is_only_said() {
     assert!(fixture.relocation.records().is_empty());
 }
 
-/// What is held stays, whatever the others do.
+/// Pinned services stay, regardless of the others.
 #[test]
 fn nothing_moves_that_may_not() {
     let base = seed(3);
@@ -330,12 +330,12 @@ fn a_pair_comes_together_and_is_kept() {
     assert_eq!((before.remote, after.remote), (1.0, 0.0));
 }
 
-/// Where everything takes three times as long, nothing helps that calls stay on their node.
+/// If all calls take three times as long, local calls do not compensate for it.
 #[test]
 fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
     let mut fixture = pair();
     fixture.slow = Some((0, 3.0));
-    // Only who is called may move, and the slow node is the better one by the plan.
+    // Only the called service may move, and the slow node is the better one by the plan.
     fixture.bars.hold(0);
     let mut undone = Vec::new();
     for minute in 0..600 {
@@ -358,7 +358,7 @@ fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
     );
 }
 
-/// Another one that has only what was written down continues, whenever the first one dies.
+/// Another planner with only the stored state continues, whenever the first one stops.
 #[test]
 fn a_crash_loses_nothing() {
     for crash in 1..14 {
@@ -409,7 +409,7 @@ fn what_failed_rests() {
     assert_eq!(fixture.present.cut(&fixture.graph), 0.0, "and then it is");
 }
 
-/// Nodes that are not to be used are left, whatever that wins; and nothing is judged by what it wins.
+/// Replicas leave forbidden nodes regardless of the gain, and such moves are not evaluated.
 #[test]
 fn the_nodes_that_are_wanted_are_used() {
     let mut fixture = pair();

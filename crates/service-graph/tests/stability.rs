@@ -53,7 +53,7 @@ fn start(rng: &mut Rng, services: usize) -> (Graph, Nodes, Placement) {
     (graph, nodes, plan.placement)
 }
 
-/// Every edge's rate is off by up to 20 % in each of an hour's 60 rounds, anew and by itself.
+/// Every edge's rate has an independent error of up to 20 % in each of an hour's 60 rounds.
 #[test]
 fn noise_moves_nothing() {
     let base = seed(1);

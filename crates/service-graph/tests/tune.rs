@@ -1,5 +1,5 @@
-//! Advice let loose on a modelled cluster: what is urgent waits for nothing, the rest for its turn; what made it
-//! worse, or never came to be, goes back and rests; nothing of others is touched. `SEED` replays a run.
+//! Recommendations applied to a modelled cluster: urgent changes do not wait, others are sequenced; a change that made
+//! it worse, or never came to be, goes back and rests; nothing of others is touched. `SEED` replays a run.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use maglor_service_graph::tune::{
 use support::{between, seed};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// More than a round can want.
+/// More than a round can need.
 const PLENTY: Room = Room {
     cpu_millis: 1_000_000,
     memory_mib: 1_000_000,
@@ -58,14 +58,14 @@ fn advice(name: &str, replicas: u32, cpu: u64, memory: u64) -> Advice {
     }
 }
 
-/// A service: what is set, what is advised, how it fares.
+/// A service: its settings, its recommendations, its performance.
 #[derive(Clone, Debug)]
 struct Service {
     present: Settings,
     former: Settings,
     advice: Advice,
     traffic: bool,
-    /// Rounds until its replicas are as they are to be; None: never.
+    /// Rounds until its replicas are complete; None: never.
     takes: Option<u32>,
     left: Option<u32>,
     /// Replicas that never become available.
@@ -143,7 +143,7 @@ impl Fixture {
         }
     }
 
-    /// What comes of a round is done, and time continues.
+    /// Applies the result of a round, and advances the time.
     fn round(&mut self, round: u64) -> Round {
         let seen: Vec<Seen<'_>> = self
             .services
@@ -209,7 +209,7 @@ fn wait(round: &Round, name: &str) -> Option<Wait> {
     round.waiting.get(name).map(|(_, why)| *why)
 }
 
-/// What makes a service so bad that its replicas are not ready any more is no rollout to wait for.
+/// A change that makes replicas unready is not a rollout to wait for.
 #[test]
 fn what_takes_readiness_away_goes_back() {
     let mut service = Service::new("web", advice("web", 1, 100, 100));
@@ -217,7 +217,7 @@ fn what_takes_readiness_away_goes_back() {
     let mut fixture = Fixture::new([service]);
     let begun = (0..).find(|round| !fixture.round(*round).begun.is_empty());
     let begun = begun.unwrap();
-    // It is there, and judged; then the one that is left cannot keep up.
+    // It is ready and evaluated; then the remaining replica is overloaded.
     let judged = (begun + 1..begun + 10).find(|round| {
         fixture.round(*round);
         let record = &fixture.tuning.records()[&("web".to_owned(), Part::Replicas)];
@@ -257,7 +257,7 @@ fn more_replicas_wait_for_nothing() {
         ("busy", change)
     );
     assert_eq!(wait(&round, "calm"), Some(Wait::Observing));
-    // Still more are needed: at once when those are there, and not before.
+    // More replicas are needed: immediately after those are ready, and not before.
     fixture.services.get_mut("busy").unwrap().advice = advice("busy", 6, 100, 100);
     assert_eq!(wait(&fixture.round(1), "busy"), Some(Wait::OnTheWay));
     assert_eq!(
@@ -266,7 +266,7 @@ fn more_replicas_wait_for_nothing() {
     );
 }
 
-/// A replica that fails, for whatever reason, is waited for as long as one takes to be ready, and no longer; and the
+/// A replica that fails for any reason is waited for as long as a start takes, but not longer; and the
 /// change is not rolled back because of it.
 #[test]
 fn a_change_does_not_wait_for_a_replica_that_fails() {
@@ -419,7 +419,7 @@ fn what_is_never_ready_goes_back() {
     assert_eq!(wait(&fixture.round(20), "web"), Some(Wait::Resting));
 }
 
-/// What could not be written is said again until it is.
+/// A change that could not be written is proposed again until it is.
 #[test]
 fn what_could_not_be_taken_back_is_taken_back_later() {
     let (name, mut web) = Service::new("web", advice("web", 4, 100, 100));

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Each seed is another application with other requests. Algorithm 2 runs at several ceilings of utilization,
-//! the autoscaler at its usual target with several ways of choosing what replicas request. Beside each of these
-//! stands the run of Algorithm 2 with least memory whose 95th percentile is not above the autoscaler's. `VARIES` is
-//! how far the memory of a replica is off its mean, 0.02 by default.
+//! the autoscaler at its default target with several resource requests of replicas. Each of these is compared
+//! with the run of Algorithm 2 with least memory whose 95th percentile is not above the autoscaler's. `VARIES` is
+//! the relative deviation of a replica's memory from its mean, 0.02 by default.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,20 +18,20 @@ use maglor_sim::autoscale::{Advised, Application, Day, Hpa, Outcome, Size, run};
 const SERVICES: usize = 30;
 /// Tested ceilings of utilization, those with most memory last.
 const CEILINGS: [f64; 10] = [0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.35, 0.3, 0.15];
-/// That of the autoscaler.
+/// The utilization target of the autoscaler.
 const TARGET: f64 = 0.7;
 const CORE: f64 = 1000.0;
-/// What the template of a replica requests of memory, in MiB.
+/// The memory request in the template of a replica, in MiB.
 const MEMORY: f64 = 128.0;
 
-/// Who decides.
+/// The scaler.
 #[derive(Clone, Copy)]
 enum Way {
     /// Algorithm 2 at a ceiling.
     Advised(f64),
-    /// The autoscaler; all replicas request so much CPU, in thousandths of a core.
+    /// The autoscaler; all replicas request this CPU, in thousandths of a core.
     Each(f64),
-    /// The autoscaler; replicas request what is used at noon, and the same margins as they are usual.
+    /// The autoscaler; replicas request their usage at noon plus the usual margins.
     Known,
 }
 
@@ -83,7 +83,7 @@ impl Way {
     }
 }
 
-/// An application and what became of it, in the order of [`ways`].
+/// An application and the outcomes, in the order of [`ways`].
 struct Scenario {
     seed: u64,
     application: Application,
@@ -196,7 +196,7 @@ fn table(scenario: &Scenario, day: &Day) {
     println!();
 }
 
-/// What is saved beside one way of the autoscaler, seed by seed and in the mean.
+/// Prints the savings compared with one variant of the autoscaler, for each seed and in the mean.
 fn compare(scenarios: &[Scenario], way: Way, at: usize) {
     println!("beside {}", way.name());
     let saved = |before: f64, after: f64| (1.0 - after / before) * 100.0;

@@ -1,4 +1,4 @@
-//! The governor of the decision rule over a simulated service: what it changes, the simulator changes.
+//! The governor of the decision rule with a simulated service: the simulator applies its changes.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;
@@ -32,7 +32,7 @@ fn situation(balancers: u32, rho: f64) -> Situation {
     }
 }
 
-/// Its mean latency under a choice, as it comes out of so many requests.
+/// Its mean latency under a choice, measured over this many requests.
 fn simulated(situation: &Situation, choice: Choice, requests: u64, seed: u64) -> Duration {
     let proxies = Proxies {
         instances: situation.proxies,
@@ -56,7 +56,7 @@ fn simulated(situation: &Situation, choice: Choice, requests: u64, seed: u64) ->
     Duration::from_secs_f64(outcome.mean_ms.value / 1000.0)
 }
 
-/// What becomes of a service under loads that follow each other, with these choices.
+/// The result for a service under consecutive loads, with these choices.
 fn schedule(phases: &[Situation], possible: &[Choice]) -> Vec<Vec<(Choice, Reason)>> {
     let mut governor = Governor::new(Limits::default(), Choice::Local);
     let mut budget = Budget::new(4, Duration::from_secs(3600));
@@ -90,7 +90,7 @@ fn schedule(phases: &[Situation], possible: &[Choice]) -> Vec<Vec<(Choice, Reaso
     all
 }
 
-/// The gain over `lor` in the sidecars is within a fifth of what was predicted.
+/// The gain over `lor` in the sidecars is within a fifth of the predicted one.
 fn gained_what_was_predicted(situation: &Situation, choice: Choice, predicted: Duration) {
     if choice == Choice::Local {
         return;

@@ -1,4 +1,4 @@
-//! Scalers over a simulated day, shortened: what both have to do whatever the numbers are.
+//! Scalers over a simulated day, shortened: properties of both that do not depend on the numbers.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use maglor_service_graph::advise::Params;
@@ -18,7 +18,7 @@ fn day() -> Day {
     }
 }
 
-/// Both follow the load, the same requests are made of both, and Algorithm 2 asks for less CPU and
+/// Both follow the load, both get the same requests, and Algorithm 2 requests less CPU and
 /// memory than replicas of one size do.
 #[test]
 fn both_follow_the_load() {

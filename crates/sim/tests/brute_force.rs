@@ -48,7 +48,7 @@ impl Chain {
         chances
     }
 
-    /// Where a state leads: the next states and their rates.
+    /// The transitions of a state: the next states and their rates.
     fn moves(&self, state: usize) -> Vec<(usize, f64)> {
         let mut moves = Vec::new();
         let arrivals = self.utilisation * self.servers as f64 / self.balancers as f64;

@@ -1,4 +1,4 @@
-//! What the simulator says of failures, of members that do not report, and of what changes with time.
+//! Simulations of failures, of members that do not report, and of changes over time.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;
@@ -111,7 +111,7 @@ fn errors_attract_no_requests() {
     }
 }
 
-/// No good server is starved, nor given more than others, beside bad ones that are ejected or without any: in each run,
+/// No healthy server gets less or more than others, with ejected faulty ones or without any: in each run,
 /// for what one server lacks another one has. (`prequal` prefers low latencies as its paper does, and shares of
 /// `ring-hash` are those of its ring.)
 #[test]
@@ -182,7 +182,7 @@ fn good_servers_have_their_shares() {
     }
 }
 
-/// What all servers have in common, errors of clients say, costs those that do nothing wrong nothing.
+/// Effects common to all servers, such as errors of clients, do not cost healthy servers their share.
 #[test]
 fn errors_of_all_servers_cost_nothing() {
     for policy in ["lor(choices=2)", "bounce(tries=3)", "ledger(group=40)"] {
@@ -354,7 +354,7 @@ fn where_most_are_silent_those_that_report_have_their_share_and_no_more() {
     }
 }
 
-/// What a disturbance from 10 s to 20 s makes of the mean latencies of each second.
+/// The mean latencies of each second with a disturbance from 10 s to 20 s.
 fn seconds(disturbances: Vec<Disturbance>, silent: u32) -> Vec<f64> {
     let scenario = Scenario {
         requests: 45_000,

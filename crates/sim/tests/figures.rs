@@ -1,4 +1,4 @@
-//! The figures are whole, and say what they should say even after a short look.
+//! The figures are complete, and show the expected results even after a short simulation.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;

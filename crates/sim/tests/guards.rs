@@ -98,7 +98,7 @@ fn ejection_takes_bad_servers_out_and_the_guard_holds() {
 
 #[test]
 fn servers_that_fail_fast_attract_no_traffic_for_long() {
-    // A server that fails at once would always look idle, if errors did not keep their places.
+    // A server that fails immediately would always look idle, if errors did not hold their slots.
     let black_hole = |guards| Scenario {
         rho: 0.9,
         balancers: 1,
@@ -161,7 +161,7 @@ fn breakers_and_limits_turn_requests_away_at_once() {
             },
         )
     };
-    // Load that needs 24 requests at once has places for 15.
+    // A load that needs 24 concurrent requests with 15 slots.
     let limited = Scenario {
         faults: None,
         guards: Guards {
@@ -174,6 +174,6 @@ fn breakers_and_limits_turn_requests_away_at_once() {
     assert!(failed_share(&outcomes[0]) > 0.99);
     let shed = failed_share(&outcomes[1]);
     assert!((0.3..0.6).contains(&shed), "{shed}");
-    // What gets through waits less.
+    // Admitted requests wait less.
     assert!(outcomes[1].mean_ms.value < 30.0);
 }

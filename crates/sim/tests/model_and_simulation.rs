@@ -1,4 +1,4 @@
-//! The corrected model beside the simulator, which runs the proxy's own `lor`: they share no code.
+//! The corrected model compared with the simulator, which runs the proxy's own `lor`: they share no code.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;

@@ -26,10 +26,10 @@ fn local_first(policy: &str, rho: f64) -> Scenario {
     }
 }
 
-/// Where calls from each node should go.
+/// The expected destinations of calls from each node.
 const WANTED: [[f64; NODES]; NODES] = [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
 
-/// Shares to four standard deviations of so many independent draws.
+/// Shares to four standard deviations of this many independent draws.
 #[track_caller]
 fn judge(what: &str, outcome: &Outcome) {
     for (counts, wanted) in outcome.attempts_by_node.iter().zip(WANTED) {
@@ -131,7 +131,7 @@ fn what_fits_stays() {
     assert_eq!(counts[2], [0; 4]);
 }
 
-/// What was simulated stays what it was.
+/// Results are unchanged.
 #[test]
 fn golden() {
     let small = |policy: &str| Scenario {

@@ -1,4 +1,4 @@
-//! The policies at M = 20, N = 40, ρ = 0.75, exponential service of 20 ms, 0.25 ms a message, beside
+//! The policies at M = 20, N = 40, ρ = 0.75, exponential service of 20 ms, 0.25 ms a message, compared with
 //! the values of an independent simulator.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -116,7 +116,7 @@ fn lor_decays_with_balancers_and_true_queues_do_not() {
 
 #[test]
 fn true_queues_make_a_chain_as_good_as_a_hub() {
-    // What waits for services below is not in a server's queue. Four services of 20 ms: 80 ms at best.
+    // Requests that wait for called services are not in a server's queue. Four services of 20 ms: 80 ms at best.
     let of = |graph: &str, policy: &str| Scenario {
         graph: graph.parse().unwrap(),
         servers: 20,

@@ -164,7 +164,7 @@ fn servers_that_leave_and_return_lose_nothing() {
             rho: 0.6,
             ..paper(policy, 20)
         };
-        // Every second another two of the forty are away.
+        // Every second another two of the forty are unavailable.
         let changes: Vec<(u64, Change)> = (0..20)
             .flat_map(|i| {
                 let (at, a, b) = (u64::from(1000 * i), 2 * i % 40, (2 * i + 1) % 40);

@@ -80,7 +80,7 @@ fn assert_rule(situation: &Situation, share: f64) {
     let (chosen, best) = (fastest(|r| r.1), fastest(|r| r.2));
     assert!(chosen.2 <= 1.05 * best.2, "{chosen:?} is not {best:?}");
     for (choice, predicted, simulated) in &results {
-        // What local balancing makes of unequal servers is known roughly; see there.
+        // The effect of local balancing on unequal servers is only approximate; see there.
         let rough = *choice == Choice::Local && situation.speed_variation > 0.0;
         let share = if rough { 0.35 } else { share };
         let error = (predicted / simulated - 1.0).abs();

@@ -1,4 +1,4 @@
-//! Servers that return ramp up, whatever the ledger's host has seen of them.
+//! Servers that return ramp up, regardless of the observations of the ledger's host.
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod support;
@@ -38,7 +38,7 @@ fn returning(policy: &str, rho: f64, part: f64) -> Scenario {
     }
 }
 
-/// The same, and the ledger's host starts anew when the server has been there for a second: it sees all servers
+/// The same, and the ledger's host restarts when the server has been back for a second: it sees all servers
 /// for the first time.
 fn with_a_young_host(mut scenario: Scenario) -> Scenario {
     scenario.disturbances.push(Disturbance {
@@ -48,7 +48,7 @@ fn with_a_young_host(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// The share of a server while its ramp, from a tenth, gets as far as `part`, beside seven that have been there
+/// The share of a server while its ramp, from a tenth, gets as far as `part`, among seven that have been there
 /// for as long before.
 fn wanted(part: f64) -> f64 {
     let steps = (0..1000).map(|step| part * (f64::from(step) + 0.5) / 1000.0);
@@ -77,7 +77,7 @@ fn a_server_that_returns_has_its_share() {
     judge(&scenarios);
 }
 
-/// A group is drawn by the weights that the balancer knows, and the ledger adds nothing to that.
+/// A group is drawn by the weights of the balancer, independent of the ledger.
 #[test]
 fn nothing_is_corrected_twice() {
     let mut scenarios = Vec::new();
@@ -128,7 +128,7 @@ fn judge(scenarios: &[(f64, Scenario)]) {
     }
 }
 
-/// Without slow start it has its share at once.
+/// Without slow start it has its full share immediately.
 #[test]
 fn without_a_ramp_there_is_none() {
     let scenario = Scenario {

@@ -1,4 +1,4 @@
-//! What the data path pays for a metric: `cargo bench -p maglor-telemetry`.
+//! The cost of a metric in the data path: `cargo bench -p maglor-telemetry`.
 //!
 //! `contended` is what an unsharded metric would cost: the same counter changed by an atomic
 //! addition, here even without a second thread.

@@ -22,7 +22,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 /// The format of log lines: one line for each event either way.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Format {
-    /// A JSON object: `timestamp`, `level`, `target`, and the fields of the event beside them.
+    /// A JSON object: `timestamp`, `level`, `target`, and the fields of the event on the same level.
     Json,
     /// Human-readable text.
     #[default]

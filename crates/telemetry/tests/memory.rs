@@ -1,4 +1,4 @@
-//! What a series costs, counted by the allocator: an idle proxy has to stay small.
+//! The memory of a series, counted by the allocator: an idle proxy must stay small.
 #![allow(
     unsafe_code,
     reason = "a global allocator cannot be written without it"

@@ -1,6 +1,6 @@
 //! Hostile input as data: tables of cases with the expected outcome of each, and their runners.
 //!
-//! The tables are `hostile/*.txt` beside this crate's sources; [`table`] describes their format. A
+//! The tables are `hostile/*.txt` in this crate's sources; [`table`] describes their format. A
 //! runner of an area sends a case to a proxy and returns the observations: the client's response,
 //! and the requests that reached the origin. The same runners are used by the test of the proxy
 //! (`proxy/tests/hostile.rs`), which compares with the expected outcome, and by
@@ -64,7 +64,7 @@ impl Class {
 pub struct Outcome {
     /// The class.
     pub class: Class,
-    /// What was observed, in one line.
+    /// The observed outcome, in one line.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! The emulated application as a process of its own: what it calls, how long it takes, what it counts.
+//! The emulated application as a separate process: its calls, durations and counts.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

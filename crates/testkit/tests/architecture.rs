@@ -1,7 +1,7 @@
 //! The shape of the workspace, checked: which package may use which, that the folders
 //! and modules of the proxy form layers, that files do not use each other in circles and stay readable.
 //!
-//! A failure says what to change. The tables below are the place to discuss a new edge; see
+//! A failure states what to change. The tables below are the place to discuss a new edge; see
 //! ARCHITECTURE.md.
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use architecture::{cycles, metadata, sources};
 
 /// Which workspace packages a package may depend on, dev-dependencies left out.
 ///
-/// The arrows point from products to rooms: a decision never knows who executes it.
+/// Edges point from products to libraries: a decision does not depend on its executor.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
     ("maglor-admin", &[]),
@@ -111,7 +111,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-telemetry",
             // For its emulated applications.
             "maglor-testkit",
-            // To ask the controller as a sidecar does.
+            // To query the controller like a sidecar.
             "maglor-xds",
         ],
     ),
@@ -135,7 +135,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
 const FORBIDDEN: &[(&str, &[&str])] = &[
     // Both ends of the protocol, without a socket.
     ("maglor-xds", &["tokio", "mio", "hyper"]),
-    // Decisions are pure: no I/O, no runtime, no randomness but what they are given.
+    // Decisions are pure: no I/O, no runtime, no randomness except their arguments.
     ("maglor-balance", &["tokio", "mio", "rand", "getrandom"]),
     ("maglor-sim", &["tokio", "mio"]),
     ("maglor-inject", &["tokio", "mio", "kube"]),
@@ -248,7 +248,7 @@ fn the_modules_of_the_proxy_form_layers() {
             let folder = names[..*depth].join("::");
             modules.is_facade(&folder) && (*depth < 2 || SUBDIVIDED.contains(&&*folder))
         };
-        // What is directly in a folder; the folder itself only passes names on.
+        // Modules directly in a folder; the folder itself only re-exports names.
         let depth = (1..=names.len()).find(|depth| !is_folder(depth))?;
         Some(names[..depth].join("::")).filter(|name| !name.is_empty())
     });

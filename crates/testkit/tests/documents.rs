@@ -108,7 +108,7 @@ fn files_in_documents_exist() {
     assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
 }
 
-/// What only the machine had that a log was made on: home folders, and its package registry.
+/// Paths of the machine where a log was written: home folders, and its package registry.
 const OF_A_MACHINE: [&str; 5] = [
     "/root/",
     "/home/",

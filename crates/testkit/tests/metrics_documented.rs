@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where metrics get their names. Others are a reason to add the file here.
+/// The files that register metrics. Add other ones here.
 const SOURCES: [&str; 10] = [
     "proxy/src/telemetry/metrics/mod.rs",
     "proxy/src/telemetry/metrics/choices.rs",

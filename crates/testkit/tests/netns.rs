@@ -22,7 +22,7 @@ fn namespaces() -> usize {
     text.unwrap_or_default().matches(&own).count()
 }
 
-/// One request by the shell, which needs no other program; what was answered.
+/// Sends one request by the shell, which needs no other program; returns the response.
 fn ask(network: &Network, target: Ipv4Addr) -> String {
     let script = format!(
         "exec 3<>/dev/tcp/{target}/8080 || exit 1; \

@@ -1,4 +1,4 @@
-//! Each behaviour of the upstream, asked by the raw client and by hyper's.
+//! Each behaviour of the upstream, tested with the raw client and with hyper's.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,7 +1,7 @@
 //! The real Envoy takes clusters, endpoints and routes from the server, in both protocols.
 //!
 //! Needs the binary that the benches install (`cargo xtask compare` leaves it in the cache), or
-//! `MAGLOR_ENVOY=PATH`; says so and passes without.
+//! `MAGLOR_ENVOY=PATH`; passes with a message without it.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -146,7 +146,7 @@ fn took_from_us(protocol: Protocol) {
         }
     });
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    // With words of ours that Envoy does not know.
+    // With our own metadata, which Envoy ignores.
     put_cluster(
         &server,
         "{name: echo, policy: 'ledger(group=40,fallback=bounce)', tls: mesh, limits: {max_requests: 100}}",

@@ -1,4 +1,4 @@
-//! Clients that report what they send where, over a connection in memory.
+//! Clients that report their load, over a connection in memory.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -54,7 +54,7 @@ impl Policy for Curious {
     }
 }
 
-/// The answer's body, and where to say more.
+/// The response body, and the sender for further messages.
 async fn call(policy: &Arc<Curious>, node: &str) -> (mpsc::UnboundedSender<Bytes>, Incoming) {
     let (near, far) = tokio::io::duplex(64 << 10);
     let peer = Peer {

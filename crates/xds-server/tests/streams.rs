@@ -225,7 +225,7 @@ async fn unauthorized_clients_are_rejected() {
     assert_eq!(outcome.unwrap_err(), "8", "compressed");
 }
 
-/// Who asks for ever more names gets no more of the server's memory.
+/// A client that subscribes to more and more names does not get more of the server's memory.
 #[tokio::test]
 async fn names_are_kept_up_to_a_limit() {
     let server = Server::new(Arc::new(Friends));
@@ -268,7 +268,7 @@ impl Policy for Members {
     }
 }
 
-/// Nothing is read, and so nothing kept, of who may not ask at all.
+/// Nothing is read from, and so nothing stored for, a client without permission.
 #[tokio::test]
 async fn unauthorized_clients_are_rejected_before_the_first_message() {
     let server = Server::new(Arc::new(Members));

@@ -11,7 +11,7 @@ fn client() -> Client {
     })
 }
 
-/// The other end, with everything said at once.
+/// The other end, which sends everything at once.
 struct Server {
     cache: Cache,
     session: Session,

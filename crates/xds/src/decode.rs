@@ -42,7 +42,7 @@ pub enum DecodeError {
     #[error("{0}")]
     Invalid(#[from] Errors),
     /// The name inside differs from the name it was sent under.
-    #[error("{kind} `{name}` has the name `{own}` inside")]
+    #[error("{kind} `{name}`: the resource itself is named `{own}`")]
     Name {
         /// The kind of the resource.
         kind: Kind,
@@ -61,7 +61,7 @@ pub enum DecodeError {
         /// The error of the decoder.
         source: prost::DecodeError,
     },
-    /// The `maglor.dev` metadata beside Envoy's fields are invalid.
+    /// The `maglor.dev` metadata is invalid.
     #[error("{kind} `{name}`: metadata `maglor.dev`: {reason}")]
     Words {
         /// The kind of the resource.

@@ -49,7 +49,7 @@ impl Fixture {
         self.put(endpoints("a", &["10.0.0.1:80"]));
     }
 
-    /// Lets both sides talk until neither has anything to say; what has changed.
+    /// Passes messages between both sides until neither has any; returns the changes.
     fn settle(&mut self) -> Changes {
         let mut all = Changes::default();
         loop {
@@ -150,7 +150,7 @@ fn what_is_not_there_is_known_not_to_be_and_may_come() {
         fixture.discovery.target(TARGET),
         Target::Http { .. }
     ));
-    // A cluster that has gone is one without endpoints, not a reason to wait.
+    // A removed cluster is one without endpoints, not a reason to wait.
     fixture.cache.remove(Kind::Cluster, "a", Time::ZERO);
     fixture.settle();
     assert!(matches!(
@@ -283,7 +283,7 @@ fn what_a_workload_is_expected_to_call_is_there_before_it_does() {
     assert!(changes.inbound && changes.refused.is_empty());
     assert!(matches!(fixture.discovery.target(TARGET), Target::Pending));
     assert_eq!(fixture.subscribed(), [0; 4]);
-    // No more than a few, whatever is sent.
+    // At most a few, for any input.
     let many: Vec<String> = (0..1000).map(|port| format!("10.0.0.1:{port}")).collect();
     fixture.inbound_ahead("{}", &many);
     fixture.settle();
@@ -411,7 +411,7 @@ fn what_cannot_be_put_in_force_is_refused_and_accepted_once_it_is() {
     assert!(fixture.discovery.request().is_none(), "as it was said");
     assert!(holds(&fixture));
 
-    // Found out before the answer has gone, and after it.
+    // Detected before the response is sent, and after it.
     for (round, early) in [(1, true), (2, false)] {
         let words = format!("{{ports: {{{round}: {{}}}}}}");
         fixture.inbound(&words);

@@ -1,4 +1,4 @@
-//! The generated types are those of the `.proto` files; `UPDATE=1` writes them anew.
+//! The generated types match the `.proto` files; `UPDATE=1` regenerates them.
 //!
 //! They are checked in so that a build needs neither a compiler of `.proto` files nor the time that
 //! one takes.
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the files of a folder are, below it.
+/// The paths of a folder's files, relative to it.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

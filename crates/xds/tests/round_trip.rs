@@ -1,4 +1,4 @@
-//! What is encoded and decoded again means the same.
+//! Encoding and decoding a resource preserves its meaning.
 //!
 //! Generated blocks of the vocabulary, those that a file would be refused for left out; compared is
 //! what validation makes of them. `SEED=` repeats a run.
@@ -397,7 +397,7 @@ fn listeners_mean_the_same_after_the_way() {
     assert!(matches!(got, Listener::Inline(table) if table.virtual_hosts.len() == 1));
 }
 
-/// What is natively Envoy's needs no words beside it: a stock client then gets all of it.
+/// A resource that Envoy's fields can express needs no metadata: a stock client gets all of it.
 #[test]
 fn usual_settings_need_no_words_of_ours() {
     for text in [

@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: protocol suites and endurance against the real proxy binary.
 //!
 //! Each suite starts its own proxy and servers on loopback, runs its cases, and writes a section in
-//! `benches/results/<date>-conformance/summary.md` beside the raw output.
+//! `benches/results/<date>-conformance/summary.md` and the raw output.
 //!
 //! # Layout
 //!

@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     if !program.exists() {
         eprintln!("Building the proxy and the demo, once: about 4 minutes on two cores.");
     }
-    // Both at once: common dependencies are built once, and the mesh finds the proxy beside the
+    // Both in one build: common dependencies are built once, and the mesh finds the proxy in the directory of the
     // demo.
     let built = Cargo::new("build")
         .args(["--locked", "--profile", "demo"])

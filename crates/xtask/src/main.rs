@@ -68,7 +68,7 @@ enum Task {
     /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
     Fuzz(fuzz::Options),
 
-    /// Run the kept hostile suite beside HAProxy, nginx and Envoy; see docs/hostile.md.
+    /// Run the hostile suite, compared with HAProxy, nginx and Envoy; see docs/hostile.md.
     ///
     /// Installs HAProxy and nginx if possible. Arguments are passed to the suite: `cargo xtask hostile --only
     /// maglor,nginx`.
@@ -78,7 +78,7 @@ enum Task {
     /// Find the functions that serve requests, for the linker; needs valgrind, takes some minutes.
     HotFunctions,
 
-    /// Run emulated applications behind many proxies, beside the simulator and Envoy; see benches/README.md.
+    /// Run emulated applications behind many proxies, compared with the simulator and Envoy; see benches/README.md.
     ///
     /// Arguments are passed to the experiments: `cargo xtask mesh --quick`.
     #[command(disable_help_flag = true)]

@@ -2,7 +2,7 @@
 //!
 //! The samples are those of Istio (`samples/`), the YAML examples in the comments of Istio's API
 //! (`*.proto`), and the examples and conformance tests of the Gateway API, each at a pinned commit.
-//! Each file is analyzed separately, together with resources that its own project applies beside
+//! Each file is analyzed separately, together with resources that its own project applies with
 //! it: the Services, Gateways, and namespaces of its folder, or the base manifests of the
 //! conformance tests.
 

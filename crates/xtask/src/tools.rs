@@ -45,7 +45,7 @@ pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
 /// mdBook, which makes the documentation site.
 ///
 /// # Errors
-/// One line that says what to do.
+/// A one-line instruction for the user.
 pub(crate) fn mdbook() -> Result<PathBuf, String> {
     MDBOOK.installed()
 }
@@ -53,7 +53,7 @@ pub(crate) fn mdbook() -> Result<PathBuf, String> {
 /// typos, whose exceptions are in `_typos.toml`.
 ///
 /// # Errors
-/// One line that says what to do.
+/// A one-line instruction for the user.
 pub(crate) fn typos() -> Result<PathBuf, String> {
     TYPOS.installed()
 }

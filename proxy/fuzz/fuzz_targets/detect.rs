@@ -1,4 +1,4 @@
-//! What a connection speaks: nothing panics, a beginning never misleads, and what is taken for HTTP/1
+//! Protocol detection: no panic, a prefix never changes the result, and input detected as HTTP/1
 //! or TLS looks like it.
 
 #![no_main]

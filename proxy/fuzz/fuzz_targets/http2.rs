@@ -1,4 +1,4 @@
-//! What a client of HTTP/2 sends: nothing panics, however the bytes are cut they come to the same, and what is buffered stays
+//! Input of an HTTP/2 client: no panic, the result does not depend on how the bytes are split, and buffers stay
 //! within the windows.
 
 #![no_main]

@@ -1,4 +1,4 @@
-//! Frames of the mesh's transport: nothing panics, and however the bytes are cut, they say the same.
+//! Frames of the mesh transport: no panic, and the result does not depend on how the bytes are split.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use maglor_proxy::seams::mesh_transport::{Decoder, Frame, Malformed};
 /// Smaller than some texts that come.
 const TEXT_LIMIT: usize = 64;
 
-/// What frames say, with the pieces of a body joined.
+/// The content of frames, with the pieces of a body joined.
 fn decode(pieces: &[&[u8]]) -> (Vec<String>, Option<Malformed>) {
     let mut decoder = Decoder::new(TEXT_LIMIT);
     let mut frames = Vec::new();

@@ -1,5 +1,5 @@
-//! PROXY protocol: nothing panics, a header is read alike whatever follows it, its beginnings are
-//! incomplete, and what is read can be written and read again in both versions.
+//! PROXY protocol: no panic, a header is parsed equally with any following bytes, its prefixes are
+//! incomplete, and a parsed header can be written and parsed again in both versions.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Frames about queues: nothing panics, and what is read is written as it came, but for what has no
+//! Frames of the queue protocol: no panic, and a decoded frame is encoded as the same bytes, except for what has no
 //! meaning.
 
 #![no_main]

@@ -165,7 +165,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["reload", "restart"],
-        "a changed file is reloaded by itself; `kill -HUP PID` asks for it",
+        "a changed file is reloaded automatically; `kill -HUP PID` reloads it now",
     ),
     (
         &["stop", "quit", "kill", "drain"],

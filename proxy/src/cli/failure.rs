@@ -35,7 +35,7 @@ fn of_system<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
 fn help(error: &RunError) -> Option<String> {
     let text = match of_system(error)?.kind() {
         io::ErrorKind::AddrInUse => {
-            "another process listens there, `ss -ltnp` names it; `--check --reload` checks what a proxy that runs is to reload"
+            "another process listens there, which `ss -ltnp` shows; to check a file for a running proxy, use `--check --reload`"
         }
         io::ErrorKind::AddrNotAvailable => {
             "no interface of this machine has the address: `ip address` lists them"
@@ -44,7 +44,7 @@ fn help(error: &RunError) -> Option<String> {
             "ports below 1024 need root, or the capability CAP_NET_BIND_SERVICE"
         }
         io::ErrorKind::PermissionDenied => {
-            "the user that runs the proxy may not open it: look at the owner and mode of the file and of its folders"
+            "the user of the proxy has no permission to open it: check the owner and mode of the file and its directories"
         }
         io::ErrorKind::NotFound => return Some(not_found(std::env::current_dir())),
         io::ErrorKind::IsADirectory => "it is a folder: name a file in it",

@@ -9,12 +9,12 @@ use super::member::MemberArgs;
 use super::running::RunningArgs;
 
 const HELP: &str = "\
-Ports, certificates and routes come from the control plane, which knows by POD_NAMESPACE/POD_NAME which
-Gateway this is a proxy of, and change when it does, without a restart; /ready answers 503 until it has
-said them. Certificates are kept in --cache-dir, best in memory. docs/gateway.md has all of it.
+The control plane configures ports, certificates and routes; it identifies the Gateway of this proxy by
+POD_NAMESPACE/POD_NAME. Changes need no restart; /ready returns 503 until the configuration has been
+received. Certificates are stored in --cache-dir, preferably in memory. See docs/gateway.md.
 
 Example:
-  What the control plane starts for a Gateway, on one machine (ports of the Gateway above 1023):
+  Run the proxy of a Gateway on one machine (ports of the Gateway above 1023):
     maglor-proxy gateway --control-plane 127.0.0.1:15010 --plain-text --bind 127.0.0.1 \\
                          --pod-namespace edge --pod-name web-1 --cache-dir /tmp/web-1";
 

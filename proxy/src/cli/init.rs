@@ -7,39 +7,39 @@ use ipnet::IpNet;
 use maglor_proxy::redirection::{self, InitError, PortRange, Redirection, Settings};
 
 const HELP: &str = "\
-Inbound: what comes in from other hosts goes to the inbound port. Outbound: what anybody but the
-proxy's user (or group) sends to other hosts goes to the outbound port. Never redirected: loopback,
-UDP, the skipped ports and subnets. The proxy finds out where a connection was going from the kernel:
-its listeners have `original_destination: true`, or are written as `inbound: {…}`, `outbound: {…}`.
+Inbound connections (from other hosts) are redirected to the inbound port, and outbound connections (to
+other hosts) to the outbound port, except those of the proxy's own user or group. Loopback, UDP, and the
+skipped ports and subnets are never redirected. The proxy reads the original destination from the kernel:
+its listeners need `original_destination: true`, or are defined by `inbound: {…}` and `outbound: {…}`.
 
-The rules are one nftables table, `inet maglor` (IPv4 and IPv6). It is replaced in one step, so
-running this twice is running it once. It needs CAP_NET_ADMIN and Linux 5.2, and no `nft` program.
+The rules are one nftables table, `inet maglor` (IPv4 and IPv6). It is replaced atomically, so
+the command can be repeated. It needs CAP_NET_ADMIN and Linux 5.2, but no `nft` program.
 
 Examples:
   A pod's init container; the proxy runs as user 2102, port 9901 is its admin server:
     maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \\
                       --skip-inbound-ports 9901
 
-  Leave ssh and a database on another network alone:
+  Do not redirect ssh, and connections to a database on another network:
     maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \\
                       --skip-inbound-ports 22 --skip-subnets 10.9.0.0/16
 
-  Look before you leap; and back:
+  Print the rules without applying them; remove them:
     maglor-proxy init --inbound-port 15006 --dry-run
     maglor-proxy init --remove
 
-Exit codes: 0 done, 2 the arguments make no sense, 3 not permitted (CAP_NET_ADMIN), 4 no nf_tables
-in this kernel, 1 anything else.";
+Exit codes: 0 done, 2 invalid arguments, 3 not permitted (CAP_NET_ADMIN), 4 no nf_tables
+in this kernel, 1 other errors.";
 
-/// Redirects the TCP connections of a pod or host to the proxy, or stops doing so.
+/// Redirect the TCP connections of a pod or host to the proxy, or remove the redirection.
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct InitArgs {
-    /// Port of the listener that takes connections from other hosts.
+    /// Port of the listener for connections from other hosts.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     inbound_port: Option<u16>,
 
-    /// Port of the listener that takes connections to other hosts.
+    /// Port of the listener for connections to other hosts.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     outbound_port: Option<u16>,
 
@@ -63,11 +63,11 @@ pub(super) struct InitArgs {
     #[arg(long, value_name = "SUBNETS", value_delimiter = ',', value_parser = subnet)]
     skip_subnets: Vec<IpNet>,
 
-    /// Print the rules as `nft -f` reads them, and change nothing.
+    /// Print the rules in the format of `nft -f`, without applying them.
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove the rules; no error if there are none. Redirected connections that are open are cut.
+    /// Remove the rules; no error if there are none. Open redirected connections are closed.
     #[arg(
         long,
         conflicts_with_all = ["inbound_port", "outbound_port", "proxy_uid", "proxy_gid", "skip_inbound_ports", "skip_outbound_ports", "skip_subnets"]
@@ -82,7 +82,7 @@ fn subnet(text: &str) -> Result<IpNet, String> {
     let net = net.map_err(|_| "write a network such as 10.0.0.0/8 or fd00::/8, or an address")?;
     if net.trunc() != net {
         return Err(format!(
-            "bits are set behind the prefix; is {} meant?",
+            "bits are set beyond the prefix; did you mean {}?",
             net.trunc()
         ));
     }
@@ -134,7 +134,7 @@ impl InitArgs {
             print!("{redirection}");
         } else {
             redirection.apply()?;
-            eprintln!("maglor-proxy init: the rules are in force");
+            eprintln!("maglor-proxy init: rules applied");
         }
         Ok(ExitCode::SUCCESS)
     }

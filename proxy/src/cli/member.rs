@@ -11,7 +11,7 @@ use maglor_config::raw::{NotationError, TimeSpan};
 /// See the module's documentation.
 #[derive(Args, Debug)]
 pub(super) struct MemberArgs {
-    /// The control plane's servers: HOST:PORT. A host NAME.NAMESPACE.svc is a Service of the cluster.
+    /// Address of the control plane: HOST:PORT. A host NAME.NAMESPACE.svc is a Service of the cluster.
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -31,16 +31,16 @@ pub(super) struct MemberArgs {
     #[arg(long, value_name = "FILE", requires = "trust_bundle", conflicts_with_all = ["certificate", "plain_text"])]
     token_file: Option<PathBuf>,
 
-    /// Folder for what is to be there at the next start, if the control plane is not: the last good
-    /// resources, and the identity. [default: nothing is kept]
+    /// Directory for the last valid resources and the identity, for a start while the control plane is
+    /// unavailable. [default: nothing is stored]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
 
-    /// PEM file of this proxy's certificate, in place of a token; its only URI is a SPIFFE id.
+    /// PEM file of this proxy's certificate, instead of a token; its only URI is a SPIFFE ID.
     #[arg(long, value_name = "FILE", requires_all = ["private_key", "trust_bundle"])]
     certificate: Option<PathBuf>,
 
-    /// PEM file of the key of --certificate.
+    /// PEM file of the private key of --certificate.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     private_key: Option<PathBuf>,
 
@@ -48,8 +48,8 @@ pub(super) struct MemberArgs {
     #[arg(long, value_name = "FILE")]
     trust_bundle: Option<PathBuf>,
 
-    /// No TLS to the control plane, which then has to be started with the same option: for one machine
-    /// and for tests.
+    /// Disable TLS to the control plane, which must be started with the same option. Only for a single
+    /// machine and for tests.
     #[arg(long)]
     plain_text: bool,
 
@@ -61,8 +61,8 @@ pub(super) struct MemberArgs {
     #[arg(long, value_name = "NAME")]
     pod_name: Option<String>,
 
-    /// Addresses of the pod: the proxy listens on those families. [default: the variable POD_IPS, or
-    /// both families]
+    /// Addresses of the pod; the proxy listens on their address families. [default: the variable POD_IPS,
+    /// or both families]
     #[arg(long, value_name = "IP,IP")]
     pod_ips: Option<String>,
 

@@ -33,22 +33,22 @@ Examples:
   From a file, which is watched and reloaded when it changes (or on SIGHUP):
     maglor-proxy --config maglor.yaml
 
-  Only look whether a file is right; print what the flags above would be as a file:
+  Validate a file; print the flags above as a file:
     maglor-proxy --check --config maglor.yaml
     maglor-proxy --print-config --listen 127.0.0.1:8080 --upstream 127.0.0.1:9001
 
-  As a sidecar: redirect the connections of a pod to it, and go by what the control plane says
+  As a sidecar, configured by the control plane: redirect the connections of a pod, and run
   (see maglor-proxy init --help and maglor-proxy sidecar --help):
     maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102
     maglor-proxy sidecar
 
-  In front of a service of the mesh, by what the control plane says (see maglor-proxy service --help):
+  In front of a service of the mesh, configured by the control plane (see maglor-proxy service --help):
     maglor-proxy service --forward 8080=http/web-target.shop.svc.cluster.local:80
 
   As the proxy of a Gateway (see maglor-proxy gateway --help):
     maglor-proxy gateway
 
-Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
+Signals: TERM and INT drain and exit; HUP reloads; USR1 reopens the access log.";
 
 /// A small reverse proxy and sidecar: HTTP/1.1, HTTP/2, gRPC, WebSocket, TCP and TLS.
 #[derive(Debug, Parser)]
@@ -69,17 +69,17 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["listen", "upstream", "policy", "admin", "workers"])]
     config: Option<PathBuf>,
 
-    /// Configuration file, as --config.
+    /// Configuration file; the same as --config.
     #[arg(value_name = "FILE", conflicts_with_all = ["config", "listen", "upstream", "policy", "admin", "workers"])]
     file: Option<PathBuf>,
 
-    /// Address to listen on: ADDR:PORT, or a port of all IPv4 addresses; port 0 lets the system choose. Or a Unix socket:
-    /// unix:/PATH, unix:@NAME.
+    /// Address to listen on: ADDR:PORT, or a port for all IPv4 addresses; port 0 lets the system choose. Or a Unix
+    /// socket: unix:/PATH, unix:@NAME.
     #[arg(long, value_name = "ADDR", requires = "upstream", value_parser = listening)]
     listen: Option<Address>,
 
-    /// A server to forward to, by address, name or Unix socket: ADDR:PORT[,weight=N], unix:/PATH[,weight=N]. Repeat for
-    /// more.
+    /// Server to forward to, by address, name or Unix socket: ADDR:PORT[,weight=N], unix:/PATH[,weight=N]. May be
+    /// repeated.
     #[arg(long, value_name = "ADDR[,weight=N]", requires = "listen")]
     upstream: Vec<String>,
 
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
-    /// Address of the admin server: metrics, readiness, configuration, drain. ADDR:PORT, or a port of 127.0.0.1.
+    /// Address of the admin server: metrics, readiness, configuration, drain. ADDR:PORT, or a port on 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = admin)]
     admin: Option<SocketAddr>,
 

@@ -16,14 +16,13 @@ use super::failure;
 /// See the module's documentation.
 #[derive(Args, Debug)]
 pub(super) struct RunningArgs {
-    /// Memory to stay within, as in 32MiB, over that of the configuration; above it requests are
-    /// answered with 503.
+    /// Memory budget, such as 32MiB; overrides the configuration. Above it, requests are rejected
+    /// with 503.
     #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
     pub(super) memory_budget: Option<u64>,
 
     /// Validate the configuration, print its errors and exit: status 2 if it is invalid, status 1 if the
-    /// proxy could not start with it here and now (files that cannot be read, ports that are
-    /// taken).
+    /// proxy could not start with it on this machine (for example, unreadable files or ports in use).
     #[arg(long)]
     check: bool,
 
@@ -31,7 +30,7 @@ pub(super) struct RunningArgs {
     #[arg(long, requires = "check")]
     reload: bool,
 
-    /// Print the configuration as YAML and end.
+    /// Print the configuration as YAML and exit.
     #[arg(long)]
     print_config: bool,
 
@@ -39,12 +38,12 @@ pub(super) struct RunningArgs {
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
 
-    /// Level of the proxy's own log, over that of the configuration: error, warn, info, debug,
-    /// trace, or target=level,...
+    /// Level of the proxy's own log; overrides the configuration: error, warn, info, debug, trace,
+    /// or target=level,...
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 
-    /// Write the bound addresses to this file (JSON) when requests are accepted.
+    /// Write the bound addresses to this file (JSON) once the proxy accepts connections.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }

@@ -9,13 +9,13 @@ use super::member::MemberArgs;
 use super::running::RunningArgs;
 
 const HELP: &str = "\
-Every connection to a port is for one service. Where its servers are, by which policy one is chosen, and
-what else is known about it comes from the control plane, and changes when it does; /ready answers 503
-until it is known. This is what the proxies of a ProxyService run (docs/proxy-service.md); without
-Kubernetes a file does the same: `maglor proxy-service config`.
+Each port forwards to one service. The control plane configures its endpoints, its load balancing policy
+and its other settings, and updates them without a restart; /ready returns 503 until they have been
+received. The proxies of a ProxyService run this command (docs/proxy-service.md). Without Kubernetes, use
+a configuration file: `maglor proxy-service config`.
 
 Example:
-  Port 8080 for the Service web-target of namespace shop, which speaks HTTP on its port 80:
+  Forward port 8080 to port 80 (HTTP) of the Service web-target in namespace shop:
     maglor-proxy service --control-plane 10.0.0.1:15010 --plain-text \\
                          --pod-namespace shop --pod-name web-1 \\
                          --forward 8080=http/web-target.shop.svc.cluster.local:80";
@@ -27,8 +27,8 @@ pub(super) struct ServiceArgs {
     #[command(flatten)]
     member: MemberArgs,
 
-    /// A port, what is spoken there (http, http2 or tcp), and the service that it is for. Repeat for more;
-    /// none: the control plane says them (needs --cache-dir).
+    /// Port to listen on, its protocol (http, http2 or tcp), and the service to forward to; may be repeated.
+    /// Without it, the control plane configures the ports (needs --cache-dir).
     #[arg(long, value_name = "PORT=PROTOCOL/NAME:PORT")]
     forward: Vec<Forward>,
 

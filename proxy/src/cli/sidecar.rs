@@ -11,23 +11,23 @@ use super::member::{MemberArgs, time};
 use super::running::RunningArgs;
 
 const HELP: &str = "\
-The proxy asks the control plane what its own workload, POD_NAMESPACE/POD_NAME, does (who is let in,
-what is spoken on its ports, who may call it), and of each service when the application first calls it.
-Until the control plane has answered, no client is admitted and /ready answers 503; its last response stays
-in force when it is away. Connections come by `maglor-proxy init`.
+The control plane configures the inbound side for the workload POD_NAMESPACE/POD_NAME (mutual TLS,
+protocols of ports, authorization), and each service when the application first calls it. Until it has
+responded, clients are rejected and /ready returns 503; while it is unavailable, the last configuration
+stays in effect. `maglor-proxy init` redirects connections to the proxy.
 
 Examples:
-  In a pod, as the injector does it:
+  In a pod, as configured by the injector:
     maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \\
                       --skip-inbound-ports 15020
     maglor-proxy sidecar
 
-  What that is, as a file for --config:
+  Print the equivalent file for --config:
     maglor-proxy sidecar --pod-namespace shop --pod-name cart-1 --plain-text --print-config
 
   On one machine, without Kubernetes and without redirection: the application listens on
-  127.0.0.1:8080, others call it at 127.0.0.2:15006, and it calls others by way of
-  127.0.0.2:15001 (http_proxy=http://127.0.0.2:15001). docs/sidecar.md has all of it.
+  127.0.0.1:8080, clients call it at 127.0.0.2:15006, and it calls other services through
+  127.0.0.2:15001 (http_proxy=http://127.0.0.2:15001). See docs/sidecar.md.
     maglor-controller --folder resources --listen 127.0.0.1:15010
     maglor-proxy sidecar --control-plane 127.0.0.1:15010 --plain-text --bind 127.0.0.2 \\
                          --pod-namespace shop --pod-name cart-1 --application 127.0.0.1:8080";
@@ -47,8 +47,8 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "PORT", default_value_t = 15001)]
     outbound_port: u16,
 
-    /// Where the application listens, without redirection. [default: loopback, the port that was
-    /// called]
+    /// Address of the application, without redirection. [default: loopback, with the port that the
+    /// client connected to]
     #[arg(long, value_name = "ADDR")]
     application: Option<SocketAddr>,
 
@@ -56,8 +56,8 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     outbound_grace: Option<TimeSpan>,
 
-    /// A question that GET /probe/NAME of the admin server asks the application over loopback:
-    /// http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE. A kubelet asks here, since it has no mutual TLS.
+    /// Health probe that GET /probe/NAME of the admin server sends to the application over loopback:
+    /// http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE. For kubelets, which do not support mutual TLS.
     #[arg(long = "probe", value_name = "NAME=QUESTION", value_parser = probe)]
     probes: Vec<(String, String)>,
 

@@ -12,11 +12,11 @@ use maglor_config::raw::TimeSpan;
 use super::member::time;
 
 const HELP: &str = "\
-It asks the admin server's /ready. As the `postStart` hook of a sidecar that is a plain container, listed
-before the application's, it keeps the kubelet from starting the application until the sidecar serves:
+Polls /ready of the admin server. As the `postStart` hook of a sidecar that is a plain container, listed
+before the application's, it delays the start of the application until the sidecar is ready:
   lifecycle: {postStart: {exec: {command: [maglor-proxy, wait]}}}
 
-Exit codes: 0 the proxy is ready, 1 it was not in time, 2 the arguments make no sense.";
+Exit codes: 0 ready, 1 timeout, 2 invalid arguments.";
 
 /// Poll interval.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ pub(super) struct WaitArgs {
     #[arg(long, value_name = "PORT", default_value_t = 15020, value_parser = clap::value_parser!(u16).range(1..))]
     admin_port: u16,
 
-    /// How long to wait at most.
+    /// Timeout.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     timeout: TimeSpan,
 }

@@ -263,7 +263,7 @@ impl Watch {
                 target.stats.set_ejected(true)
             }
             Event::Returned { after, .. } => {
-                tracing::info!(%cluster, %endpoint, ?after, "endpoint returned");
+                tracing::info!(%cluster, %endpoint, ?after, "endpoint ejection ended");
                 target.rejoin(now);
                 target.stats.set_ejected(false)
             }
@@ -271,7 +271,7 @@ impl Watch {
                 metrics.guards.ejection_spared(why);
                 let (reason, why) = (finding.name(), why.name());
                 if let Some(unsaid) = self.spared.say(now) {
-                    tracing::info!(%cluster, %endpoint, reason, why, unsaid, "endpoint not ejected");
+                    tracing::info!(%cluster, %endpoint, reason, why, suppressed = unsaid, "endpoint not ejected");
                 }
                 false
             }

@@ -88,7 +88,7 @@ impl Handle {
     pub(crate) fn stop(self) {
         drop(self.commands);
         if self.thread.join().is_err() {
-            tracing::error!("a worker thread ended by a panic");
+            tracing::error!("a worker thread panicked");
         }
     }
 }
@@ -219,7 +219,7 @@ async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
     }
     worker.connections.shed(1);
     if let Some(unsaid) = log.allow() {
-        tracing::warn!(%error, unsaid, "accept failed");
+        tracing::warn!(%error, suppressed = unsaid, "accept failed");
     }
     tokio::time::sleep(ACCEPT_BACK_OFF).await;
 }

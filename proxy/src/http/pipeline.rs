@@ -7,7 +7,8 @@
 //! 3. *discover*: a table of routes for a destination that is not known yet;
 //! 4. *route*: the virtual host and the route;
 //! 5. *limit*: rate limits of listener and route, then the route's fault;
-//! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or redirect;
+//! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or
+//!    redirect;
 //! 7. *respond*: header fields of the response; the record is attached to its body and closed with the last
 //!    byte.
 
@@ -363,7 +364,7 @@ impl Service {
 
     /// Returns the response to a request that could not be parsed.
     pub(crate) fn refuse(&self, error: &ProxyError, version: Version) -> Response {
-        tracing::debug!(client = %self.client.address, %error, "request refused");
+        tracing::debug!(client = %self.client.address, %error, "request rejected");
         let Verdict { status, flag, .. } = error.verdict();
         self.chain.unrouted.refused(self.worker.shard(), status);
         let response = reply::error(error, self.server(), false);

@@ -67,7 +67,7 @@ impl OwnConnections {
         // Relaxed: it only limits the log to one line.
         if own && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::error!(
-                "a connection of this proxy was redirected to it: run it as the user or group that \
+                "redirection loop: run the proxy as the user or group that \
                  `maglor-proxy init` exempts"
             );
         }

@@ -14,7 +14,7 @@ use maglor_config::{Address, UnixAddress};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-/// Pause before another attempt to connect to a full backlog: a Unix listener refuses at once instead of
+/// Pause before another attempt to connect to a full backlog: a Unix listener refuses immediately instead of
 /// queueing (unix(7): `EAGAIN`).
 const FULL: Duration = Duration::from_millis(5);
 
@@ -82,7 +82,7 @@ pub(crate) async fn connect(address: &Address) -> io::Result<TcpStream> {
     }
 }
 
-/// Connects to a Unix socket without blocking: succeeds or fails at once.
+/// Connects to a Unix socket without blocking: succeeds or fails immediately.
 fn connect_unix(address: &UnixAddress) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

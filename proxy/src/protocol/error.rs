@@ -22,7 +22,7 @@ pub enum ProxyError {
     #[error("the server is busy: {0} requests in flight")]
     Busy(u32),
     /// The client closed its connection or reset its stream.
-    #[error("client went away")]
+    #[error("client disconnected")]
     ClientGone,
     /// Connecting to the endpoint took longer than `connect_timeout`.
     #[error("connect timeout")]
@@ -31,7 +31,7 @@ pub enum ProxyError {
     #[error("connect failed: {0}")]
     Connect(#[source] io::Error),
     /// The endpoint left the cluster while a connection to it was being opened.
-    #[error("the endpoint left before it could be connected to")]
+    #[error("the endpoint was removed before a connection to it was established")]
     EndpointLeft,
     /// CONNECT where `allow_connect` is off.
     #[error("CONNECT is not allowed here")]
@@ -43,7 +43,7 @@ pub enum ProxyError {
     #[error("malformed request body: {0}")]
     DownstreamBody(#[source] FramingError),
     /// Every endpoint has reached its limit of requests.
-    #[error("overflow: all endpoints are full")]
+    #[error("overflow: all endpoints are at their limit")]
     EndpointsFull,
     /// The control plane did not resolve the host in time.
     #[error("the control plane has not answered in time")]
@@ -73,7 +73,7 @@ pub enum ProxyError {
     #[error("no original destination: the connection was not redirected here")]
     NoOriginalDestination,
     /// The original destination is a port on which this proxy serves its own application, or its operator.
-    #[error("the port is the proxy's own: no application of this host is there")]
+    #[error("the port belongs to the proxy, not to an application")]
     OwnPort,
     /// No virtual host or no route matches.
     #[error("no route matches")]
@@ -119,7 +119,7 @@ pub enum ProxyError {
     #[error("upstream refused the request")]
     UpstreamRefused,
     /// The endpoint's proxy has cancelled the request.
-    #[error("given up by the endpoint's proxy: {0}")]
+    #[error("aborted by the endpoint's proxy: {0}")]
     UpstreamReset(&'static str),
     /// Reading from or writing to the endpoint failed.
     #[error("upstream i/o: {0}")]

@@ -15,7 +15,7 @@ use crate::net::io::Io;
 const PIECE: usize = 16 * 1024;
 /// Maximum size in bytes of data that is copied behind its header.
 const COPY_LIMIT: usize = 8 * 1024;
-/// Number of pending bytes from which streams wait.
+/// Number of pending bytes above which streams wait.
 const HIGH_WATER: usize = 32 * 1024;
 /// Number of pending bytes that is exceeded only if a peer causes answers and does not read them.
 const BACKLOG: usize = 1024 * 1024;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum number of delayed counts of a worker; beyond it, a count is released at once.
+/// Maximum number of delayed counts of a worker; beyond it, a count is released immediately.
 const MOST: usize = 4096;
 
 /// Delayed releases of a worker.

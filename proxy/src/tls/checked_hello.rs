@@ -15,7 +15,7 @@ use crate::protocol::detect::{self, Error};
 
 /// A client that supports a newer version than it offers.
 #[derive(Debug, thiserror::Error)]
-#[error("the client fell back to a version older than both sides can do (RFC 7507)")]
+#[error("the client fell back to a version older than both sides support (RFC 7507)")]
 struct Fallback;
 
 /// Reads the ClientHello into `seen`, which may hold its beginning.

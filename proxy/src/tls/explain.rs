@@ -25,7 +25,7 @@ fn describe(error: &Error) -> String {
         }
         Error::AlertReceived(alert) => match alert {
             AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
-                "the peer asks for a certificate: set `tls.certificate` and `tls.private_key`"
+                "the peer requires a certificate: set `tls.certificate` and `tls.private_key`"
                     .into()
             }
             AlertDescription::UnknownCA | AlertDescription::BadCertificate => {
@@ -41,7 +41,7 @@ fn describe(error: &Error) -> String {
                 "the peer has no TLS version or cipher suite in common with us".into()
             }
             AlertDescription::NoApplicationProtocol => {
-                "the peer speaks none of the HTTP versions that were offered: set `protocol`".into()
+                "the peer supports none of the offered HTTP versions: set `protocol`".into()
             }
             other => format!(
                 "the peer refused the handshake: {}",
@@ -49,13 +49,13 @@ fn describe(error: &Error) -> String {
             ),
         },
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the peer does not speak TLS on this port".into()
+            "the peer does not use TLS on this port".into()
         }
         Error::PeerIncompatible(_) => {
             "the peer has no TLS version or cipher suite in common with us".into()
         }
         Error::NoApplicationProtocol => {
-            "the peer speaks none of the HTTP versions that were offered".into()
+            "the peer supports none of the offered HTTP versions".into()
         }
         Error::NoCertificatesPresented => "the peer has shown no certificate".into(),
         other => other.to_string(),
@@ -85,7 +85,7 @@ fn certificate(reason: &CertificateError) -> String {
                 expected.to_str()
             )
         }
-        CertificateError::BadSignature => "has a signature that does not hold".into(),
+        CertificateError::BadSignature => "has an invalid signature".into(),
         CertificateError::BadEncoding => "is malformed".into(),
         CertificateError::Revoked => "has been revoked".into(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {

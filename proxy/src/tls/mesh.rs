@@ -127,8 +127,8 @@ impl Mesh {
                     %client,
                     reason = reason.as_str(),
                     error = %refused,
-                    unsaid,
-                    "refused: not a member of the mesh"
+                    suppressed = unsaid,
+                    "connection rejected: client is not a member of the mesh"
                 );
             }
         }

@@ -20,16 +20,16 @@ pub(crate) enum CallError {
     Connect(#[source] io::Error),
     #[error("cannot connect in time")]
     ConnectTimeout,
-    #[error("no server is usable")]
+    #[error("no endpoint is available")]
     NoServer,
     #[error("{0}")]
     Call(#[source] Box<ProxyError>),
     #[error("HTTP/2: {0}")]
     Http2(#[from] h2::Error),
-    #[error("it answered {0}")]
+    #[error("unexpected status {0}")]
     Refused(String),
     /// Status 16: the server does not accept the identity, or there was none.
-    #[error("it answered {0}")]
+    #[error("unexpected status {0}")]
     Unauthenticated(String),
     #[error("{0}")]
     Frame(#[from] maglor_xds::frame::FrameError),
@@ -63,7 +63,7 @@ impl Connection {
         Ok(Self { http2, authority })
     }
 
-    /// Calls a method; returns its answer unless it is rejected at once.
+    /// Calls a method; returns its answer unless it is rejected immediately.
     pub(crate) async fn call(&self, path: &str, body: Body) -> Result<Answer, CallError> {
         let request = Request::post(format!("http://{}{path}", self.authority))
             .version(Version::HTTP_2)

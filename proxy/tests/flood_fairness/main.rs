@@ -1,4 +1,4 @@
-//! Latency of a well-behaved client while others flood the proxy: its p99 beside the undisturbed one, for each
+//! Latency of a well-behaved client while others flood the proxy: its p99 compared with the undisturbed one, for each
 //! flood.
 //!
 //! `MAGLOR_PROXY=FILE` measures that binary, with all floods and a table; `MAGLOR_FLOODS=a,b` chooses some,

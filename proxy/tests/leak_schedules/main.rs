@@ -38,7 +38,7 @@ const BATCH: usize = 100;
 /// Number of schedules in a run without `MAGLOR_SCHEDULES`.
 const FEW: usize = 200;
 
-/// Runs schedules beside each other; the error lists resources that were not released.
+/// Runs schedules concurrently; the error lists resources that were not released.
 fn run(mesh: &mut Mesh, schedules: &[Schedule], rng: &mut Rng) -> Result<(), String> {
     let clients = clients::start(schedules, mesh.addresses());
     mesh.disturb(rng);

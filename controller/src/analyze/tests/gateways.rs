@@ -43,7 +43,7 @@ spec: {from: [], to: []}
 }
 
 /// Fields that are not read, and Gateways of another controller, are named; a namespace can be chosen by its name
-/// although no file says that label.
+/// although no file has that label.
 #[test]
 fn nothing_of_a_gateway_is_left_out_silently() {
     let text = "apiVersion: gateway.networking.k8s.io/v1

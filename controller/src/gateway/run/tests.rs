@@ -1,4 +1,4 @@
-//! The operator beside as much of an API server as it asks.
+//! Tests of the operator with a fake API server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What was applied, and was not refused, by path, and how often.
+/// Accepted writes by path, with their count.
 type Applied = Arc<Mutex<BTreeMap<String, (Value, u32)>>>;
 
 fn listed(path: &str) -> Value {

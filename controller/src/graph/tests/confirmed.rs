@@ -1,8 +1,8 @@
-//! Reports of callers beside those of the services that they call.
+//! Tests that callers' reports are compared with those of the called services.
 
 use super::*;
 
-/// All pods of `cart` have sidecars, which report what they take.
+/// All pods of `cart` have sidecars, which report accepted requests.
 fn confirming() -> Graphs {
     let graphs = graphs();
     let mut topology = (*graphs.topology()).clone();
@@ -45,7 +45,7 @@ fn reports_of_callers_count_as_far_as_confirmed() {
     let honest = reported(&confirming(), 100);
     assert!((honest.edges[0].rps - 20.0).abs() < 1e-9, "{honest:?}");
     assert!(!cart(&honest).contradicted && cart(&honest).takes);
-    // A false report counts up to what is confirmed and a tolerance; what the service takes is its own report.
+    // A false report counts only up to the confirmed rate plus a tolerance; the service's own report sets its rate.
     let lied = reported(&confirming(), 1 << 50);
     assert!(lied.edges[0].rps < 2.0 * 20.0, "{lied:?}");
     assert!(cart(&lied).contradicted && (cart(&lied).rps - 20.0).abs() < 1e-9);

@@ -10,7 +10,7 @@ use super::super::authenticate::Authenticated;
 use super::super::authority::{Ca, InForce};
 use super::*;
 
-/// Knows one token, and counts what it is asked, few questions at a time.
+/// An API server that accepts one token, counts reviews, and handles few at a time.
 struct Reviews {
     asked: Arc<AtomicUsize>,
     at_once: Semaphore,
@@ -62,7 +62,7 @@ async fn certify(certifier: &Certifier, from: u8, token: String) -> Result<(), C
     answer.map(drop).map_err(|status| status.code)
 }
 
-/// The API server is asked about few of them, and pods elsewhere do not wait behind the rest.
+/// Few of them reach the API server, and pods of other sources do not wait for the others.
 #[tokio::test]
 async fn random_tokens_of_one_source_are_refused_without_a_review() {
     let (certifier, asked) = certifier();
@@ -104,7 +104,7 @@ async fn tokens_that_are_valid_are_not_counted_by_source() {
     }
 }
 
-/// What cannot be reviewed now is no fault of the source.
+/// A failed review does not count against the source.
 #[tokio::test]
 async fn reviews_that_fail_bar_no_source() {
     let (certifier, _) = certifier();

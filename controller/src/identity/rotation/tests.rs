@@ -49,7 +49,7 @@ fn roots(stored: &Stored) -> usize {
     stored.ca(&domain()).unwrap().bundle.certificates().len()
 }
 
-/// Whether a leaf that `issuer` signs now is trusted by who knows the bundle of `verifier`.
+/// Whether a leaf that `issuer` signs now is trusted with the bundle of `verifier`.
 fn trusts(verifier: &Stored, issuer: &Stored, now: Timestamp) -> bool {
     let id = SpiffeId::workload(&domain(), "shop", "cart").unwrap();
     let issuer = issuer.ca(&domain()).unwrap();
@@ -149,7 +149,7 @@ fn acknowledgements_at_the_same_moment_are_not_trusted() {
     assert!(fixture.step(&announcing).is_some());
 }
 
-/// The leader is killed after each step, and the next one knows only the Secret. A step that was made
+/// The leader is killed after each step, and the next one has only the Secret. A step that was made
 /// and not written is made again, from the same state.
 #[test]
 fn after_a_crash_at_any_step_another_writer_goes_on() {
@@ -167,7 +167,7 @@ fn after_a_crash_at_any_step_another_writer_goes_on() {
         assert_eq!(lost.map(|lost| lost.phase()), Some(next.phase()));
         assert!(trusts(&next, &stored, fixture.now) || next.phase() == Phase::Steady);
         phases.push(next.phase());
-        // All that the next writer gets is what was written.
+        // The next writer has only the stored state.
         stored = Stored {
             data: next.data.clone(),
             annotations: next.annotations.clone(),

@@ -44,7 +44,7 @@ impl Keeper {
             Ok(ca) => {
                 let roots = ca.bundle.certificates().len();
                 let phase = succession.phase();
-                tracing::info!(roots, phase = phase.word(), "authority in force");
+                tracing::info!(roots, phase = phase.word(), "authority loaded");
                 self.ca.send_replace(Some(Arc::new(ca.into())));
                 self.succession = Some(succession);
                 self.show(Vec::new());
@@ -148,7 +148,7 @@ impl Keeper {
                 tracing::info!(
                     secret = name,
                     phase = succession.phase().word(),
-                    "replacement of the authority continues"
+                    "state of the authority's replacement stored"
                 );
                 Ok(true)
             }

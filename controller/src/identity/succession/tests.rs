@@ -11,7 +11,7 @@ fn start() -> Timestamp {
     "2026-11-24T12:00:00Z".parse().unwrap()
 }
 
-/// What a program writes that knows nothing of the authority before.
+/// The Secret written by a program that is unaware of the previous authority.
 fn external(now: Timestamp) -> Signer {
     of(&Authority::create(&domain(), now.into()).unwrap())
 }
@@ -227,7 +227,7 @@ fn a_root_that_comes_with_the_signature_of_the_old_one_signs_at_once() {
         (Phase::Steady, &crossed)
     );
     assert!(trusts(&first, &rotated, clock.now));
-    // `--finish`: the same key signs, and the operator takes the old root away.
+    // `--finish`: the same key signs, and the operator removes the old root.
     let finished = clock.follow(&rotated, &of(&new)).unwrap();
     assert_eq!(bundle(&finished).certificates().len(), 1);
     assert_eq!(finished.phase(), Phase::Steady);
@@ -250,7 +250,7 @@ fn roots_that_only_come_beside_hold_at_once_and_sign_later() {
         (reported.phase(), bundle(&reported).certificates().len()),
         (Phase::Steady, 2)
     );
-    // Whether all have heard of it is asked, not assumed.
+    // Whether all clients have acknowledged it is checked, not assumed.
     let signs = Signer {
         bundle: Some(both.to_pem()),
         ..next
@@ -266,7 +266,7 @@ fn roots_that_only_come_beside_hold_at_once_and_sign_later() {
     );
 }
 
-/// The writer is killed after any step; the next one knows what was written down.
+/// The writer is killed after any step; the next one has only the stored state.
 #[test]
 fn another_writer_goes_on_from_what_was_written_down() {
     let mut clock = Clock::new();

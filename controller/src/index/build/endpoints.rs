@@ -65,7 +65,7 @@ pub(crate) fn of(
             if address.is_ipv6() != v6 || !wanted {
                 continue;
             }
-            // For a moment an endpoint may be in two slices (discovery/v1); it serves if either of them says so.
+            // An endpoint may briefly be in two slices (discovery/v1); it serves if either slice lists it as serving.
             let entry = found
                 .entry(SocketAddr::new(address, target))
                 .or_insert(member);
@@ -185,7 +185,7 @@ fn place(index: &Index, endpoint: &SliceEndpoint) -> Place {
     }
 }
 
-/// Returns the lists for clients on nodes and in zones with endpoints; other clients get the list for everybody.
+/// Returns the lists for clients on nodes and in zones with endpoints; other clients get the general list.
 /// `places` are those of the endpoints.
 fn by_place(reach: Reach, all: &[Endpoint], places: &[Place]) -> Vec<(Consumer, Vec<Endpoint>)> {
     let zones: BTreeSet<&str> = places

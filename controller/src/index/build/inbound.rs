@@ -158,7 +158,7 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
     let of_others = index.authorize(key, workload, &mut together);
     if of_others || is_closed || !in_force.is_empty() {
         // Beside enforced rules, an audited deny rule is listed separately. The default effect of an audited policy
-        // cannot be evaluated beside theirs.
+        // cannot be evaluated together with theirs.
         let mut asked = merged(&attempted).rules;
         asked.retain(denies);
         for rule in &mut asked {
@@ -183,7 +183,7 @@ fn denies(rule: &raw::AuthorizationRule) -> bool {
 fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
     let mut together = raw::Authorization::default();
     for (policy, spec) in policies {
-        // A policy without rules allows nothing, even beside others whose rules may only deny.
+        // A policy without rules allows nothing, even in combination with others whose rules only deny.
         let default = spec.default.or(match spec.rules.is_empty() {
             true => Some(raw::Effect::Deny),
             false => None,

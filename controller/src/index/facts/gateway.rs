@@ -162,7 +162,7 @@ pub struct Reference {
     pub key: Key,
 }
 
-/// Who may refer to what of a namespace from others.
+/// A permission for references from other namespaces to objects of this one.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct ReferenceGrant {
@@ -233,7 +233,7 @@ struct Spec {
     tls: GatewayTls,
 }
 
-/// What holds for all listeners of HTTPS.
+/// The TLS settings for all HTTPS listeners.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GatewayTls {

@@ -28,7 +28,7 @@ pub struct Translated<T> {
     pub spec: Checked<T>,
     /// The pods that an invalid resource about permissions or encryption may apply to: they are closed.
     pub closes: Option<Closes>,
-    /// Unsupported settings beside the translated ones.
+    /// Unsupported settings, in addition to the translated ones.
     pub notes: Vec<Finding>,
 }
 

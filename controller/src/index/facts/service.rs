@@ -11,7 +11,7 @@ use super::{Meta, ReadError, part};
 
 /// The label of all objects created for a Service with proxies (`ProxyService`); its value is the Service's name.
 pub const PROXIED: &str = maglor_inject::keys::PROXY_SERVICE;
-/// The annotation of a target Service with the account of the proxies.
+/// The annotation of a target Service that contains the proxies' service account.
 pub const PROXY_ACCOUNT: &str = maglor_inject::keys::PROXY_ACCOUNT;
 
 /// The label of all objects created for a group of Services that share proxies, and of their target Services; its

@@ -116,9 +116,9 @@ struct Spec {
     host_network: bool,
     containers: Vec<Container>,
     init_containers: Vec<Container>,
-    /// What the runtime itself takes, by its RuntimeClass.
+    /// The overhead of the container runtime, from its RuntimeClass.
     overhead: BTreeMap<String, Value>,
-    /// Of the pod as a whole (KEP-2837): it takes the place of what its containers add up to.
+    /// Resources of the pod as a whole (KEP-2837); they replace the sum of its containers.
     resources: Resources,
 }
 
@@ -154,7 +154,7 @@ impl Spec {
 }
 
 impl Container {
-    /// Returns whether it is an init container that keeps running beside the others.
+    /// Returns whether it is an init container that keeps running during the others.
     fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
@@ -163,7 +163,7 @@ impl Container {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Container {
-    /// `Always` for an init container that runs beside the others.
+    /// `Always` for an init container that keeps running during the others.
     restart_policy: Option<String>,
     resources: Resources,
 }
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(millis(pod(json!([cpu("90m")]))), Some(100));
         assert_eq!(millis(pod(json!([cpu("300m"), cpu("200m")]))), Some(300));
         assert_eq!(millis(pod(json!([sidecar("50m"), cpu("90m")]))), Some(150));
-        // A sidecar runs beside the init containers behind it, not beside those before.
+        // A sidecar runs during the init containers after it, not those before it.
         assert_eq!(millis(pod(json!([sidecar("50m"), cpu("300m")]))), Some(350));
         assert_eq!(millis(pod(json!([cpu("300m"), sidecar("50m")]))), Some(300));
         assert_eq!(millis(pod(json!([sidecar("1"), cpu("1")]))), Some(2000));

@@ -103,7 +103,7 @@ fn a_pod_is_of_one_vertex_whatever_services_it_is_behind() {
     for cluster in ["inbound/application", "svc.:80", ".svc.x:1", ""] {
         assert_eq!(vertex(cluster), None, "{cluster}");
     }
-    // The database is none of the mesh's, so its CPU is not to be had.
+    // The database is not part of the mesh, so its CPU is not available.
     let room = &topology.nodes["n1"];
     assert_eq!((room.left.cpu_millis, room.pods), (Some(1700), Some(109)));
 }

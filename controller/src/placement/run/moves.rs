@@ -46,7 +46,7 @@ impl Operator {
         if step == Step::Wait || !self.writes() {
             return Ok(());
         }
-        tracing::debug!(pod = %pod.key, ?step, "placement");
+        tracing::debug!(pod = %pod.key, ?step, "placement: applying step");
         let written = self.server.take(&seen, ticket, &step).await?;
         match (&step, written) {
             (Step::Evict, Written::Done) => self.moved(pod, ticket),

@@ -1,4 +1,4 @@
-//! The operator beside as much of an API server as it asks.
+//! Tests of the operator with a fake API server.
 
 use std::convert::Infallible;
 

@@ -104,7 +104,7 @@ fn each_container_requests_what_it_uses_and_the_pod_their_sum() {
     let why = differ(&two, &own, 0.1);
     let expected = "by usage of its containers: `app` 95m instead of 10m; `log` 15m instead of 100m and 12Mi instead of 0Mi";
     assert_eq!(why.as_deref(), Some(expected));
-    // What is written is not written again, and is what was advised in all.
+    // An applied value is not written again, and its total is the recommendation.
     for share in share(&two, (10, 16), (cpu.value, memory.value), &own) {
         let one = two.iter_mut().find(|one| one.name == share.name).unwrap();
         one.cpu_millis = share.cpu_millis.unwrap_or(one.cpu_millis);

@@ -1,5 +1,6 @@
-//! The operator beside an API server that is as real as it asks: a service under load gets more replicas, settings
-//! for its callers, and other requests; what others want holds; what is worse goes back, also after a crash.
+//! Tests of the operator with a fake API server: a service under load gets more replicas, settings
+//! for its callers, and other requests; other managers take precedence; worse changes are rolled back, also after a
+//! crash.
 
 mod api;
 mod fixture;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::Scope;
 use fixture::{DEPLOYMENT, Fixture, POLICY, generated};
 
-/// What a policy says that decides soon.
+/// The spec of a policy with short intervals.
 fn eager(mode: &str) -> Value {
     json!({"mode": mode, "observeSeconds": 120, "cooldownSeconds": 60, "guard": {"seconds": 60},
            "scaling": {"cpuPercent": 0, "maxReplicas": 3}})
@@ -31,7 +32,7 @@ fn requests(fixture: &Fixture) -> Value {
 async fn a_service_under_load_is_tuned_step_by_step() {
     let mut fixture = Fixture::new(&eager("Apply")).await;
     fixture.round().await;
-    // Callers know that a new one's share grows before there is one.
+    // Callers get `slow_start` before a replica is added.
     let first = fixture.written();
     assert_eq!(first, [generated("web"), DEPLOYMENT.to_owned()]);
     let window = &fixture.object(&generated("web"))["spec"]["cluster"]["slow_start"]["window"];
@@ -60,7 +61,7 @@ async fn a_service_under_load_is_tuned_step_by_step() {
             requests(fixture) != fixture::requests()
         })
         .await;
-    // 3 × 35m and 40 MiB are used by three, and 15 % and 10 % are added; the sidecar has 10m beside it. Quantiles are
+    // 3 × 35m and 40 MiB are used by three, and 15 % and 10 % are added; the sidecar has another 10m. Quantiles are
     // known to 2 %.
     assert_eq!(requests(&fixture), json!({"cpu": "45m", "memory": "44Mi"}));
     fixture.roll_out();
@@ -110,7 +111,7 @@ async fn each_container_gets_requests_of_its_own() {
     let deployment = fixture.object(DEPLOYMENT);
     let containers = &deployment["spec"]["template"]["spec"]["containers"];
     let of = |at: usize| containers[at]["resources"]["requests"].clone();
-    // 26.25m and 30 MiB, 8.75m and 10 MiB, and what is added.
+    // 26.25m and 30 MiB, 8.75m and 10 MiB, plus the reserve.
     assert_eq!(of(0), json!({"cpu": "35m", "memory": "33Mi"}));
     assert_eq!(of(1), json!({"cpu": "15m", "memory": "11Mi"}));
     fixture.roll_out();
@@ -204,7 +205,7 @@ async fn what_is_worse_goes_back_also_after_a_crash() {
     assert_eq!(fixture.condition("Settled")["reason"], "Changing");
     fixture.roll_out();
     fixture.round().await;
-    // The next one knows it by the status alone.
+    // The next operator restores it from the status alone.
     fixture.crash();
     fixture.latency_ms = 90.0;
     // A conflict occurs during the rollback.

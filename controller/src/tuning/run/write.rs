@@ -66,7 +66,7 @@ impl Operator {
         self.options.metrics.count(part, Tuned::Done);
         let what = words(begun.change);
         let note = format!("{}: {what}: {}", begun.service, begun.reason);
-        tracing::info!(service = begun.service, what, "tuning");
+        tracing::info!(service = begun.service, what, "tuning: change applied");
         self.options
             .events
             .report(reference(stage.policy), "ServiceTuned", "Tune", &note);

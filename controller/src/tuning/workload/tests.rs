@@ -17,7 +17,7 @@ fn deployment(replicas: u32, requests: &Value, limits: &Value) -> Value {
     })
 }
 
-/// As an API server merges what is ours into a Deployment.
+/// Merges our fields into a Deployment, like an API server.
 fn patched(mut deployment: Value, patch: &Value) -> Value {
     deployment["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
     if let Some(replicas) = patch["spec"]["replicas"].as_u64() {
@@ -118,7 +118,7 @@ fn what_was_written_is_taken_back() {
         ("tune", 1)
     );
 
-    // What was not said before is not said again; the rest is word for word as it was.
+    // Fields that were not set are removed; the others are restored exactly.
     let back = patched(third, &seen.put_back(Part::Requests).unwrap());
     let resources = &back["spec"]["template"]["spec"]["containers"][0]["resources"];
     let before = json!({"requests": {"cpu": "0.1", "memory": null}, "limits": {"memory": "100M"}});
@@ -143,7 +143,7 @@ fn what_others_write_is_theirs() {
     let read = |value: &Value| Workload::read(value).unwrap();
     let shares = share(&read(&first).containers, (0, 0), (200, 0), &Own::default());
     let mut other = patched(first.clone(), &read(&first).request("tune", &shares));
-    // The same in other words is no change.
+    // Another notation of the same value is not a change.
     other["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] =
         json!("0.2");
     assert_eq!(read(&other).overridden(), []);

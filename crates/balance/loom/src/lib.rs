@@ -4,7 +4,7 @@
 #![allow(
     dead_code,
     unused_imports,
-    reason = "parts of another package, which looks after them"
+    reason = "parts of another package, which checks them"
 )]
 
 pub mod guard;

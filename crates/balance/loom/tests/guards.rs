@@ -33,14 +33,14 @@ fn at(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
 }
 
-/// Runs the same in two threads beside each other.
+/// Runs the same in two concurrent threads.
 fn twice(work: impl Fn() + Clone + Send + 'static) {
     let other = thread::spawn(work.clone());
     work();
     other.join().unwrap();
 }
 
-/// One place: who waits is woken by the release that comes after, or has not waited at all. A lost
+/// One slot: a waiting request is woken by a later release, or has not waited at all. A lost
 /// wake would be a deadlock, which loom finds.
 #[test]
 fn a_place_goes_on_without_a_lost_wake() {

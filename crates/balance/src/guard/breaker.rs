@@ -1,4 +1,4 @@
-//! The circuit breaker of a cluster: while it is open, requests fail at once instead of waiting for
+//! The circuit breaker of a cluster: while it is open, requests fail immediately instead of waiting for
 //! a probable failure, and the cluster gets time to recover.
 //!
 //! ```text

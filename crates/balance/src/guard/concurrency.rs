@@ -152,7 +152,7 @@ impl ConcurrencyLimit {
     /// Adds the latency (to the head of the response) of a request with a response of the cluster,
     /// and the number of requests in progress, including this one. Returns `true` if the limit has
     /// risen and waiting requests should be woken.
-    #[must_use = "true: wake those who wait"]
+    #[must_use = "true: wake the waiting requests"]
     pub fn sample(&self, latency: Duration, active: u32, now: Time, rng: &mut Rng) -> bool {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.latencies.add(micros);
@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(run(&limit, 500, 1000, 100)[99], 40);
         let limits = run(&limit, 500, 1, 400);
         assert_eq!(limits.iter().min(), Some(&5), "{limits:?}");
-        // Where nothing is left to lower, what takes 5 times as long is the baseline of a slower service: 1.25 · 5/L · L + √L = L,
-        // about 9.
+        // Where nothing is left to lower, what takes 5 times as long is the baseline of a slower service: 1.25 · 5/L ·
+        // L + √L = L, about 9.
         let settled = &limits[100..];
         assert!(
             settled.iter().all(|limit| (7..=11).contains(limit)),

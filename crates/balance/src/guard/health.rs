@@ -1,7 +1,7 @@
 //! Active health checks: their schedule, and the state that results from them.
 //!
 //! The terms are Envoy's (`core.v3.HealthCheck`). An endpoint that has not been checked counts as
-//! healthy, so that a start does not wait; the first result decides at once, whatever the
+//! healthy, so that a start does not wait; the first result decides immediately, whatever the
 //! thresholds.
 //!
 //! A checker has one owner, which performs the check (HTTP, gRPC, TCP), reports the result and

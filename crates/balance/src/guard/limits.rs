@@ -8,7 +8,7 @@
 //!       ├► Waiting ─► claim ─► Claimed ──────► release
 //!       │             (woken)  └ wake: pass the wake on
 //!       │          └► leave (queue timeout, client gone) ─► true: wake another
-//!       └► Overflow: answer at once, 503 with a reason and `Retry-After`
+//!       └► Overflow: answer immediately, 503 with a reason and `Retry-After`
 //! ```
 //!
 //! First come, first served: while a request waits, new ones wait behind it. No wake is lost,
@@ -189,7 +189,7 @@ impl Slots {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let (waiting, active) = unpack(word);
-            debug_assert!(waiting > 0, "only who waits may claim");
+            debug_assert!(waiting > 0, "only waiting requests claim slots");
             if active >= limit || waiting == 0 {
                 return Claim::Waiting;
             }
@@ -209,7 +209,7 @@ impl Slots {
     pub fn leave(&self) -> bool {
         let before = self.word.fetch_sub(WAITING, Ordering::Relaxed);
         let (waiting, active) = unpack(before);
-        debug_assert!(waiting > 0, "only who waits may leave");
+        debug_assert!(waiting > 0, "only waiting requests leave");
         waiting > 1 && active < self.places()
     }
 
@@ -219,7 +219,7 @@ impl Slots {
     pub fn release(&self) -> bool {
         let before = self.word.fetch_sub(1, Ordering::Relaxed);
         let (waiting, active) = unpack(before);
-        debug_assert!(active > 0, "only who was admitted may release");
+        debug_assert!(active > 0, "only admitted requests release slots");
         waiting > 0
     }
 

@@ -1,7 +1,7 @@
 //! Outlier ejection: endpoints with bad responses are removed from balancing for a while.
 //!
 //! Every worker writes to the [`Monitor`] of the endpoint whose response it received; a monitor
-//! reports at once when consecutive failures reach a threshold. One [`Detector`] per cluster, owned
+//! reports immediately when consecutive failures reach a threshold. One [`Detector`] per cluster, owned
 //! by the task that builds its views, decides: only it knows how many are ejected already. It
 //! returns its decisions as [`Event`]s, for [`EndpointStats::set_ejected`], metrics and logs.
 //!

@@ -104,7 +104,7 @@ impl RetryPolicy {
     }
 }
 
-/// When a second attempt is started beside a slow one.
+/// When a second attempt is started in parallel to a slow one.
 ///
 /// The first good response wins; the other attempt is cancelled. Both may be processed, so hedging
 /// has the same preconditions as a retry of a request that was received, and counts against the
@@ -114,7 +114,7 @@ pub struct HedgePolicy {
     /// The time to wait for the head of a response before the next attempt is started. `None`: the
     /// per-try timeout, which then does not end the attempt (Envoy's `hedge_on_per_try_timeout`).
     pub delay: Option<Duration>,
-    /// The number of attempts beside the first one, 1 or more.
+    /// The number of attempts in addition to the first one, 1 or more.
     pub attempts: u32,
 }
 
@@ -319,7 +319,7 @@ impl Attempts {
         Ok((after, permit))
     }
 
-    /// Decides whether another attempt is started beside those in progress; returns the permit.
+    /// Decides whether another attempt is started in addition to those in progress; returns the permit.
     ///
     /// # Errors
     /// The reason why not.

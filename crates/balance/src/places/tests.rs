@@ -41,7 +41,7 @@ fn a_server_with_free_places_is_taken_before_one_without() {
         // Three requests for each unit of weight, but for one.
         assert_eq!(compete(&[(9, 3.0), (6, 2.0), (2, 1.0)], &mut rng), 2);
         assert_eq!(compete(&[(6, 3.0), (6, 2.0), (3, 1.0)], &mut rng), 0);
-        // One that stands still does not make its side look busy.
+        // A server whose requests make no progress does not make its side look busy.
         assert_eq!(compete(&[(0, 3.0), (100, 2.0), (1, 1.0)], &mut rng), 0);
         assert_eq!(compete(&[(0, 500.0), (30, 500.0), (1, 1.0)], &mut rng), 0);
     }

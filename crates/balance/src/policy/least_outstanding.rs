@@ -55,7 +55,7 @@ fn least_of<'v, const ESTIMATED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng)
     for _ in 1..d {
         let next = field.draw(rng);
         let outstanding = load::<ESTIMATED>(next);
-        // Which of two random endpoints is less loaded is unpredictable for branch predictors.
+        // A branch predictor cannot predict which of two random endpoints is less loaded.
         let better = outstanding < least;
         best = select_unpredictable(better, next, best);
         least = select_unpredictable(better, outstanding, least);

@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Envoy's loop, word for word.
+    /// Envoy's loop, verbatim.
     fn by_rounds(members: &[Member], size: u32) -> Vec<u32> {
         let mut walkers: Vec<Walker> = members.iter().map(|m| Walker::new(m, size)).collect();
         let mut table = Slots {

@@ -62,7 +62,7 @@ impl PrequalParams {
 #[derive(Debug)]
 pub(crate) struct Prequal {
     params: PrequalParams,
-    /// A lock, because a choice reads and changes several answers at once; held for some ten
+    /// A lock, because a choice reads and changes several answers together; held for some ten
     /// nanoseconds, and this policy is for comparison.
     pool: Mutex<Pool>,
     local: LeastOutstanding,

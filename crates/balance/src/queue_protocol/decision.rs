@@ -91,7 +91,7 @@ pub struct Decision {
     /// The results of the next draws, if the request may go there.
     pub(crate) first: SmallVec<[Index; 2]>,
     /// Determines the candidates and the random numbers of unequal shares; 0 before it is drawn.
-    /// The candidates are drawn anew from it at each step rather than kept, which would take memory
+    /// The candidates are drawn again from it at each step rather than kept, which would take memory
     /// in every request.
     seed: u64,
 }

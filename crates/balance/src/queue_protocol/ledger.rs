@@ -49,7 +49,7 @@ const TRANSIT: Duration = Duration::from_millis(20);
 /// links.
 const AUDITS: u32 = 3;
 
-/// The time to wait for the answer to an audit: an inbound proxy answers at once.
+/// The time to wait for the answer to an audit: an inbound proxy answers immediately.
 const AUDIT_WAIT: Duration = Duration::from_millis(50);
 
 /// The interval of audits of an excluded server.
@@ -226,7 +226,7 @@ impl Ledger {
     /// audit.
     ///
     /// A server that neither reports nor answers audits is excluded here: its estimated load would
-    /// grow for ever, and the others' with it. Its share of the requests is left to balancers.
+    /// grow without bound, and the others' with it. Its share of the requests is left to balancers.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
         self.ask_among(None, now, rng)
     }

@@ -1,4 +1,4 @@
-//! What follows measurements: the concurrency limit and health checks, over random ones.
+//! Guards that depend on measurements, the concurrency limit and health checks, over random results.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn health_changes_after_as_many_results_in_a_row() {
         for (i, passed) in results.iter().enumerate() {
             let before = checker.health();
             let changed = checker.report(*passed, now, &mut rng);
-            // The last results, as many as the other state needs, are all of the other kind.
+            // The last results, in the number that a change of state needs, are all of the other kind.
             let needed = if expected { down } else { up } as usize;
             let recent = results[..=i].iter().rev().take(needed);
             if i > 0 && recent.clone().count() == needed && recent.clone().all(|r| *r != expected) {

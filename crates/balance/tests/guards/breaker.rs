@@ -1,4 +1,4 @@
-//! The breaker beside a model of its states, and that it always closes again.
+//! Tests the breaker against a model of its states, and that it always closes again.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn any_params() -> impl Strategy<Value = BreakerParams> {
         |(consecutive_failures, half_open_requests, success_threshold, base, times)| {
             BreakerParams {
                 consecutive_failures,
-                // The model knows streaks only.
+                // The model covers only consecutive failures.
                 failure_percent: Percent::NONE,
                 base_open: Duration::from_millis(base),
                 max_open: Duration::from_millis(base * times),
@@ -48,7 +48,7 @@ fn any_params() -> impl Strategy<Value = BreakerParams> {
 struct Model {
     params: BreakerParams,
     phase: Phase,
-    /// Of the passes given in this state.
+    /// The number of passes granted in this state.
     streak: u32,
     probes: u32,
     succeeded: u32,
@@ -209,7 +209,7 @@ fn it_closes_again() {
                 Step::Record(..) | Step::Abandon(_) => {}
             }
         }
-        // Those that are still out are never heard of again.
+        // Requests that are still in progress are never reported.
         let deadline = now + params.max_open.mul_f64(2.2) + Duration::from_millis(20);
         while breaker.phase() != Phase::Closed {
             assert!(now <= deadline, "{:?}", breaker.phase());

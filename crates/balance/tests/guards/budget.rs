@@ -42,7 +42,7 @@ fn any_params() -> impl Strategy<Value = BudgetParams> {
     )
 }
 
-/// What happened, by the slot (a tenth of the interval) in which it did.
+/// The events, by slot (a tenth of the interval).
 #[derive(Default)]
 struct History {
     requests: Vec<u64>,
@@ -114,7 +114,7 @@ fn both_bounds_hold_and_no_other() {
     });
 }
 
-/// A storm: everything fails at once, for every retry again, as fast as it can.
+/// A storm: everything fails immediately, for every retry again, as fast as it can.
 #[test]
 fn a_storm_makes_a_fifth_more_attempts() {
     let budget = Arc::new(Budget::new(BudgetParams::default()));

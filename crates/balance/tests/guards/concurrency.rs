@@ -35,7 +35,7 @@ const SLOW: [(&str, Law); 3] = [
     ("deterministic", |_| 5e9),
 ];
 
-/// A service with so many places, first in first out, behind one limit.
+/// A FIFO service with this many slots, behind one limit.
 struct Fixture {
     law: Law,
     places: usize,
@@ -43,7 +43,7 @@ struct Fixture {
     /// Ends, with beginnings.
     served: BinaryHeap<Reverse<(u64, u64)>>,
     waiting: VecDeque<u64>,
-    /// Ends of what would be in progress if nothing were turned away.
+    /// End times of the requests that would be in progress without rejections.
     free: BinaryHeap<Reverse<u64>>,
     /// In nanoseconds.
     now: f64,
@@ -183,7 +183,7 @@ fn a_service_that_becomes_slower_has_its_room_back_soon() {
     assert!(enough >= 0.95, "{enough}");
 }
 
-/// Four places give 20 answers a window, which say little.
+/// Four slots result in 20 responses a window, which is a small sample.
 #[test]
 fn few_answers_are_enough_to_see_a_queue() {
     for (name, law) in LAWS {
@@ -201,7 +201,8 @@ fn few_answers_are_enough_to_see_a_queue() {
     }
 }
 
-/// Twice what the service can do: it does nearly all that it can, and what it answers has waited little.
+/// Twice the capacity of the service: it works at nearly full capacity, and successful requests have waited only
+/// briefly.
 #[test]
 fn overload_makes_no_long_queue() {
     for (name, law) in LAWS {

@@ -32,7 +32,7 @@ impl Cluster {
         cluster
     }
 
-    /// The first `n` endpoints are there.
+    /// The first `n` endpoints exist.
     fn show(&mut self, n: usize) {
         let watched = self.monitors[..n].iter().enumerate();
         let watched = watched.map(|(id, monitor)| Watched {
@@ -43,7 +43,7 @@ impl Cluster {
         assert_eq!(self.detector.set_endpoints(watched, now), []);
     }
 
-    /// So many requests in a second, at random endpoints; `answer` says what each answers.
+    /// This many requests in a second, at random endpoints; `answer` returns the response of each.
     fn second(
         &mut self,
         requests: u32,
@@ -134,7 +134,7 @@ fn it_can_be_turned_off() {
     }
 }
 
-/// What clients do wrong hits all endpoints alike: whatever the rates, and however they change with time,
+/// Errors of clients affect all endpoints equally: at any rates, and however they change with time,
 /// endpoints that come and go included, none is found.
 #[test]
 fn clients_cannot_trip_it() {

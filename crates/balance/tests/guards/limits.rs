@@ -1,4 +1,4 @@
-//! Places and their queue: beside a model, and among threads.
+//! Tests slots and their queue against a model, and with concurrent threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex};

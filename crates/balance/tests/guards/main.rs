@@ -1,4 +1,4 @@
-//! What the guards promise, over random schedules, beside models, and among threads. `SEED` replays a
+//! Properties of the guards, over random schedules, against models, and with concurrent threads. `SEED` replays a
 //! run.
 #![allow(
     clippy::panic,

@@ -1,4 +1,4 @@
-//! Outlier ejection: the guard holds whatever happens, and who was ejected comes back.
+//! Outlier ejection: the guard's invariants always hold, and ejected endpoints return.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -347,7 +347,7 @@ fn never_more_than_the_share_and_never_all() {
     });
 }
 
-/// Whatever came before, endpoints that answer again are all back a second after the longest time.
+/// After any history, endpoints that respond again are all in use a second after the longest ejection time.
 #[test]
 fn all_come_back() {
     let strategy = (2_usize..10, any::<u64>());

@@ -17,7 +17,7 @@ use maglor_balance::{Balancer, PickCtx, Rng, SlowStart, Spec, Time, ViewParams};
 use crate::at;
 use crate::support::{counts_with, equal};
 
-/// What the owner of a cluster does with the detector's events.
+/// Handles the detector's events like the owner of a cluster.
 #[test]
 fn an_ejected_endpoint_gets_nothing_and_returns_slowly() {
     let (mut endpoints, mut rng) = (equal(4), Rng::seed(7));
@@ -62,14 +62,14 @@ fn an_ejected_endpoint_gets_nothing_and_returns_slowly() {
     }
 }
 
-/// A server that answers 100 requests a second one after the other, with a queue of 50. It does not
-/// know that no client waits longer than a quarter of a second: what it does then is in vain, and
+/// A server that processes 100 requests a second sequentially, with a queue of 50. It is
+/// unaware that no client waits longer than a quarter of a second: later work is wasted, and
 /// retries of it make the queue longer (the paper's Fig. 10, with its ten retries).
 struct Storm {
     budget: Arc<Budget>,
     policy: RetryPolicy,
     rng: Rng,
-    /// When the server has done what it has.
+    /// When the server has processed its queue.
     free_at: Time,
     /// Attempts to begin: time, number, request.
     due: BinaryHeap<Reverse<(Time, usize)>>,
@@ -199,7 +199,7 @@ fn a_storm_ends_with_its_cause() {
         let mut with = Storm::new(BudgetParams::default(), interval);
         with.run();
         let (attempts, before) = with.result(0..10);
-        // What the server has queued in vain takes it 3 s, at 100 a second with 84 coming in.
+        // The abandoned requests in the server's queue take it 3 s, at 100 a second with 84 arriving.
         let (_, after) = with.result(19..40);
         assert!(attempts <= 1.25, "{attempts}");
         assert!(before == 1.0 && after == 1.0, "{before}, {after}");

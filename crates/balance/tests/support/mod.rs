@@ -1,4 +1,4 @@
-//! What the integration tests share: seeds that can be replayed, sets of endpoints, statistics.
+//! Common functions of the integration tests: reproducible seeds, sets of endpoints, statistics.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::num::NonZeroU32;

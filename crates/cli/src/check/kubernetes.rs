@@ -222,7 +222,7 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
             {
                 let field = crd::pruned(&own, &there).unwrap_or_default();
                 let what = format!(
-                    "{name} is older than this program: the API server drops `{field}`, so new policies are not put in force"
+                    "{name} is older than this program: the API server drops `{field}`, so new policies are not applied"
                 );
                 report.bad(RESOURCES, what, advice());
             }

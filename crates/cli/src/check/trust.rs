@@ -157,7 +157,7 @@ fn expiry(about: &'static str, what: &str, pem: &[u8], soon: Duration, report: &
 async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.mesh_namespace);
     match secrets.get_opt(AUTHORITY).await {
-        // Without permission to read the key, the certificate beside it is not readable; the bundle
+        // Without permission to read the key, the certificate in the same Secret is not readable; the bundle
         // contains it, too.
         Err(kube::Error::Api(status)) if status.code == 403 => {
             report.good(

@@ -350,7 +350,7 @@ mod tests {
         assert!(text(&Snapshot::default()).ends_with("</svg>\n"));
         let odd = snapshot(&["<&>\u{1}"], &[("<&>\u{1}", "gone")]);
         assert!(text(&odd).contains("&lt;&amp;&gt;\u{fffd}"));
-        // What is in a circle stands beside those that it does not call back.
+        // Services of a cycle are placed next to those that they do not call back.
         let pairs = [("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("a", "d")];
         let circle = snapshot(&["a", "b", "c", "d"], &pairs);
         let places = places(&circle);

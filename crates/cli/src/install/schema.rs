@@ -71,7 +71,7 @@ fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(),
     }
 }
 
-/// Checks by `then` what fits `if`. The description of `then` says why it holds.
+/// Validates values that match `if` by `then`. The description of `then` is the reason.
 fn check_then(
     condition: &Value,
     schema: &Map<String, Value>,

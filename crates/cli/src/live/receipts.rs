@@ -82,7 +82,7 @@ impl Receipt {
     /// Returns the clients that have not acknowledged it, with the reason if they rejected it.
     fn lacking(&self) -> Vec<String> {
         let lacking = self.deliveries.iter().filter_map(|one| match &one.refused {
-            Some(reason) => Some(format!("{} (refused: {reason})", one.node)),
+            Some(reason) => Some(format!("{} (rejected: {reason})", one.node)),
             None => (!one.answered).then(|| one.node.clone()),
         });
         lacking.collect()

@@ -38,7 +38,7 @@ pub(super) struct Endpoint {
     pub(super) draining: bool,
 }
 
-/// `/routes` of a proxy.
+/// The response of a proxy's `/routes` page.
 #[derive(Debug, Deserialize)]
 pub(super) struct Tables {
     pub(super) listeners: Vec<Listener>,

@@ -134,7 +134,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         let length = options.length.map_or(Duration::MAX, |length| length.0);
         tokio::select! {
             done = print => done,
-            // Longer than a timer supports: for ever.
+            // Longer than a timer supports: no limit.
             () = tokio::time::sleep(length.min(Duration::from_secs(1 << 32))) => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
         }

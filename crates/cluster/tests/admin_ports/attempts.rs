@@ -1,4 +1,4 @@
-//! What a peer of the network may try to get a page for operators, and what it has to get.
+//! Attempts of a network peer to get a page for operators, and the expected results.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::pages::Port;
 
-/// What takes longer has failed.
+/// The timeout of an attempt.
 const LIMIT: Duration = Duration::from_secs(20);
 const METHODS: [&str; 12] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY", "get", "post",
@@ -14,7 +14,7 @@ const METHODS: [&str; 12] = [
 ];
 /// A field of the application's responses, and of no admin port's.
 const OF_APPLICATION: &str = "\r\nx-exact-us: ";
-/// Fields by which a request may claim to come from this host, from a page of it, or from nowhere.
+/// Header fields by which a request may claim to come from this host, from one of its pages, or from nowhere.
 const CLAIMS: [&str; 21] = [
     "x-forwarded-for: 127.0.0.1",
     "x-forwarded-for: ::1, 127.0.0.1",
@@ -47,7 +47,7 @@ const KINDS: [&str; 5] = [
     "application/grpc",
 ];
 
-/// A request, and what has to become of it.
+/// A request, and the expected result.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     what: String,
@@ -72,7 +72,7 @@ impl Attempt {
         }
     }
 
-    /// A request that must not be answered with success, whatever port it comes to.
+    /// A request that must not succeed at any port.
     pub(crate) fn refused(line: &str, fields: &str) -> Self {
         let bytes = request(line, fields, "");
         Self::new(format!("{line} {fields:?}"), bytes, Expected::Refused)
@@ -106,7 +106,7 @@ impl Attempt {
     }
 }
 
-/// A peer that speaks TLS says no in its own way (RFC 8446, 6): a record of 7 bytes; HTTP/2's GOAWAY has 17.
+/// A TLS peer rejects by an alert (RFC 8446, 6): a record of 7 bytes; HTTP/2's GOAWAY has 17.
 fn is_alert(received: &[u8]) -> bool {
     received.first() == Some(&0x15) && received.len() <= 7
 }
@@ -169,7 +169,7 @@ pub(crate) fn some(port: &Port) -> Vec<Attempt> {
     some
 }
 
-/// What this host's own clients get: pages that end are answered, unless a website or a name that leads here is
+/// Results of this host's own clients: pages of finite length succeed, unless a website or a name that leads here is
 /// behind it.
 pub(crate) fn over_loopback(port: &Port) -> Vec<Attempt> {
     let of = |path: &String, host: &str, status| {
@@ -196,7 +196,7 @@ pub(crate) fn over_loopback(port: &Port) -> Vec<Attempt> {
     all
 }
 
-/// What a website can have a browser send to a port of the browser's own host.
+/// Requests that a website can make a browser send to a port of the browser's own host.
 fn by_website(path: &str) -> Vec<Attempt> {
     let fields = [
         "origin: http://evil.example\r\n",
@@ -434,7 +434,7 @@ fn http2(method: &str, path: &str) -> Vec<u8> {
 /// A header of version 2 for a connection of the proxy itself (PROXY protocol, 2.2).
 const LOCAL_V2: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// A header of version 2 that says that loopback connects to a port of loopback.
+/// A version 2 header with a connection from loopback to a loopback port.
 fn proxy_v2(port: u16) -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01\0\x01".to_vec();
     header.extend(port.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Ways to an admin port through the ports of the data plane: what a proxy connects to itself comes from its own host.
+//! Paths to an admin port through the ports of the data plane: connections of a proxy to itself come from its own host.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,7 +17,7 @@ const HOSTS: [&str; 9] = [
     "[::1]:15020",
     "0.0.0.0:15020",
 ];
-/// Where the sidecar's listeners are.
+/// The addresses of the sidecar's listeners.
 const INBOUND: u16 = 15_006;
 const OUTBOUND: u16 = 15_001;
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// A port that is attacked, and its pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Port {
-    /// What has it, for messages.
+    /// The owner of the port, for messages.
     pub(crate) what: &'static str,
     pub(crate) namespace: &'static str,
     pub(crate) pod: String,
@@ -18,7 +18,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// The admin port of a pod; its pages are asked for over loopback, which is where port-forward arrives.
+    /// The admin port of a pod; its pages are requested over loopback, like by port-forward.
     pub(crate) fn of(
         kubectl: &Kubectl,
         what: &'static str,
@@ -31,7 +31,7 @@ impl Port {
         let forward = kubectl.forward(namespace, name, port).unwrap();
         let index = forward.get("/").expect("an operator gets the index");
         let [mut public, mut private] = maglor_testkit::listed_pages(&index).map(Vec::from_iter);
-        // The page of probes stands for those that the pod has.
+        // The page of probes represents those of the pod.
         public.retain(|path| !path.ends_with('/'));
         public.extend(probes(pod));
         private.push("/".to_owned());

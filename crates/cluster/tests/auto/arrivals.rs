@@ -13,7 +13,7 @@ use super::round_trip::round_trip;
 /// Connections to a door: more than requests that are ever under way there.
 const CONNECTIONS: usize = 24;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug)]
 struct Sample {
     due: Instant,
@@ -78,7 +78,7 @@ impl Arrivals {
         self.shared.rate.store(rate, Ordering::Relaxed);
     }
 
-    /// Lets so much time pass; the mean latency of requests that were due then, in milliseconds.
+    /// Waits for this time; returns the mean latency of the requests in it, in milliseconds.
     pub(crate) fn during(&self, what: &str, time: Duration) -> f64 {
         let from = Instant::now();
         std::thread::sleep(time);
@@ -110,7 +110,7 @@ impl Arrivals {
     /// How many requests were sent, and what became of those that failed, with when they were due.
     pub(crate) fn stop(self) -> (usize, Vec<String>) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        // Says no word; it ends when the last thread does.
+        // Prints nothing; it ends with the last thread.
         let _ = self.ended.recv();
         let samples = self.shared.samples.lock().unwrap();
         let failed = samples.iter().filter_map(|one| {

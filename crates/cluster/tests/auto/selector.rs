@@ -1,4 +1,4 @@
-//! Whom the Service selects, from change to change.
+//! Records the changes of the Service's selector.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -46,7 +46,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have terminated already.
         let _ = self.kubectl.kill();
         let _ = self.kubectl.wait();
     }

@@ -1,4 +1,4 @@
-//! What a pod without an identity can do to the controller's ports.
+//! Attacks of a pod without an identity on the controller's ports.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -20,7 +20,7 @@ const ATTACKERS: usize = 4;
 const UNFINISHED: usize = 32;
 const BODY: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Lower than everything else on this machine: what is measured is the controller, and not how processors are shared.
+/// Lower than everything else on this machine, to measure the controller, not the scheduling of processors.
 const PRIORITY: i32 = 10;
 
 /// An attack that continues until it is dropped.
@@ -29,7 +29,7 @@ pub(crate) struct Attack {
     made: Arc<AtomicU64>,
 }
 
-/// What is done to a port beside silence.
+/// The attack on a port, in addition to silent connections.
 #[derive(Clone)]
 pub(crate) enum Way {
     /// The beginning of handshakes: the server signs, and the client goes.
@@ -55,7 +55,7 @@ impl Attack {
         Self { stop, made }
     }
 
-    /// Rounds so far: a silent connection, and what is done beside it.
+    /// Rounds so far: a silent connection and an attack each.
     pub(crate) fn rounds(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }

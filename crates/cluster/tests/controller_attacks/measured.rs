@@ -1,4 +1,4 @@
-//! What the cluster has of the controller meanwhile: admissions, pushes, memory, the Lease.
+//! Service of the controller during the attack: admissions, pushes, memory, the Lease.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) const PUSHES: usize = 5;
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "shop"},
     "spec": {"containers": [{"name": "a", "image": "a"}]}}"#;
 
-/// How long each of some things took, the shortest first.
+/// Durations, the shortest first.
 pub(crate) struct Times(Vec<Duration>);
 
 impl Times {
@@ -26,7 +26,7 @@ impl Times {
         Self(times)
     }
 
-    /// The least time within which so many of a hundred have ended.
+    /// The given percentile of the durations.
     pub(crate) fn percentile(&self, share: usize) -> Duration {
         self.0[(self.0.len() * share).div_ceil(100) - 1]
     }
@@ -67,7 +67,7 @@ pub(crate) fn pushes(kubectl: &Kubectl, admin: &Forward) -> Times {
     let mut took = Vec::new();
     for _ in 0..PUSHES {
         let before = newest(admin).0;
-        // Other than the last one, whatever has been measured before.
+        // Different from the last one, regardless of earlier measurements.
         let limit = 1000 + before % 1000;
         let policy = format!(
             "{{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {{name: details, namespace: shop}}, \
@@ -85,7 +85,7 @@ pub(crate) fn pushes(kubectl: &Kubectl, admin: &Forward) -> Times {
     Times::new(took)
 }
 
-/// The last change of the cluster `details` that has come to all who use it: its number, and how long it took.
+/// The last change of the cluster `details` that has reached all of its clients: its number, and its delay.
 fn newest(admin: &Forward) -> (u64, Option<Duration>) {
     let receipts = admin
         .get("/receipts")
@@ -126,7 +126,7 @@ impl Memory {
     }
 }
 
-/// What the Lease says of its term: its holder, how often it has changed hands, when it was renewed.
+/// The term of the Lease: its holder, the number of transitions, the time of renewal.
 pub(crate) fn lease(kubectl: &Kubectl) -> [String; 3] {
     let lease = kubectl.json(&["get", "lease", "maglor-controller", "-n", "maglor"]);
     let spec = &lease.unwrap()["spec"];

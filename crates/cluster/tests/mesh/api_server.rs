@@ -23,7 +23,7 @@ impl ApiServer {
         }
     }
 
-    /// What curl says, with these arguments.
+    /// The output of curl with these arguments.
     pub(crate) fn curl(&self, target: &str, arguments: &[&str]) -> String {
         let output = Command::new("curl")
             .args(["-sk", "-H", &self.authorization])

@@ -1,4 +1,4 @@
-//! What may die while requests continue.
+//! Failures during which requests continue.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::installed::{Installed, until};
 use super::load::Load;
 use crate::{RATE, rolled_out};
 
-/// How long something that is away stays away: long enough for every watch to end and every client to notice.
+/// The duration of an outage: long enough for every watch to end and every client to detect it.
 const AWAY: Duration = Duration::from_secs(5);
 
 /// A partitioned node does not respond, so that a request to it must be abandoned and retried elsewhere.
@@ -81,7 +81,7 @@ fn under_load(
     let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
     load.go_on(100);
     happens(installed);
-    // What comes of it may come a little later.
+    // Its effects may be delayed.
     load.go_on(u64::from(RATE));
     let (sent, failed) = load.stop();
     println!("{what}: {sent} requests, {} failed", failed.len());
@@ -91,7 +91,7 @@ fn under_load(
     assert!(failed.is_empty(), "{what}: {failed:?}");
 }
 
-/// What the client's sidecar and the controllers have said last.
+/// The last log lines of the client's sidecar and the controllers.
 fn logs(kubectl: &Kubectl) -> String {
     let of = |namespace, selector, container| {
         let logs = [
@@ -121,7 +121,7 @@ fn holder(kubectl: &Kubectl) -> String {
     kubectl.run(&[&lease[..], &["-o", path]].concat()).unwrap()
 }
 
-/// Without a word to it.
+/// Without notifying it.
 fn kill(kubectl: &Kubectl, which: &[&str]) {
     let at_once = ["-n", "maglor", "--grace-period=0", "--force"];
     kubectl
@@ -129,7 +129,7 @@ fn kill(kubectl: &Kubectl, which: &[&str]) {
         .unwrap();
 }
 
-/// Where the client of the details runs.
+/// The node of the client of details.
 fn node(kubectl: &Kubectl) -> String {
     let path = "jsonpath={.items[0].spec.nodeName}";
     kubectl

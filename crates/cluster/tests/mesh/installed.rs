@@ -15,17 +15,17 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// Starts a cluster and installs the mesh with values; `None`, with a word why, where that cannot be done.
+    /// Starts a cluster and installs the mesh with values; `None`, with the printed reason, if that is not possible.
     pub(crate) fn start(name: &str, sets: &[&str]) -> Option<Self> {
         Self::start_on(name, Options::default().nodes, sets)
     }
 
-    /// The same, with so many nodes.
+    /// The same, with this many nodes.
     pub(crate) fn start_on(name: &str, nodes: u8, sets: &[&str]) -> Option<Self> {
         Self::start_apart(name, nodes, Duration::ZERO, sets)
     }
 
-    /// The same, with so much between any two nodes, one way.
+    /// The same, with this one-way delay between any two nodes.
     pub(crate) fn start_apart(
         name: &str,
         nodes: u8,
@@ -70,7 +70,7 @@ impl Installed {
         self.cluster.kubectl()
     }
 
-    /// Runs `maglor`; what it prints.
+    /// Runs `maglor`; returns its output.
     pub(crate) fn maglor(&self, arguments: &[&str]) -> String {
         let output = Command::new(&self.maglor).args(arguments).output().unwrap();
         assert!(
@@ -124,7 +124,7 @@ impl Installed {
     }
 }
 
-/// A program from the folder `MAGLOR_PROGRAMS`, to try what has been built elsewhere: a release, say.
+/// A program from the folder `MAGLOR_PROGRAMS`, to test other builds, such as a release.
 fn built(program: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("MAGLOR_PROGRAMS")?;
     let program = PathBuf::from(folder).join(program);

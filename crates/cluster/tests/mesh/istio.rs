@@ -1,4 +1,4 @@
-//! Istio's words in a cluster that has their definitions.
+//! Istio's resources in a cluster with their definitions.
 
 use maglor_cluster::Kubectl;
 use serde_json::Value;
@@ -77,7 +77,7 @@ spec:
     route: [{destination: {host: service-a}}]
 ";
 
-/// Definitions come after the controller has started; what is written in them holds, and goes with them.
+/// Definitions are installed after the controller has started; their resources take effect, and are removed with them.
 pub(crate) fn istio_is_understood(kubectl: &Kubectl) {
     let kinds = [
         // Requests do not wait because its status cannot be written.

@@ -29,7 +29,7 @@ pub(crate) fn get(address: SocketAddr, host: &str) -> Option<u16> {
         .ok()
 }
 
-/// What a path of an admin server says.
+/// The response of an admin server for a path.
 #[allow(dead_code, reason = "not all of the tests ask for it")]
 pub(crate) fn body(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = connect(address)?;
@@ -58,7 +58,7 @@ impl Load {
             let begin = Instant::now();
             for one in 0..CONNECTIONS {
                 let (sender, shared) = (sender.clone(), shared.clone());
-                // One after the other: all at once would be many requests, and then none for long.
+                // One after another: all at once would be many requests, and then none for long.
                 let first = begin + period * one / CONNECTIONS;
                 // It inherits the network of this thread.
                 std::thread::spawn(move || sender.send(requests(address, first, period, &shared)));
@@ -72,7 +72,7 @@ impl Load {
         }
     }
 
-    /// Waits until so many more requests have ended: what has happened can be felt.
+    /// Waits until this many more requests have ended, so that the effects are visible.
     pub(crate) fn go_on(&self, count: u64) {
         let wanted = self.answered.load(Ordering::Relaxed) + count;
         until("requests go on", || {

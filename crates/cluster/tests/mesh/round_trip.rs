@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What takes longer has failed.
+/// The timeout of a request.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn connect(address: SocketAddr) -> Option<TcpStream> {

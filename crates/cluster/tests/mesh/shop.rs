@@ -1,4 +1,4 @@
-//! What is in the namespace `shop`, where the tests of Services have theirs.
+//! The objects in the namespace `shop`, which the tests of Services use.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

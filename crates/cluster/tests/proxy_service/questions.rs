@@ -1,15 +1,15 @@
-//! The kept hostile suite for external metrics (docs/hostile.md), through the API server: only it may ask the controller.
+//! The hostile suite for external metrics (docs/hostile.md), through the API server, the only permitted client.
 
 use maglor_cluster::Kubectl;
 use maglor_testkit::hostile::{self, Case};
 
 use super::api_server::ApiServer;
 
-/// What the API server passes on; all else is its own, or nothing.
+/// Cases that the API server forwards; it answers all others itself.
 const PASSED_ON: &str = "/apis/external.metrics.k8s.io/v1beta1";
 
-/// Cases of which the API server makes good ones: it passes on a path with letters decoded (they are the same, RFC 3986, 6.2.2.2),
-/// and of a query only the parts that it can decode.
+/// Cases of which the API server makes good ones: it passes on a path with letters decoded (they are the same, RFC
+/// 3986, 6.2.2.2), and of a query only the parts that it can decode.
 const MENDED: [&str; 2] = ["path/metric encoded", "selector/half an escape"];
 
 /// Cases without their expected outcome.

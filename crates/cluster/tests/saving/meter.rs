@@ -1,4 +1,4 @@
-//! What stands in for metrics-server: it queries the emulated services for the work they received, reports what that
+//! A replacement of metrics-server: it queries the emulated services for the work they received, reports what that
 //! is of CPU, and adds up what pods request.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::model::{CORE, Model, USERS};
 use super::round_trip::connect;
 
-/// Between two looks at pods.
+/// The interval between two lists of pods.
 const LOOK: Duration = Duration::from_secs(5);
 /// As often as metrics-server measures.
 const PERIOD: Duration = Duration::from_secs(15);
@@ -24,7 +24,7 @@ const SIDECAR: (u64, u64) = (10, 16);
 /// How far the memory of a replica is off its mean.
 const MEMORY_VARIES: f64 = 0.02;
 
-/// What was requested at a time.
+/// The requests at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Requested {
     /// In thousandths of a core.
@@ -70,7 +70,7 @@ impl Meter {
         Self { stop, looks, ended }
     }
 
-    /// The mean of what was requested from one time to another.
+    /// The mean of the requests between two times.
     pub(crate) fn mean(&self, from: Instant, to: Instant) -> Requested {
         let looks = self.looks.lock().unwrap();
         let own: Vec<_> = looks
@@ -98,7 +98,7 @@ impl Meter {
 
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Says no word; it ends when the thread does.
+        // Prints nothing; it ends with the thread.
         let _ = self.ended.recv();
     }
 }
@@ -133,7 +133,7 @@ fn service_of(pod: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// What all pods request but those where requests come in; those that end have it until they have ended.
+/// The requests of all pods except the ingress; terminating pods count until they have terminated.
 fn requested(pods: &[&Value]) -> Requested {
     let mut sum = Requested::default();
     for pod in pods.iter().filter(|pod| service_of(pod) != USERS) {
@@ -152,7 +152,7 @@ fn requested(pods: &[&Value]) -> Requested {
     sum
 }
 
-/// Asks each replica what came to it since it was asked last, and writes it as metrics-server would serve it; what
+/// Queries each replica for the work since the last query, and writes it in the format of metrics-server; what
 /// all together used of CPU, without sidecars.
 fn report(
     kubectl: &Kubectl,
@@ -188,7 +188,7 @@ fn report(
     }
     if !items.is_empty() {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        // A pod may have gone meanwhile, and its metrics with it.
+        // A pod may have terminated, with its metrics.
         if let Err(error) = kubectl.apply(&list.to_string()) {
             println!("not all metrics were taken: {error}");
         }
@@ -213,7 +213,7 @@ fn metrics(pod: &Value, cpu_millis: f64, memory_mib: f64) -> Value {
     ]})
 }
 
-/// The work that has come to a replica, in microseconds.
+/// The work that a replica has received, in microseconds.
 fn work(address: Ipv4Addr) -> Option<u64> {
     let mut stream = connect(SocketAddr::from((address, 9100)))?;
     let request = "GET /counts HTTP/1.1\r\nHost: app\r\nConnection: close\r\n\r\n";

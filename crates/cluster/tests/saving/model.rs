@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 
 const SERVICE: &str = include_str!("service.yaml");
 
-/// What a replica can use of CPU, in thousandths of a core: it works on one request after the other, and to work all
+/// The CPU capacity of a replica, in thousandths of a core: it processes one request after another, and to work all
 /// the time is a "core". Emulated work needs no processor, so this much is requested where µBench's examples request
 /// 1000m: then the nodes of a small machine have room for all.
 pub(crate) const CORE: u64 = 100;
-/// Where requests come in; it is neither scaled nor counted.
+/// The ingress service; it is neither scaled nor counted.
 pub(crate) const USERS: &str = "users";
-/// Pods of it.
+/// Its pods.
 pub(crate) const DOORS: u32 = 4;
 
 /// A service.
@@ -24,7 +24,7 @@ pub(crate) struct Service {
     work: f64,
     /// Memory of a replica in MiB, the mean.
     pub(crate) memory_mib: f64,
-    /// Whom it calls at the same time, and how probably.
+    /// The services that it calls concurrently, with probabilities.
     calls: Vec<(usize, f64)>,
 }
 
@@ -144,7 +144,7 @@ impl Model {
         )
     }
 
-    /// A HorizontalPodAutoscaler for each service, as it is without a word about it but the usual target.
+    /// A HorizontalPodAutoscaler for each service, with its defaults, except the usual target.
     pub(crate) fn autoscalers(&self) -> String {
         let one = |index| {
             let name = name(index);

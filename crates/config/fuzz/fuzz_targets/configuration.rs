@@ -1,5 +1,5 @@
-//! Any text is accepted or refused; what is accepted means the same when it is printed and read
-//! again, and what is refused is refused with a message that can be shown.
+//! Any text is accepted or rejected; an accepted configuration is the same when it is printed and parsed
+//! again, and a rejected one has a displayable message.
 //!
 //! From crates/config, with the examples as seeds:
 //!

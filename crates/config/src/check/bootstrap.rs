@@ -134,7 +134,7 @@ fn template_parts(template: &str, at: &At<'_>) -> Vec<AccessLogPart> {
     match access_log::template(template) {
         Ok(parts) => parts,
         Err(name) if name.is_empty() => {
-            at.error("a brace stands alone")
+            at.error("a single brace")
                 .help("write `{field}` for a field, `{{` and `}}` for braces");
             Vec::new()
         }

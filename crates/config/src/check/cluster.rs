@@ -148,7 +148,7 @@ fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAd
             at.field("address")
                 .error("`address` is for `type: original-destination`")
                 .on_key()
-                .help("servers stand in `endpoints: [IP:PORT]`");
+                .help("write servers in `endpoints: [IP:PORT]`");
         }
         return None;
     }

@@ -22,7 +22,7 @@ pub(super) fn control_plane(
     let node = raw.node.clone().unwrap_or_default();
     let id = node.id.unwrap_or_default();
     if id.is_empty() {
-        let help = "write `node: {id: NAMESPACE/POD}`: the control plane knows proxies by it";
+        let help = "write `node: {id: NAMESPACE/POD}`: the control plane identifies proxies by it";
         at.field("node").missing("id", help);
     }
     if raw.cache_dir.as_deref() == Some("") {

@@ -244,7 +244,7 @@ pub(super) fn network(text: &str, at: &At<'_>) -> Option<IpNet> {
     let whole = network.trunc();
     if whole != network {
         at.warning(format!(
-            "{network} has bits set behind its prefix; {whole} is meant"
+            "{network} has bits set beyond its prefix; did you mean {whole}?"
         ));
     }
     Some(whole)

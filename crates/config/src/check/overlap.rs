@@ -35,7 +35,7 @@ pub(super) fn check(listeners: &[(usize, Listener)], admin: Option<&Admin>, at: 
     }
 }
 
-/// The owner of a socket, and where it was written.
+/// The owner of a socket, and its position in the file.
 struct Taken {
     ip: IpAddr,
     address: SocketAddr,

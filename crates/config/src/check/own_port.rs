@@ -17,7 +17,7 @@ pub(super) fn check(clusters: &[raw::Cluster], admin: Option<&Admin>, at: &At<'_
             let text = endpoint.0.address.as_deref().unwrap_or_default();
             if is_admin(text, admin) {
                 list.index(j)
-                    .error(format!("{text} is this proxy's own admin server: clients would be taken for operators"))
+                    .error(format!("{text} is this proxy's own admin server: clients would be treated as operators"))
                     .help("to publish metrics, let the admin server listen where Prometheus reaches it");
             }
         }

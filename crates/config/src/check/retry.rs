@@ -169,7 +169,7 @@ fn back_off(raw: Option<&raw::BackOff>, at: &At<'_>) -> BackOff {
     }
 }
 
-/// Validates a route's `hedge`, beside its `retry` and within its `timeout` (zero: none).
+/// Validates a route's `hedge`, together with its `retry` and within its `timeout` (zero: none).
 pub(super) fn hedge(
     raw: &raw::Hedge,
     retry: &Retry,
@@ -275,7 +275,7 @@ pub(super) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind> {
         ("header", Some(name), _) => headers::name(name, &at.field("header")).map(HashKind::Header),
         (_, _, cookie) => {
             let mut kind = hash::cookie(&cookie.as_ref()?.0, &at.field("cookie"))?;
-            // A client without the cookie gets one; otherwise its cluster would be drawn anew for
+            // A client without the cookie gets one; otherwise its cluster would be drawn again for
             // each request.
             if let HashKind::Cookie { ttl, .. } = &mut kind {
                 ttl.get_or_insert(Duration::ZERO);

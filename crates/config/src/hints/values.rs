@@ -260,7 +260,7 @@ fn mapping(field: &str, expected: &str, pairs: &[(&str, Option<&str>)]) -> Optio
 fn list(field: &str, expected: &str) -> Option<String> {
     match field {
         "routes" if expected == "a string" => Some(
-            "`routes` names a route table; routes stand in virtual hosts: \
+            "`routes` names a route table; routes belong in virtual hosts: \
              write `virtual_hosts: [{domains: [\"*\"], routes: […]}]`"
                 .into(),
         ),

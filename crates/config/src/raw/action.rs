@@ -67,7 +67,7 @@ impl Rewrite {
     }
 }
 
-/// One part of a request that is hashed; one of the fields beside `terminal`.
+/// One part of a request that is hashed; one of the fields other than `terminal`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HashPolicy {

@@ -114,7 +114,7 @@ impl JsonSchema for PolicySchema {
 /// The mapping that a policy may be written as.
 fn mapping(form: &balance::Form) -> Value {
     let mut properties = Map::new();
-    let name = json!({"description": "Which policy.", "const": form.name});
+    let name = json!({"description": "Name of the policy.", "const": form.name});
     properties.insert("name".to_owned(), name);
     for parameter in form.parameters {
         let numbers = parameter

@@ -91,8 +91,8 @@ pub struct BackOff {
     pub max_interval: Option<TimeSpan>,
 }
 
-/// A further attempt beside a slow one; the first successful response wins. Only idempotent requests are hedged, and
-/// the cluster's `retry_budget` counts each further attempt as a retry.
+/// A further attempt in parallel to a slow one; the first successful response wins. Only idempotent requests are
+/// hedged, and the cluster's `retry_budget` counts each further attempt as a retry.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hedge {

@@ -66,7 +66,7 @@ pub struct Route {
     pub timeout: Option<TimeSpan>,
     /// Retries of failed attempts; a string is the conditions. Absent: defaults.
     pub retry: Option<Short<Retry>>,
-    /// Start another attempt beside a slow one; a string is the `delay`. Absent: disabled.
+    /// Start another attempt in parallel to a slow one; a string is the `delay`. Absent: disabled.
     pub hedge: Option<Short<Hedge>>,
     /// Maximum bytes of a request body buffered for retries, 0-64MiB. Requests with a longer body are not retried.
     #[schemars(extend("default" = "64KiB"))]

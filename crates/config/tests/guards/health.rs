@@ -7,7 +7,7 @@ use maglor_balance::guard::health::{Checker, Health};
 
 use crate::{at, cluster};
 
-/// The pauses after so many checks with this result, and the state after each.
+/// The pauses after this many checks with this result, and the state after each.
 fn checks(settings: &str, results: &[bool]) -> Vec<(Duration, Health)> {
     let cluster = cluster(&format!(
         "health_check: {{tcp: {{}}, interval: 10s, {settings}}}"

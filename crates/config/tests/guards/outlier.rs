@@ -9,7 +9,7 @@ use maglor_balance::guard::outlier::{Detector, Event, Monitor, Sample, Watched};
 
 use crate::{at, cluster};
 
-/// A detector of so many endpoints.
+/// A detector of this many endpoints.
 struct Endpoints {
     detector: Detector,
     monitors: Vec<Arc<Monitor>>,
@@ -137,7 +137,7 @@ fn one_endpoint_may_be_out_where_the_share_is_less_than_one() {
     }
 }
 
-/// The times of so many ejections, one after another.
+/// The times of this many ejections, one after another.
 fn times(settings: &str, count: u64) -> Vec<Duration> {
     let mut endpoints = Endpoints::new(settings, 4);
     let mut times = Vec::new();

@@ -1,4 +1,5 @@
-//! `circuit_breaker`, `concurrency_limit`, `rate_limit`, `delay` and `slow_start`: what is let in, and when.
+//! `circuit_breaker`, `concurrency_limit`, `rate_limit`, `delay` and `slow_start`: admitted requests, and the time of
+//! their admission.
 
 use std::time::Duration;
 

@@ -82,7 +82,7 @@ fn pauses_grow_from_the_base_to_the_longest() {
     );
 }
 
-/// Retries that are granted at once after so many requests; `held`: all are in progress together.
+/// Retries that are granted together after this many requests; `held`: all are in progress together.
 fn granted(settings: &str, requests: u32, held: bool) -> usize {
     let budget = Arc::new(Budget::new(cluster(settings).retry_budget));
     (0..requests).for_each(|_| budget.request(at(1)));
@@ -113,7 +113,7 @@ fn a_budget_grants_as_many_retries_as_configured() {
         let settings = format!("retry_budget: {{percent: 1, {settings}}}");
         assert_eq!(granted(&settings, 0, false), expected, "{settings}");
     }
-    // 0 % alone are none; with one minimum, that one is what is granted.
+    // 0 % alone allows none; with one minimum, that number is granted.
     for (settings, expected) in [
         ("percent: 0", 0),
         ("percent: 0, min_concurrency: 0", 0),

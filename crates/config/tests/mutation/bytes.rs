@@ -2,7 +2,7 @@
 
 use maglor_balance::Rng;
 
-/// What YAML parsers stumble over.
+/// Bytes that are difficult for YAML parsers.
 const TOKENS: &[&str] = &[
     "\n",
     "\t",

@@ -78,7 +78,7 @@ impl Tally {
     }
 }
 
-/// What is accepted means the same when printed and read again, and to another YAML parser.
+/// An accepted configuration is the same when printed and parsed again, and for another YAML parser.
 fn check_accepted(text: &str, loaded: &Loaded) {
     let again = parse(&loaded.yaml, "printed.yaml").unwrap_or_else(|e| panic!("{e}\nof\n{text}"));
     assert_eq!(again.yaml, loaded.yaml);
@@ -91,7 +91,7 @@ fn check_accepted(text: &str, loaded: &Loaded) {
     }
 }
 
-/// An error says something, and its place is in the file.
+/// An error has a message and a position in the file.
 fn check_refused(text: &str, errors: &Errors) {
     assert!(!errors.0.is_empty());
     let lines = text.split(['\n', '\r']).count();
@@ -111,7 +111,7 @@ fn check_refused(text: &str, errors: &Errors) {
 fn mutated_configurations_are_accepted_or_refused() {
     let mut rng = Rng::seed(seed());
     let count = setting("MUTATIONS").unwrap_or(10_000);
-    // Valid files are damaged; the bad ones only give material.
+    // Valid files are damaged; the bad ones only provide fragments.
     let mut texts = files(&["../../deploy/examples", "tests/warn"]);
     let valid = texts.len();
     texts.extend(files(&["tests/bad"]));

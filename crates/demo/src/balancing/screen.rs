@@ -78,7 +78,7 @@ impl Screen {
     fn picture(&mut self, frame: &Frame<'_>) -> String {
         let mut text = String::new();
         if self.drawn > 0 {
-            // Cursor up, then each line anew.
+            // Cursor up, then rewrite each line.
             let _ = write!(text, "\x1b[{}A", self.drawn);
         }
         let mut lines = vec![self.numbers(frame)];

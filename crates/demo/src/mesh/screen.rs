@@ -90,7 +90,7 @@ impl Screen {
     fn picture(&mut self, lines: &[String]) -> String {
         let mut text = String::new();
         if self.terminal && self.drawn > 0 {
-            // Cursor up, then each line anew.
+            // Cursor up, then rewrite each line.
             let _ = write!(text, "\x1b[{}A", self.drawn);
         }
         let erase = if self.terminal { "\x1b[2K" } else { "" };

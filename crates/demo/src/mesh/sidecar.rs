@@ -128,7 +128,7 @@ impl Sidecar {
     fn last_words(&self) -> String {
         let log = fs::read_to_string(log_file(&self.folder)).unwrap_or_default();
         let last = log.lines().rfind(|line| !line.trim().is_empty());
-        last.unwrap_or("it said nothing").into()
+        last.unwrap_or("it printed nothing").into()
     }
 }
 

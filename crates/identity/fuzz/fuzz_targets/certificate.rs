@@ -1,5 +1,5 @@
 //! Any bytes are a certificate or not, name one workload or none, and are signed or refused: what
-//! a peer shows as its leaf, and what a workload asks an authority to sign.
+//! a peer presents as its leaf, and certificate signing requests of workloads.
 
 #![no_main]
 

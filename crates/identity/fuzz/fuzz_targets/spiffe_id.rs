@@ -1,4 +1,4 @@
-//! Any text is refused, or read as an id that is written as it was and has the parts that it says.
+//! Any text is rejected, or parsed as an id that prints as the same text and has its parts.
 
 #![no_main]
 

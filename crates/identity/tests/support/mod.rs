@@ -1,4 +1,4 @@
-//! What the tests share: handshakes in memory, and certificates that no authority of ours issues.
+//! Common functions of the tests: handshakes in memory, and certificates that our authority would not issue.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) fn client(live: &Arc<Live>) -> Arc<tls::Client> {
     tls::Client::new(live, tls::Expected::Member, &[b"h2"]).unwrap()
 }
 
-/// What one side begins a handshake with.
+/// The TLS configuration of one side of a handshake.
 pub(crate) trait Settings<C> {
     fn settings(&self) -> Arc<C>;
 }
@@ -256,13 +256,13 @@ impl Handshake {
         }
     }
 
-    /// Who the server sees.
+    /// The client's identity as seen by the server.
     pub(crate) fn seen_by_server(&self) -> Result<SpiffeId, Refusal> {
         let connection = self.server.as_ref().map_err(Refusal::of)?;
         tls::peer(connection, SystemTime::now())
     }
 
-    /// Who the client sees.
+    /// The server's identity as seen by the client.
     pub(crate) fn seen_by_client(&self) -> Result<SpiffeId, Refusal> {
         let connection = self.client.as_ref().map_err(Refusal::of)?;
         tls::peer(connection, SystemTime::now())

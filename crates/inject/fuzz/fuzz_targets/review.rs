@@ -1,4 +1,4 @@
-//! Whatever comes to the webhook is refused or answered, and the pod that an answer makes stays as it is.
+//! Any input of the webhook is rejected or answered, and injecting the resulting pod again changes nothing.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! Any text is a graph, nodes or a placement, or is refused with a message that can be shown; what
-//! is read can be placed, and what is placed fits.
+//! is parsed can be placed, and a placement fits.
 //!
 //! From crates/service-graph:
 //!
@@ -41,7 +41,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// What a Prometheus says is read or refused; what it says of traffic is a graph's.
+/// Any Prometheus response is parsed or rejected, and parsed traffic is a valid graph.
 fn prometheus_answer(text: &str) {
     match file::prometheus::answer(text) {
         Err(error) => assert!(!error.to_string().is_empty()),

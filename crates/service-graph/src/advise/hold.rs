@@ -10,7 +10,7 @@ use maglor_balance::Time;
 /// The range in which a series does not change a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
-    /// Above `value × (1 + up)` the value grows at once.
+    /// Above `value × (1 + up)` the value grows immediately.
     pub up: f64,
     /// Below `value × (1 − down)`, for `patience` in a row, the value shrinks.
     pub down: f64,

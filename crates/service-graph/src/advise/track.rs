@@ -124,7 +124,7 @@ impl ServiceTrack {
     }
 
     /// Returns the CPU that the present requests need: λ times the usual CPU cost of a request. So
-    /// a burst is detected at once, and CPU that λ does not explain (code compilation, garbage
+    /// a burst is detected immediately, and CPU that λ does not explain (code compilation, garbage
     /// collection) does not count.
     ///
     /// The result is limited to the usage, since a service also uses CPU for other things than

@@ -150,10 +150,7 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
     };
     let reason = match limit.of {
         Some(Bound::Deadline(caller)) => {
-            format!(
-                "{} waits no longer, whatever the call would take",
-                name(caller)
-            )
+            format!("bounded by the deadline of {}", name(caller))
         }
         Some(Bound::Caller(caller)) => {
             format!(
@@ -223,8 +220,8 @@ fn breaker(
         ejection_time: 3 * INTERVAL,
     };
     let reason = format!(
-        "{} of its calls fail on their own, above {}; {row} in a row are no chance, nor is twice that \
-         share of half of {} calls in {}",
+        "{} of its calls fail on their own, above {}; {row} consecutive failures, or twice that share of \
+         half of {} calls in {}, do not occur by chance",
         percent(failures),
         percent(params.thresholds.error_rate),
         number(rps * INTERVAL.as_secs_f64()),

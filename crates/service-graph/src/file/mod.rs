@@ -89,7 +89,7 @@ pub enum FileError {
         error: NodesError,
     },
     /// A snapshot is not later than the one before.
-    #[error("{path}: snapshots come in the order of time")]
+    #[error("{path}: snapshots must be in chronological order")]
     Order {
         /// The line of its beginning.
         line: usize,

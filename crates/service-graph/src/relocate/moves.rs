@@ -20,7 +20,7 @@ pub struct Move {
 type Step = (usize, usize, usize);
 
 /// Returns the next moves, at most B: those first after which the least traffic leaves its node. A
-/// new replica needs capacity beside the one that it replaces, and is not started on a forbidden
+/// new replica needs capacity in addition to the one that it replaces, and is not started on a forbidden
 /// node.
 pub(super) fn next(view: &View<'_>, target: &Placement, params: &Params) -> Vec<Move> {
     let (problem, mut placed) = rated(view.graph, view.nodes, view.present, &params.options);

@@ -19,7 +19,7 @@ pub enum Reason {
     Moving,
     /// There are no calls.
     NoCalls,
-    /// The target has no capacity beside the replicas to be replaced.
+    /// The target has no capacity in addition to the replicas to be replaced.
     NoRoom,
     /// There is a better placement, but it saves too little.
     NotWorth {
@@ -74,9 +74,9 @@ impl fmt::Display for Reason {
             Self::Judging => f.write_str("evaluating the last moves"),
             Self::Moving => f.write_str("pods are moved"),
             Self::NoCalls => f.write_str("no calls between these services are known"),
-            Self::NoRoom => {
-                f.write_str("the nodes have no room for new pods beside the ones they replace")
-            }
+            Self::NoRoom => f.write_str(
+                "the nodes have no capacity for new pods in addition to those that they replace",
+            ),
             Self::NotWorth { won, needed } => write!(
                 f,
                 "a plan would save {:.0} % of the traffic across nodes, less than the required {:.0} %",

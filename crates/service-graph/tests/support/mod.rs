@@ -65,7 +65,7 @@ pub(crate) fn small_graph(rng: &mut Rng, most: u32) -> Graph {
     graph
 }
 
-/// A random graph of so many services.
+/// A random graph of this many services.
 pub(crate) fn graph(rng: &mut Rng, services: usize) -> Graph {
     let mut graph = Graph::default();
     for index in 0..services {

@@ -1,5 +1,5 @@
-//! The adaptive concurrency limit: where nothing queues it must leave room for all that is in progress, and
-//! where the service is overloaded it must keep the queue short.
+//! The adaptive concurrency limit: without queueing it must admit all requests in progress, and
+//! under overload it must keep the queue short.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -123,16 +123,16 @@ fn mean_of_runs(run: impl Fn(u64) -> Seen) -> Seen {
     }
 }
 
-/// One proxy before a service.
+/// One proxy in front of a service.
 struct Fixture {
     law: Law,
     rate: f64,
     places: Option<u32>,
     limit: ConcurrencyLimit,
-    /// Ends of what is served, with the beginnings.
+    /// End times of served requests, with their start times.
     served: BinaryHeap<Reverse<(u64, u64)>>,
     waiting: VecDeque<u64>,
-    /// Ends of what would be in progress without a limit.
+    /// End times of the requests that would be in progress without a limit.
     free: BinaryHeap<Reverse<u64>>,
     rng: Rng,
 }
@@ -225,7 +225,7 @@ impl Fixture {
                 Time::from_nanos(end),
                 &mut self.rng,
             );
-            // Requests that are turned away do not come back.
+            // Rejected requests are not retried.
             let _ = risen;
             if let Some(began) = self.waiting.pop_front() {
                 let work = self.law.draw(&mut self.rng) as u64;

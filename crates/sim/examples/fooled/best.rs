@@ -1,4 +1,4 @@
-//! The policies beside one central queue's: mean and 99th percentile.
+//! The policies compared with one central queue: mean and 99th percentile.
 
 use maglor_sim::des::Scenario;
 

@@ -1,11 +1,11 @@
-//! Alternatives to the ledger, in a model of its own: one group of servers, first in first out,
-//! messages that take a time and are never lost. Nothing of this is in the product.
+//! Alternatives to the ledger, in a separate model: one group of FIFO servers,
+//! messages with a delay that are never lost. None of these is implemented in the product.
 //!
 //! * *prefetched*: each balancer keeps one referral in hand, so that a request waits for no answer; the ledger
 //!   counts it from its assignment, and drops it after a time.
-//! * *late binding*: the ledger refers to servers with fewer than so many requests only, and keeps the other
+//! * *late binding*: the ledger refers only to servers with fewer requests than a limit, and keeps the other
 //!   requests until one ends there.
-//! * *shortest first*: a server works on the shortest of its waiting requests, as if it knew.
+//! * *shortest first*: a server processes the shortest of its waiting requests, assuming that it is known.
 //! * *bounce by stamps*: `bounce(tries=3)` that begins with the better of two servers by the counts that their
 //!   last responses carried.
 
@@ -111,7 +111,7 @@ struct Server {
 }
 
 struct Balancer {
-    /// A referral in hand.
+    /// A prefetched referral.
     kept: Option<(u32, f64)>,
     stamps: Vec<u32>,
 }
@@ -311,7 +311,7 @@ impl Model {
         best
     }
 
-    /// A question has reached the ledger.
+    /// A query has reached the ledger.
     fn asked(&mut self, request: Request) {
         let server = self.least();
         if let Way::LateBinding { most } = self.way

@@ -1,5 +1,5 @@
-//! Servers that answer every request with an error: what share of the requests each of them gets, over
-//! its fair one, without ejection and with.
+//! Servers that answer every request with an error: the share of the requests that each of them gets, relative to
+//! its fair share, with and without ejection.
 
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_sim::des::{Faults, Outcome, Scenario};
@@ -27,7 +27,7 @@ const POLICIES: [&str; 15] = [
 
 const LOADS: [f64; 4] = [0.3, 0.5, 0.75, 0.9];
 
-/// Faulty servers, status, work of an error in parts of that of a good answer (20 ms).
+/// Faulty servers, status, and the work of an error relative to a successful response (20 ms).
 const FAULTS: [(u32, u16, f64); 8] = [
     (1, 500, 0.01),
     (1, 404, 0.01),
@@ -126,7 +126,7 @@ fn scenario(policy: &str, rho: f64, faults: (u32, u16, f64), ejection: bool) -> 
     scenario
 }
 
-/// Of the faulty server with most requests.
+/// The share of the faulty server with most requests.
 fn cell(outcome: &Outcome, servers: u32, ejection: bool) -> String {
     let shares = &outcome.shares[..servers as usize];
     let most = shares.iter().copied().fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! Servers that report to no ledger, partitions, rollouts, hosts that stall and die: means beside those of
+//! Servers that report to no ledger, partitions, rollouts, hosts that stall or crash: means compared with
 //! `lor(choices=2)` in the same situation.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LEDGERS: [&str; 3] = [
     "ledger(group=40,fallback=lor)",
 ];
 
-/// The seconds of a run that are looked at.
+/// The evaluated seconds of a run.
 const SECONDS: usize = 30;
 
 const COUNTS: [u32; 8] = [1, 4, 10, 20, 30, 36, 39, 40];
@@ -136,7 +136,7 @@ fn causes() -> Vec<Cause> {
     ]
 }
 
-/// Servers leave and return at random; each time the first ledger starts anew, knowing nothing, after 0.3 s.
+/// Servers leave and return at random; each time the first ledger restarts without its state after 0.3 s.
 fn killed() -> Vec<Disturbance> {
     let mut rng = Rng::seed(5);
     let mut changes = Vec::new();
@@ -166,7 +166,7 @@ fn passing_row(name: &str, policy: &str, disturbances: &[Disturbance]) {
         requests: 46_500,
         ..base(policy)
     };
-    // To balancers that go by their own counts, ledgers are nothing.
+    // Ledgers have no effect on balancers that use their own counts.
     let servers = |one: &&Disturbance| matches!(one.change, Change::Leave(_) | Change::Return(_));
     let of_servers: Vec<Disturbance> = disturbances.iter().filter(servers).copied().collect();
     let outcomes = simulate(&[

@@ -1,4 +1,4 @@
-//! What the tables share: scenarios to outcomes, rows to Markdown.
+//! Common functions of the tables: simulate scenarios, print rows as Markdown.
 
 use std::process::exit;
 
@@ -36,7 +36,7 @@ pub(crate) fn row(cells: &[String]) {
     println!("| {} |", cells.join(" | "));
 }
 
-/// Requests that come in so many seconds.
+/// The number of requests that arrive in this many seconds.
 pub(crate) fn requests_in(seconds: f64, scenario: &Scenario) -> u64 {
     let capacity = f64::from(scenario.servers) / scenario.service_time.as_secs_f64();
     (seconds * scenario.rho * capacity) as u64

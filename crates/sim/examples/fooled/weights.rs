@@ -1,4 +1,4 @@
-//! Shares by weight where nothing waits at servers, so that the policy alone decides them.
+//! Shares by weight without queueing at servers, so that they depend only on the policy.
 
 use maglor_sim::des::{Discipline, Outcome, Scenario};
 

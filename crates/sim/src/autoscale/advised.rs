@@ -1,5 +1,5 @@
 //! A scaler that applies Algorithm 2 literally: the recommendations of
-//! `maglor_service_graph::advise` take effect at once.
+//! `maglor_service_graph::advise` take effect immediately.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ pub enum PngError {
     #[error("the picture cannot be written as PNG: {0}")]
     Encode(String),
     /// There is not enough memory for the pixels.
-    #[error("no memory for the picture")]
+    #[error("not enough memory for the picture")]
     Memory,
     /// The SVG is not well-formed.
     #[error("the figure's SVG cannot be read: {0}")]

@@ -13,7 +13,7 @@ pub struct Faults {
     pub servers: u32,
     /// The share of their requests that fails, 0–1.
     pub share: f64,
-    /// The work of a failure relative to that of a good response: 0 fails at once, 1 after all of
+    /// The work of a failure relative to that of a good response: 0 fails immediately, 1 after all of
     /// it.
     pub work: f64,
     /// The HTTP status of failures, 400–599.

@@ -90,7 +90,7 @@ impl FromStr for Disturbance {
             .map(|(at, change)| Self { at, change })
             .ok_or_else(|| {
                 format!(
-                    "`{text}` is no change; write MS:leave:SERVER, MS:return:SERVER, \
+                    "`{text}` is not a change; write MS:leave:SERVER, MS:return:SERVER, \
                      MS:silent:SERVER, MS:reporting:SERVER, MS:ledger-dies:GROUP, \
                      MS:ledger-restarts:GROUP, MS:ledger-stalls:GROUP or MS:ledger-resumes:GROUP"
                 )

@@ -166,7 +166,7 @@ pub enum ScenarioError {
     Policy(#[from] SpecError),
     /// The system has no steady state.
     #[error(
-        "rho = {0}: the load must be above 0 and below 1, else queues grow for ever or are empty; \
+        "rho = {0}: the load must be above 0 and below 1, otherwise queues grow without bound or stay empty; \
          with the discipline `parallel`, 1000 at most"
     )]
     Rho(f64),

@@ -48,7 +48,7 @@ impl Tournament {
         while at > 0 {
             let (left, right) = (self.winners[2 * at], self.winners[2 * at + 1]);
             let earlier = self.times[left as usize] <= self.times[right as usize];
-            // Which of two random clocks is earlier is unpredictable for branch predictors.
+            // A branch predictor cannot predict which of two random clocks is earlier.
             self.winners[at] = select_unpredictable(earlier, left, right);
             at /= 2;
         }

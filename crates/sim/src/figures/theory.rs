@@ -1,4 +1,4 @@
-//! The paper's Figs. 3 and 4: the model beside simulations.
+//! The paper's Figs. 3 and 4: the model compared with simulations.
 //!
 //! N = 40, Ts = 20 ms, ρ = 0.75, two choices, unless a figure varies them (§II.D).
 

@@ -1,4 +1,4 @@
-//! What the tests of the simulator share.
+//! Common functions of the simulator tests.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use maglor_sim::des::{Outcome, Scenario, simulate_all, threads};

@@ -36,7 +36,7 @@ const METRICS: [(&str, &str, proto::MetricType); 7] = [
     ),
     (
         "process_start_time_seconds",
-        "Start time of the process, in seconds since 1970.",
+        "Start time of the process, in seconds since the Unix epoch.",
         proto::MetricType::GAUGE,
     ),
     (

@@ -63,7 +63,7 @@ pub enum CallError {
         source: hyper::Error,
     },
     /// A request cannot have this host or path.
-    #[error("no request: {0}")]
+    #[error("invalid request: {0}")]
     Request(#[from] http::Error),
 }
 

@@ -3,7 +3,7 @@
 //! | request | response |
 //! | --- | --- |
 //! | `GET /counts` | a list of [`Counts`], one an instance, in the order of the deployment |
-//! | `DELETE /counts` | 204; counts begin anew |
+//! | `DELETE /counts` | 204; resets the counts |
 //! | `PUT /faults` with `{"instance": 3, "fault": {…}}` | 204; without `instance` it applies to all |
 //!
 //! The error in a request is reported in one line, with 400.

@@ -25,7 +25,7 @@ pub struct Deployment {
 pub struct Placed {
     /// The `url` of the services that it serves.
     pub host: String,
-    /// Where it listens; port 0 lets the system choose.
+    /// Its listening address; port 0 lets the system choose.
     pub listen: SocketAddr,
     /// The proxy that it calls through, by the `Host` of the request. Absent: it calls an instance
     /// itself, a random one for each call.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use maglor_balance::Rng;
 use serde::{Deserialize, Serialize};
 
-/// What is done to requests of an instance, as `PUT /faults` takes it. The default does nothing.
+/// The fault of requests to an instance, in the format of `PUT /faults`. The default has no effect.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {

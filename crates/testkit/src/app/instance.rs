@@ -22,19 +22,19 @@ use super::fault::Fault;
 use super::queue::Queue;
 use super::workmodel::{Group, Service, WorkModel};
 
-/// What an instance has counted.
+/// The counts of an instance.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Counts {
     /// Its host.
     pub host: String,
-    /// Where it listens.
+    /// Its listening address.
     pub listen: SocketAddr,
-    /// Requests that are here now: they wait, are worked on, or wait for those whom they call. A
-    /// request whose client has gone is not here, but the work on it continues.
+    /// Requests in progress: they are queued, processed, or wait for called services. A
+    /// request whose client has disconnected is not included, but its processing continues.
     pub in_flight: u32,
     /// Of them, those whose own work has not ended.
     pub queued: u32,
-    /// The most that were queued at once.
+    /// The maximum queue length.
     pub queued_peak: u32,
     /// Requests that came.
     pub arrived: u64,
@@ -286,7 +286,7 @@ impl Instance {
         shared
             .sojourn_us
             .fetch_add(micros(end - now), Ordering::Relaxed);
-        // If the timer fails the work ends at once, which the counts of lateness show.
+        // If the timer fails, the work ends immediately, which the counts of delays show.
         let _ = self.clock.sleep_until(self.began + end).await;
         let late = self.began.elapsed().saturating_sub(end);
         shared.late_us.fetch_add(micros(late), Ordering::Relaxed);

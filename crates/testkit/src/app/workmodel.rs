@@ -82,7 +82,7 @@ pub struct Internal {
     pub queue: Option<QueueParameters>,
 }
 
-/// What of µBench's loader is emulated.
+/// The emulated functions of µBench's loader.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Loader {
     /// kB, 0–1000.
@@ -107,7 +107,7 @@ pub struct SleepStress {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueParameters {
-    /// How service times are spread, in the words of [`Shape`].
+    /// The distribution of service times, named as in [`Shape`].
     #[serde(default = "distribution", deserialize_with = "field::distribution")]
     pub distribution: String,
     /// kB, 0–1000.
@@ -116,7 +116,7 @@ pub struct QueueParameters {
     /// Mean, seconds, 0–3600.
     #[serde(deserialize_with = "field::service_time")]
     pub service_time: f64,
-    /// Requests at work at once in an instance, 1–10 000.
+    /// Concurrent requests in an instance, 1–10 000.
     #[serde(default = "one", deserialize_with = "field::workers")]
     pub workers: u32,
 }
@@ -124,8 +124,8 @@ pub struct QueueParameters {
 /// The reason why a work model is invalid. One line each.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WorkModelError {
-    /// Services that certainly call each other for ever.
-    #[error("line {line}: {service} calls itself for ever: {way}")]
+    /// Services that call each other in an endless loop.
+    #[error("line {line}: {service} calls itself in an endless loop: {way}")]
     Cycle {
         /// The line of its first mention.
         line: usize,

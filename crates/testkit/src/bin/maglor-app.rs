@@ -20,7 +20,7 @@ Example:
     curl 127.0.0.1:9000/api/v1; curl 127.0.0.1:9100/counts
     curl -X PUT 127.0.0.1:9100/faults -d '{\"instance\": 2, \"fault\": {\"status_share\": 0.3, \"status\": 503}}'
 
-It says `ready` on standard output and serves until it is ended.";
+It prints `ready` on standard output, and serves until it is stopped.";
 
 /// Run emulated services that take time but no CPU.
 #[derive(Debug, Parser)]

@@ -12,7 +12,7 @@
 //!
 //! Expected outcomes: `ok`, the file is accepted (exit code 0); `refused`, it is not, and a message
 //! is the reason (1 or 2). Texts after a colon, separated by ` + `, must be in the output.
-//! Whatever the file contains: the command terminates by itself, within 20 s of processor time and
+//! For any content of the file, the command terminates by itself, within 20 s of processor time and
 //! 160 MiB of memory of its own.
 
 use std::os::unix::process::ExitStatusExt as _;

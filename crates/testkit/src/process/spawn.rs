@@ -23,7 +23,7 @@ pub enum Signal {
     Stop,
     /// SIGTERM: drain and end.
     Terminate,
-    /// SIGUSR1: open the access log anew.
+    /// SIGUSR1: reopen the access log.
     User1,
 }
 

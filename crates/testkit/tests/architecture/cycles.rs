@@ -212,7 +212,7 @@ fn collect(src: &Path, shown: &str, module: &mut Vec<String>, files: &mut Files)
     files.insert(module.clone(), file);
 }
 
-/// The tokens of a file without what is compiled for tests only.
+/// The tokens of a file without test-only code.
 fn tokens(path: &Path) -> Vec<TokenTree> {
     // The file may be incomplete during an edit; the compiler will report it.
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -415,7 +415,7 @@ fn resolve(
     files.contains_key(&at).then_some(at)
 }
 
-/// Where a name leads that a `use` has brought in.
+/// The target of a name imported by `use`.
 fn follow(
     files: &Files,
     at: &[String],

@@ -1,4 +1,4 @@
-//! What cargo knows about the workspace.
+//! Cargo's metadata of the workspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(crate) fn workspace_edges() -> BTreeMap<String, BTreeSet<String>> {
 ///
 /// Not from `cargo metadata`: it shows optional dependencies that are not enabled.
 pub(crate) struct Linked {
-    /// Depth in the tree and name, in the order of the tree; what was shown before has no
+    /// Depth in the tree and name, in the order of the tree; repeated entries have no
     /// branches the second time.
     lines: Vec<(usize, String)>,
 }
@@ -58,7 +58,7 @@ impl Linked {
         Some(Self { lines })
     }
 
-    /// Names of all packages, the one that was asked for included.
+    /// Names of all packages, including the requested one.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         self.lines.iter().map(|(_, name)| name.as_str()).collect()
     }

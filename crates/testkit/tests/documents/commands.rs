@@ -28,7 +28,7 @@ const PROGRAMS: [(&str, &str, &str); 14] = [
 ];
 const CONFORMANCE: &str = "crates/cluster/src/conformance.rs";
 
-/// Programs of others, and words of the shell.
+/// Other programs, and shell keywords.
 const FOREIGN: [&str; 25] = [
     "cd",
     "certbot",
@@ -57,7 +57,7 @@ const FOREIGN: [&str; 25] = [
     "}",
 ];
 
-/// What is wrong with the command lines of a text, and how many of ours it has.
+/// Returns the errors in the command lines of a text, and the number of our commands.
 #[derive(Default)]
 pub(crate) struct Checked {
     pub(crate) ours: usize,
@@ -98,7 +98,7 @@ impl Programs {
         checked
     }
 
-    /// What is wrong with a command of ours; nothing about others.
+    /// Returns the errors in a command of ours; none for others.
     fn command(&self, words: &[String]) -> Option<Result<(), String>> {
         let program = words[0].rsplit('/').next().unwrap_or_default();
         let rest = &words[1..];
@@ -171,7 +171,7 @@ impl Programs {
     }
 }
 
-/// Whether a command takes these words.
+/// Whether a command accepts these arguments.
 fn check(command: &Command, words: &[String]) -> Result<(), String> {
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
@@ -209,7 +209,7 @@ fn is_foreign(word: &str) -> bool {
     FOREIGN.contains(&word) || word.ends_with("()")
 }
 
-/// The commands of a script, each as its words.
+/// The commands of a script, each as a list of words.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let text = text.replace("\\\n", " ");
     let mut commands = Vec::new();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::derived::{self, Field, Item, Kind};
 use super::pages;
 
-/// What a command takes.
+/// The arguments of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Command {
     /// Flags with their dashes; whether each takes a value.
@@ -17,7 +17,7 @@ pub(crate) struct Command {
     global: BTreeMap<String, bool>,
     pub(crate) subcommands: BTreeMap<String, Command>,
     pub(crate) words: bool,
-    /// All that follows the first word is another program's.
+    /// All arguments after the first belong to another program.
     pub(crate) passes_on: bool,
 }
 
@@ -146,7 +146,7 @@ fn files_of(from: &str, modules: &str) -> impl Iterator<Item = String> {
             "self" => {}
             "crate" => bases = vec![source.clone()],
             "super" => {
-                // The folder of a mod.rs, or of a file beside it, is the module above.
+                // The parent module is the folder of a mod.rs or of a file next to it.
                 bases = vec![folder.to_owned()];
                 folder = folder.rsplit_once('/').map_or("", |(folder, _)| folder);
             }
@@ -163,7 +163,7 @@ fn files_of(from: &str, modules: &str) -> impl Iterator<Item = String> {
         let place = place.collect::<Vec<_>>().join("/");
         [format!("{place}.rs"), format!("{place}/mod.rs")]
     });
-    // A file at the root of a package has its modules beside it.
+    // The modules of a package's root file are in the same folder.
     places.map(|place| {
         place
             .replace("/src/main/", "/src/")

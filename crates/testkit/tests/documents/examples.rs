@@ -9,13 +9,13 @@ use super::pages::{self, Block};
 /// Configurations that a page replaces. Their programs are not installed everywhere.
 const OF_OTHER_PROXIES: [&str; 3] = ["caddy", "haproxy", "nginx"];
 
-/// What is wrong with a block, and how many command lines it has.
+/// Returns the errors in a block, and the number of its command lines.
 pub(crate) fn check(block: &Block, programs: &Programs) -> Checked {
     let executed = is_executed(block);
     let problem = match block.kind.as_str() {
         "sh" => return programs.script(&block.text, !executed),
         "console" => return programs.script(&typed(&block.text), !executed),
-        // Diagrams, formulas, output, and commands that need more than a shell; what is ours in it is checked.
+        // Diagrams, formulas, output, and commands that need more than a shell; our commands in it are checked.
         "text" => return programs.script(&block.text, false),
         "ini" | "python" => no_file(block),
         "json" => not_json(&block.text),

@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
 fn load_report(body: &[u8]) {
     if let Ok(request) = LoadStatsRequest::decode(body) {
         let report = LoadReport::read(&request);
-        // What was read is said and read again as the same.
+        // A decoded resource is encoded and decoded again as the same one.
         let again = LoadReport::read(&report.request());
         assert_eq!(again.clusters.len(), report.clusters.len());
     }

@@ -346,7 +346,7 @@ fn state_of_the_world_says_when_there_is_nothing_and_when_something_goes() {
     assert!(session.poll_whole(&mut cache, NOW).is_empty());
 }
 
-/// Of delta each response is about resources of its own: that one was taken says nothing of another.
+/// In delta each response is about different resources: acceptance of one does not imply that of another.
 #[test]
 fn what_else_is_taken_hides_no_refusal() {
     let (mut cache, mut session) = (Cache::new(), delta_session());
@@ -379,7 +379,8 @@ fn what_else_is_taken_hides_no_refusal() {
     assert!(refused(&session).is_empty(), "no longer subscribed");
 }
 
-/// "Unsubscribing From Resources": who wants all and lets go of a name has to hear whether it is one of all.
+/// "Unsubscribing From Resources": a client with a wildcard subscription that unsubscribes from a name must learn
+/// whether the wildcard includes it.
 #[test]
 fn what_is_let_go_of_and_still_wanted_as_one_of_all_is_said_again() {
     let (mut cache, mut session) = (Cache::new(), delta_session());
@@ -424,7 +425,7 @@ fn an_empty_list_means_nothing_once_something_was_named() {
     }
 }
 
-/// What is said about a response that is not the last one is late, whether or not the last one was answered.
+/// An acknowledgement of a response other than the last one is stale, whether or not the last one was acknowledged.
 #[test]
 fn a_late_request_changes_nothing() {
     let mut cache = Cache::new();

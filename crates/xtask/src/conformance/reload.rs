@@ -48,7 +48,7 @@ fn reloads(bench: &Bench, protocol: &str) -> anyhow::Result<String> {
     let [a, b, c, d] = upstreams.each_ref().map(Upstream::address);
     let mut proxy = config(protocol, &[a, b], "").start(bench)?;
     let address = proxy.listener("web");
-    // The port must not be chosen anew.
+    // The port must not be chosen again.
     let fixed = |servers: &[SocketAddr], routes: &str| {
         let yaml = config(protocol, servers, routes).yaml();
         yaml.replacen(

@@ -1,8 +1,8 @@
 //! The links of a page, as the site needs them.
 //!
-//! A link to a page stays. A file that browsers show is copied beside the pages. Everything else, such as source files,
-//! folders and results of measurements, becomes plain text with its path: the site has no source browser, and the path
-//! is what a reader with a clone needs.
+//! A link to a page stays. A file that browsers show is copied next to the pages. Everything else, such as source
+//! files, folders and results of measurements, becomes plain text with its path: the site has no source browser, and
+//! the path is what a reader with a clone needs.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::markdown::{self, Link};
 /// Extensions of files that browsers show.
 const SHOWN: [&str; 6] = ["csv", "json", "png", "svg", "txt", "yaml"];
 
-/// A page with its links rewritten, and the files that it needs beside it.
+/// A page with its links rewritten, and the files that it needs next to it.
 pub(crate) struct Rewritten {
     pub(crate) text: String,
     pub(crate) copied: BTreeSet<String>,

@@ -40,7 +40,7 @@ fn link(page: &str, middle: usize) -> Option<Link<'_>> {
     })
 }
 
-/// Where code is: between fences, and between backticks.
+/// Returns the ranges of code: between fences, and between backticks.
 fn code(page: &str) -> Vec<Range<usize>> {
     let mut code = Vec::new();
     let mut at = 0;
@@ -57,7 +57,7 @@ fn code(page: &str) -> Vec<Range<usize>> {
     code
 }
 
-/// Where the next run of exactly so many backticks is.
+/// Returns the next run of exactly this many backticks.
 fn closing(text: &str, ticks: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(found) = text[at..].find('`') {

@@ -11,7 +11,7 @@ enum Verdict {
     Whole,
     /// It would apply except for the reported fields.
     Named,
-    /// One of its resources would not apply.
+    /// One of its resources would not be accepted by the API server.
     Refused,
     /// It has no resources for the mesh.
     Other,

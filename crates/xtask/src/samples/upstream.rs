@@ -27,7 +27,7 @@ const PROJECTS: [(&str, &str, &str, &[&str]); 3] = [
     ),
 ];
 
-/// Returns the folder with all of them, from the cache or downloaded.
+/// Returns the folder with the samples of all projects, cached or downloaded.
 pub(super) fn fetch() -> Result<PathBuf, String> {
     let commits: Vec<&str> = PROJECTS
         .iter()

@@ -148,11 +148,12 @@ impl Admin {
         }
         if let Some(workload) = app.unknown_workload() {
             let why =
-                format!("not ready: the control plane has said nothing of `{workload}` yet\n");
+                format!("not ready: waiting for the control plane to configure `{workload}`\n");
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
         }
         if let Some(service) = app.unknown_service() {
-            let why = format!("not ready: the control plane knows nothing of `{service}` yet\n");
+            let why =
+                format!("not ready: waiting for the control plane to configure `{service}`\n");
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
         }
         if app.shared().metrics.xds.cached.value() == 1 {

@@ -1,4 +1,4 @@
-//! Clusters and endpoints from the control plane, beside those of the file.
+//! Clusters and endpoints from the control plane, in addition to those of the file.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl App {
         if names(&used)
             && let Err(error) = self.need_resolver()
         {
-            tracing::error!(%error, "names cannot be resolved");
+            tracing::error!(%error, "cannot resolve the names of endpoints");
         }
         let before = std::mem::replace(&mut self.discovered, used);
         let gone = |used: &Used| !self.is_of_file(&used.cluster.name);
@@ -144,7 +144,7 @@ impl App {
         }
         if resolves {
             if let Err(error) = self.need_resolver() {
-                tracing::error!(%error, "names cannot be resolved");
+                tracing::error!(%error, "cannot resolve the names of endpoints");
             }
             self.resolve();
         }

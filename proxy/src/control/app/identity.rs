@@ -83,7 +83,7 @@ impl App {
         all.any(|listening| listening.state.borrow().is_for_members())
     }
 
-    /// Returns when to request a certificate from the control plane; `None` = at once.
+    /// Returns when to request a certificate from the control plane; `None` = immediately.
     pub(crate) fn renew_at(&self) -> Option<SystemTime> {
         self.own.renew_at()
     }

@@ -28,7 +28,7 @@ impl App {
             .iter()
             .for_each(|path| drop(std::fs::remove_file(path)));
         let names = self.workloads.keys().map(|name| &**name);
-        tracing::info!(workloads = %names.collect::<Vec<_>>().join(", "), "inbound settings in force");
+        tracing::info!(workloads = %names.collect::<Vec<_>>().join(", "), "inbound settings applied");
         self.count_workloads();
         Ok(())
     }

@@ -179,7 +179,7 @@ impl Checks {
             if let Err(ill) = &result
                 && ill.unasked
             {
-                tracing::debug!(endpoint = %self.target.address, reason = ill.why, "not checked");
+                tracing::debug!(endpoint = %self.target.address, reason = ill.why, "health check skipped");
                 sleep(params.interval).await;
                 continue;
             }

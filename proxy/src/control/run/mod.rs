@@ -141,7 +141,7 @@ async fn control(
         let local = socket.local_addr()?;
         bound = Some(local);
         own_connections::set_admin(local);
-        tracing::info!(address = %local, "admin");
+        tracing::info!(address = %local, "admin server listening");
         let (app, drain) = (Rc::clone(&app), Rc::clone(&drain));
         let opened = admin.opened;
         let admin = Admin {
@@ -186,7 +186,7 @@ fn watch(file: Option<&Path>) -> Option<Watch> {
     let file = file?;
     Watch::new(file)
         .inspect_err(|error| {
-            tracing::warn!(file = %file.display(), %error, "not watched; reload by SIGHUP");
+            tracing::warn!(file = %file.display(), %error, "cannot watch the file; send SIGHUP to reload");
         })
         .ok()
 }
@@ -381,10 +381,10 @@ impl Life {
         tracing::info!(timeout = ?limit, "draining");
         service_manager::notify(State::Stopping);
         if !self.drain_unless_interrupted(signals, deadline).await {
-            tracing::warn!("ending with open connections");
+            tracing::warn!("drain incomplete; closing open connections");
         }
         self.app.borrow_mut().stop();
-        tracing::info!("ended");
+        tracing::info!("stopped");
     }
 
     /// Drains until the deadline or a signal; returns whether all connections have ended.
@@ -456,7 +456,7 @@ fn warn_of_what_stays(now: &Config, wanted: &Config) {
         ),
         (
             now.log_level != wanted.log_level,
-            "a new log level (which the admin port changes at once)",
+            "a new log level (the admin port changes it without a restart)",
         ),
     ];
     for (_, what) in stays.iter().filter(|(differs, _)| *differs) {

@@ -42,7 +42,7 @@ const SIGNER_LIMIT: Duration = Duration::from_secs(40);
 /// the control plane has come back.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Minimum time between renewals of an unusable identity, which is otherwise renewed at once. Replicas of the
+/// Minimum time between renewals of an unusable identity, which is otherwise renewed immediately. Replicas of the
 /// control plane may differ on which roots to trust.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Maximum number of doublings of the pause before a rejected identity is renewed, which begins at
@@ -63,15 +63,15 @@ enum EnrolError {
     Call(#[from] CallError),
     #[error("enrolment timed out")]
     Timeout,
-    #[error("the control plane's answer: {0}")]
+    #[error("invalid response of the control plane: {0}")]
     Decode(#[from] maglor_xds::MessageError),
-    #[error("the control plane's answer: {0}")]
+    #[error("invalid response of the control plane: {0}")]
     Identity(#[from] maglor_identity::Error),
     #[error("the control plane requires the identity {0}, which is not in its own trust domain")]
     ForeignId(SpiffeId),
     #[error("the control plane requires `{id}` as identity: {source}")]
     MalformedId { id: String, source: SpiffeError },
-    #[error("the cluster `{0}` of the control plane is not there")]
+    #[error("the control plane's cluster `{0}` does not exist")]
     NoCluster(Arc<str>),
     #[error("{0}")]
     NotTaken(#[from] NotTaken),

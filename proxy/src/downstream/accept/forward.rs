@@ -64,7 +64,7 @@ pub(super) async fn forward(
         Ok(reached) => reached,
         Err(error) => {
             metrics.refused_upstream.inc(worker.shard());
-            tracing::debug!(cluster = %name, %error, "TCP connection refused");
+            tracing::debug!(cluster = %name, %error, "TCP connection rejected");
             return;
         }
     };

@@ -52,13 +52,13 @@ enum Refused {
     ClientHello(#[from] detect::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("a connection of this proxy came back to it")]
+    #[error("redirection loop: the connection was opened by this proxy")]
     Loop,
     #[error("no filter chain matches")]
     NoChain,
     #[error("PROXY protocol: {0}")]
     ProxyProtocol(#[from] proxy_protocol::Error),
-    #[error("not ready in time")]
+    #[error("timeout before the connection was ready")]
     Timeout,
     #[error("TLS handshake: {0}")]
     Tls(#[source] io::Error),
@@ -101,7 +101,7 @@ async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option
     match ready {
         Ok(ready) => filter(ready, &listener, &state, &local, slot),
         Err(refused) => {
-            tracing::debug!(listener = %listener.config.name, error = %refused, "connection refused");
+            tracing::debug!(listener = %listener.config.name, error = %refused, "connection rejected");
             if let Some(counter) = counter(&refused, &listener) {
                 counter.inc(local.worker.shard());
             }
@@ -142,7 +142,7 @@ async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Re
     }
     let limit = listener.config.handshake_timeout;
     let handshake = handshake(tcp, listener, shard);
-    // Plain connections are ready at once and need no timer.
+    // Plain connections are ready immediately and need no timer.
     if listener.is_immediate() {
         return handshake.await;
     }

@@ -121,7 +121,7 @@ impl GrantedBy {
             ),
             Refusal::PlainText => (
                 &listener.metrics.ended_plain_text,
-                "plain text is not taken any more",
+                "plain text is no longer accepted",
             ),
         };
         counter.inc(shard);
@@ -131,7 +131,7 @@ impl GrantedBy {
                 client = %self.client(),
                 peer = self.peer.as_deref().map(|peer| peer.id.as_str()),
                 reason,
-                unsaid,
+                suppressed = unsaid,
                 "connection ended"
             );
         }

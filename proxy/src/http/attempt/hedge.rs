@@ -1,4 +1,4 @@
-//! Hedged requests: a further attempt beside one that is slow. The first good response is used.
+//! Hedged requests: a further attempt in parallel to a slow one. The first successful response is used.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pub(super) type Racing = Vec<(Arc<Target>, bool)>;
 pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
 impl<'a> Attempts<'a> {
-    /// Runs an attempt, and further ones beside it when it is slow. The slower attempts are cancelled.
+    /// Runs an attempt, and further ones in parallel if it is slow. The slower attempts are cancelled.
     ///
     /// At every moment `racing` lists the attempts in progress, the latest last, and whether each was judged.
     pub(super) async fn race(
@@ -81,7 +81,7 @@ impl<'a> Attempts<'a> {
         Some(self.racer(attempt, now))
     }
 
-    /// Returns an attempt as a separate future, to run beside others.
+    /// Returns an attempt as a separate future, to run in parallel to others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
         self.mark(attempt.target(), now);
         let hop = self.hop;
@@ -95,7 +95,7 @@ impl<'a> Attempts<'a> {
         })
     }
 
-    /// Requests a permit for a further attempt beside those in progress.
+    /// Requests a permit for a further attempt in addition to those in progress.
     fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
         let mut state = self.state;
         let decision = state.hedge(hedge, &self.retry_context(now));

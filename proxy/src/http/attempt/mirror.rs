@@ -67,7 +67,7 @@ pub(super) fn send(
         tokio::task::spawn_local(async move {
             let sent = deadline.wait(copy.send(body, now)).await;
             if let Err(error) = sent.unwrap_or(Err(ProxyError::RequestTimeout)) {
-                tracing::debug!(%error, "copy of a request failed");
+                tracing::debug!(%error, "mirrored request failed");
             }
         });
     }

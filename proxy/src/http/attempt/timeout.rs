@@ -18,8 +18,8 @@ impl Attempts<'_> {
         Some(Box::new(self.deadline_after(limit, now)))
     }
 
-    /// Returns the deadline of an attempt beside others. If the timeout starts the next attempt, which it does without
-    /// a delay of hedging, it does not end this one.
+    /// Returns the deadline of an attempt in parallel to others. If the timeout starts the next attempt, which it does
+    /// without a delay of hedging, it does not end this one.
     pub(super) fn racer_deadline(&self, now: Instant) -> Option<Box<Deadline>> {
         let hedge = self.hop.forward.hedge.as_ref();
         let ends = hedge.is_none_or(|hedge| hedge.delay.is_some());

@@ -105,7 +105,7 @@ impl Authorization {
                 method = request.map(|request| request.method.as_str()),
                 path = request.map(|request| tracing::field::display(request.path.escape_ascii())),
                 rule,
-                unsaid,
+                suppressed = unsaid,
                 "{what} by authorization"
             );
         }

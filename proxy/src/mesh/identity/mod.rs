@@ -26,7 +26,7 @@ pub(crate) struct Own {
     anchors: Option<TrustBundle>,
     /// Trust bundle from the control plane, once it has sent one.
     received: Option<TrustBundle>,
-    /// When to request a certificate; `None` = at once.
+    /// When to request a certificate; `None` = immediately.
     renew_at: Option<SystemTime>,
     /// Error of the last enrolment, if it failed.
     trouble: Option<String>,
@@ -44,9 +44,9 @@ pub(crate) struct Stored {
 /// Why a certificate from the control plane is not valid.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
-    #[error("the certificate issued begins at {}: this machine's clock or the control plane's is wrong", humantime::format_rfc3339_seconds(*.0))]
+    #[error("the issued certificate is not valid before {}: the clock of this machine or of the control plane is wrong", humantime::format_rfc3339_seconds(*.0))]
     Early(SystemTime),
-    #[error("the certificate issued proves nothing: {0}")]
+    #[error("the issued certificate is not usable: {0}")]
     Unusable(Unusable),
     #[error("{0}")]
     Identity(Arc<Error>),
@@ -195,7 +195,9 @@ impl Own {
                     .map(|received| received.union(&bundle));
                 match both.unwrap_or(Ok(bundle)) {
                     Ok(bundle) => self.put(identity, bundle, metrics),
-                    Err(error) => tracing::error!(%error, "roots refused"),
+                    Err(error) => {
+                        tracing::error!(%error, "trust bundle rejected; keeping the last valid one")
+                    }
                 }
             }
             Some(Err(error)) => {
@@ -266,7 +268,7 @@ impl Own {
         self.log_rotation(rotated, metrics);
     }
 
-    /// Returns when to request a certificate, considering a cached one; `None` = at once.
+    /// Returns when to request a certificate, considering a cached one; `None` = immediately.
     pub(crate) fn renew_at(&self) -> Option<SystemTime> {
         self.renew_at
     }
@@ -299,7 +301,7 @@ impl Own {
         let trouble = match (&self.watched, self.trouble.as_deref()) {
             (Some(Watched::Files(..)), _) => "it is read from files",
             (_, Some(trouble)) => trouble,
-            (_, None) => "the control plane was not asked yet",
+            (_, None) => "no certificate has been requested from the control plane yet",
         };
         Some(Missing {
             why,
@@ -331,7 +333,7 @@ impl Own {
                     expires = expires.map(tracing::field::display),
                     roots_added = rotation.roots_added,
                     roots_removed = rotation.roots_removed,
-                    "identity in force"
+                    "identity loaded"
                 );
             }
             Err(error) => {
@@ -351,7 +353,7 @@ impl Own {
 
 impl Read {
     /// Reads the file of roots, and combines it with a cached identity that is still valid. Cached roots are
-    /// trusted beside those of the file until the control plane sends a bundle, since one of the two may be
+    /// trusted in addition to those of the file until the control plane sends a bundle, since one of the two may be
     /// out of date. They stay trusted if the cached identity has expired.
     fn roots(enrolment: &Enrolment, kept: Stored) -> Result<Self, Error> {
         let watch = Watch::new(fingerprint(&enrolment.trust_bundle));

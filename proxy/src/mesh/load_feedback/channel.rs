@@ -1,6 +1,6 @@
 //! The client's end of a channel: from one worker to one endpoint's inbound proxy.
 //!
-//! Opened on demand, closed when idle. A question that cannot be sent fails at once. An endpoint that refuses
+//! Opened on demand, closed when idle. A question that cannot be sent fails immediately. An endpoint that refuses
 //! the protocol is not asked again for a minute.
 
 use std::cell::{Cell, RefCell};
@@ -299,7 +299,7 @@ async fn run(channel: Rc<Channel>) {
         Ok(Some(wire)) => {
             let begun = Instant::now();
             let how = serve_channel(&channel, wire).await;
-            // A channel that ends at once counts as a failure to connect.
+            // A channel that ends immediately counts as a failure to connect.
             if begun.elapsed() >= MAX_BACK_OFF {
                 channel.failures.set(0);
             }
@@ -307,7 +307,7 @@ async fn run(channel: Rc<Channel>) {
         }
         Ok(None) => Closed::Refused,
         Err(error) => {
-            tracing::debug!(%error, "no channel to an endpoint");
+            tracing::debug!(%error, "cannot open a channel to an endpoint");
             Closed::Failed
         }
     };

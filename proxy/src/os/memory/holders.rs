@@ -219,7 +219,7 @@ impl Holders {
         if reset > 0 {
             self.budget.count_reset(reset);
             if let Some(unsaid) = self.log.allow() {
-                tracing::warn!(reset, unsaid, "memory budget: largest holders reset");
+                tracing::warn!(reset, suppressed = unsaid, "memory budget: holders reset");
             }
         }
     }

@@ -101,12 +101,12 @@ impl fmt::Display for PortRange {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     /// Nothing would be redirected.
-    #[error("nothing to redirect: give --inbound-port, --outbound-port or both")]
+    #[error("nothing to redirect: set --inbound-port, --outbound-port or both")]
     Nothing,
     /// The proxy's own connections would be redirected to it.
     #[error(
         "--outbound-port needs --proxy-uid or --proxy-gid: the proxy's own connections would be \
-         redirected to it, for ever"
+         redirected to it in an endless loop"
     )]
     NoOwner,
     /// A single listener cannot distinguish incoming from outgoing connections.
@@ -216,7 +216,7 @@ pub enum InitError {
     )]
     NotPermitted,
     /// The kernel rejects a part of the rules.
-    #[error("the kernel refuses {what}: {source}; nat in the family inet needs Linux 5.2")]
+    #[error("the kernel rejected {what}: {source}; nat in the family inet needs Linux 5.2")]
     Refused {
         /// The rejected part.
         what: String,

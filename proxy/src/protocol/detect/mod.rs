@@ -62,7 +62,7 @@ pub enum Error {
     #[error("connection closed before the end of the TLS ClientHello")]
     Closed,
     /// The socket failed.
-    #[error("reading the TLS ClientHello: {0}")]
+    #[error("cannot read the TLS ClientHello: {0}")]
     Io(#[from] io::Error),
     /// The message begins as TLS but is not a ClientHello.
     #[error("malformed TLS ClientHello: {0}")]

@@ -7,7 +7,7 @@ pub enum HeadError {
     #[error("a line ends with a bare LF")]
     BareLf,
     /// A field that concerns one connection of HTTP/1.1, on a connection that requests share.
-    #[error("a field of one connection (`connection`, `upgrade`, …) where there is none")]
+    #[error("a connection-specific field (`connection`, `upgrade`, …) in a protocol that has none")]
     ConnectionField,
     /// Not a number, or several that differ.
     #[error("malformed content-length")]

@@ -180,7 +180,7 @@ impl Core {
         room > 0 && !self.waiting.is_empty()
     }
 
-    /// Records the arrival of body bytes. The connection's credit is renewed at once, even if the bytes are
+    /// Records the arrival of body bytes. The connection's credit is renewed immediately, even if the bytes are
     /// never read: buffered data is bounded by the windows of streams, and credit that depended on readers
     /// would be held by slow ones, or lost with a stream that fails.
     ///

@@ -16,7 +16,7 @@ pub(crate) enum Closed {
     #[error("closed by the peer")]
     ByPeer,
     /// The peer has exceeded a limit on frames that cost it nothing.
-    #[error("too many frames that carry nothing")]
+    #[error("too many frames without effect")]
     Flood,
     /// The socket, or TLS, has failed.
     #[error("i/o: {0}")]
@@ -28,7 +28,7 @@ pub(crate) enum Closed {
     #[error("closed")]
     Quiet,
     /// The peer does not respond.
-    #[error("the peer does not answer")]
+    #[error("the peer does not respond")]
     Unresponsive,
 }
 

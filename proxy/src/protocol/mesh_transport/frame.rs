@@ -92,16 +92,16 @@ pub enum Malformed {
     #[error("parts of a head with different flags")]
     Flags,
     /// More bytes of a body than were allowed.
-    #[error("more bytes than the window has room for")]
+    #[error("more bytes than the flow-control window allows")]
     FlowControl,
     /// A frame between the parts of a text.
     #[error("a frame between the parts of a head")]
     Interleaved,
     /// A payload that is too short or too long for its kind.
-    #[error("a frame of kind {0} whose length is not right")]
+    #[error("a frame of kind {0} with an invalid length")]
     Length(u8),
     /// Empty DATA that ends nothing, or credit of zero bytes.
-    #[error("a frame of kind {0} that says nothing")]
+    #[error("a frame of kind {0} without effect")]
     Nothing(u8),
     /// A frame of a stream on none, or a frame of the connection on a stream.
     #[error("a frame of kind {0} on the wrong stream")]

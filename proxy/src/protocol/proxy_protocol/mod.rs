@@ -56,7 +56,7 @@ pub enum Error {
     #[error("connection closed before the end of the header")]
     Closed,
     /// The socket failed.
-    #[error("reading the header: {0}")]
+    #[error("cannot read the header: {0}")]
     Io(#[from] io::Error),
     /// The bytes begin as a header but are none.
     #[error("malformed header: {0}")]

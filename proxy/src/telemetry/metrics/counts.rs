@@ -16,7 +16,7 @@ pub(crate) struct ClusterCounts {
     pub(crate) dropped: u64,
     /// Response times of all attempts; `None` = no attempt yet.
     pub(crate) times: Option<Snapshot>,
-    /// Bytes of bodies and connections, both ways.
+    /// Bytes of bodies and connections, in both directions.
     pub(crate) bytes: u64,
     /// Connections opened.
     pub(crate) opened: u64,

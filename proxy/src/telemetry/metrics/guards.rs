@@ -29,7 +29,11 @@ impl Families {
         let gauge = |name, help| registry.gauge(name, help, &["cluster"]);
         let counter = |name, help, label| registry.counter(name, help, &["cluster", label]);
         Self {
-            retries: registry.counter("upstream_retries_total", "Retries.", &["cluster"]),
+            retries: registry.counter(
+                "upstream_retries_total",
+                "Retries of requests.",
+                &["cluster"],
+            ),
             retries_suppressed: counter(
                 "upstream_retries_suppressed_total",
                 "Retriable failures that were not retried, by reason.",
@@ -37,7 +41,7 @@ impl Families {
             ),
             overflows: counter(
                 "upstream_overflows_total",
-                "Requests answered at once with 503, by the limit that was reached.",
+                "Requests rejected with 503 because of a limit, by limit.",
                 "reason",
             ),
             ejections: counter(
@@ -50,18 +54,15 @@ impl Families {
                 "Outliers that were not ejected, by reason.",
                 "reason",
             ),
-            ejected: gauge(
-                "upstream_ejected_endpoints",
-                "Endpoints that are ejected now.",
-            ),
+            ejected: gauge("upstream_ejected_endpoints", "Ejected endpoints."),
             breaker: gauge(
                 "upstream_circuit_breaker_state",
-                "0 = closed, 1 = half-open, 2 = open.",
+                "State of the circuit breaker: 0 = closed, 1 = half-open, 2 = open.",
             ),
-            endpoints: gauge("upstream_endpoints", "Endpoints that are known."),
+            endpoints: gauge("upstream_endpoints", "Known endpoints."),
             available: gauge(
                 "upstream_available_endpoints",
-                "Endpoints that are healthy, not ejected and not leaving.",
+                "Endpoints that are healthy, not ejected and not draining.",
             ),
             panic: gauge(
                 "upstream_panic",

@@ -46,17 +46,17 @@ impl Families {
             ),
             fallbacks: counter(
                 "exchange_fallbacks_total",
-                "Decisions made without the answer that the policy wanted.",
+                "Decisions made without the answer that the policy requested.",
                 "cluster",
             ),
             without_protocol: counter(
                 "exchange_strangers_total",
-                "Requests sent by plain `lor` because the endpoint does not speak the protocol.",
+                "Requests sent by plain `lor` because the endpoint does not support the protocol.",
                 "cluster",
             ),
             samples: registry.counter(
                 "exchange_arrivals_total",
-                "Requests, by how they found the server: idle, or busy.",
+                "Requests, by the state of the server when they arrived: idle or busy.",
                 &["listener", "server"],
             ),
             in_flight: registry.gauge(
@@ -66,7 +66,7 @@ impl Families {
             ),
             bounced: counter(
                 "exchange_refused_total",
-                "Requests sent back to their balancer because of its limit.",
+                "Requests sent back to their balancer because of its admission limit.",
                 "listener",
             ),
             notified: counter(
@@ -81,7 +81,7 @@ impl Families {
             ),
             reports_refused: counter(
                 "exchange_reports_refused_total",
-                "Reports from members of the mesh that are not of the same workload.",
+                "Reports rejected because their sender is not of the same workload.",
                 "listener",
             ),
             referrals: counter(

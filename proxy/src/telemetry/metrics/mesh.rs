@@ -156,7 +156,7 @@ impl IdentityMetrics {
         );
         let expiry = registry.gauge(
             "identity_expiry_seconds",
-            "Expiry of the proxy's certificate, in seconds since 1970; 0 = no certificate.",
+            "Expiry of the proxy's certificate, in seconds since the Unix epoch; 0 = no certificate.",
             &[],
         );
         let usable = registry.gauge(

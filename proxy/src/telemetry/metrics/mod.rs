@@ -80,7 +80,7 @@ impl Downstream {
         Self {
             requests: counter(
                 "http_requests_total",
-                "Requests answered, by route (`-` = none) and status class; `none` = the client left first.",
+                "Requests answered, by route (`-` = none) and status class; `none` = the client disconnected first.",
                 &["listener", "route", "status"],
             ),
             request_duration: registry.histogram(
@@ -101,7 +101,7 @@ impl Downstream {
             ),
             connections: registry.gauge(
                 "downstream_connections",
-                "Client connections that are open.",
+                "Open client connections.",
                 &["listener"],
             ),
             connections_total: counter(
@@ -126,7 +126,7 @@ impl Downstream {
             ),
             tcp_bytes: counter(
                 "tcp_bytes_total",
-                "Bytes passed through TCP chains and upgraded connections.",
+                "Bytes forwarded through TCP chains and upgraded connections.",
                 &["listener", "direction"],
             ),
         }
@@ -153,7 +153,7 @@ impl Control {
         );
         let reload_time = registry.gauge(
             "config_last_applied_timestamp_seconds",
-            "Time when the current configuration was applied, in seconds since 1970.",
+            "Time when the current configuration was applied, in seconds since the Unix epoch.",
             &[],
         );
         let dropped = counter(
@@ -296,7 +296,7 @@ impl Metrics {
         BudgetMetrics {
             limit: gauge("memory_budget_bytes", "The memory budget; 0 = none."),
             heap: gauge("memory_heap_bytes", "Memory allocated by all threads."),
-            kept: gauge("memory_kept_bytes", "Bodies kept to be sent again."),
+            kept: gauge("memory_kept_bytes", "Request bodies buffered for retries."),
             used: gauge("memory_used_bytes", "Memory in use, if there is a budget."),
             requests: shed.with(&["request"]),
             connections: shed.with(&["connection"]),

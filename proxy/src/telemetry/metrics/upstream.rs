@@ -36,7 +36,7 @@ impl Upstream {
             ),
             connections: registry.gauge(
                 "upstream_connections",
-                "Connections to endpoints that are open.",
+                "Open connections to endpoints.",
                 cluster,
             ),
             connections_total: counter(
@@ -61,15 +61,15 @@ impl Upstream {
             ),
             sent: counter(
                 "upstream_request_bytes_total",
-                "Bytes of the bodies of requests to endpoints, and of TCP connections to them.",
+                "Bytes sent to endpoints: request bodies, and data of TCP connections.",
             ),
             bytes: counter(
                 "upstream_response_bytes_total",
-                "Bytes of the bodies of endpoints' responses, and of TCP connections from them.",
+                "Bytes received from endpoints: response bodies, and data of TCP connections.",
             ),
             outstanding: registry.gauge(
                 "upstream_outstanding_requests",
-                "Requests sent to an endpoint whose response has not ended.",
+                "Requests in progress at an endpoint.",
                 &["cluster", "endpoint"],
             ),
         }

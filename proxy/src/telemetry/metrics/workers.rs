@@ -14,7 +14,7 @@ impl Families {
         Self {
             tasks: registry.gauge(
                 "worker_tasks",
-                "Asynchronous tasks of a worker: connections, streams, and a few of its own.",
+                "Asynchronous tasks of a worker: connections, streams, and a few internal ones.",
                 &["worker"],
             ),
         }

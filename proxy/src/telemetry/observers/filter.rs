@@ -22,7 +22,7 @@ pub(crate) enum TapError {
         most: usize,
     },
     /// The query has an unknown parameter.
-    #[error("`{name}`: no such filter; there are method, path, status, peer, direction, rate")]
+    #[error("`{name}`: no such filter; valid: method, path, status, peer, direction, rate")]
     Unknown {
         /// The parameter.
         name: String,

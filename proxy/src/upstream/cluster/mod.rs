@@ -136,7 +136,7 @@ pub(crate) struct Picked {
 }
 
 impl Cluster {
-    /// Builds a cluster. Endpoints with an address are available at once, those with a name when it is
+    /// Builds a cluster. Endpoints with an address are available immediately, those with a name when it is
     /// resolved. Targets of `before` (the same cluster in the previous configuration) are kept.
     ///
     /// # Errors
@@ -410,7 +410,7 @@ impl Cluster {
         };
         self.metrics.guards.breaker(to);
         let cluster = self.name();
-        tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker");
+        tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker changed state");
     }
 
     /// Applies a change in the health, ejection or draining of an endpoint.

@@ -224,7 +224,7 @@ impl Name {
     /// Applies an answer; returns whether it has changed.
     fn found(&mut self, found: &LookupIp, cluster: &Cluster) -> bool {
         if std::mem::take(&mut self.failing) {
-            tracing::info!(cluster = %cluster.name(), name = %self.host, "resolved again");
+            tracing::info!(cluster = %cluster.name(), name = %self.host, "DNS lookup succeeded again");
         }
         let mut addresses: Vec<_> = found.iter().collect();
         if cluster.config().first_address_only {
@@ -238,7 +238,7 @@ impl Name {
         std::mem::replace(&mut self.addresses, addresses) != self.addresses
     }
 
-    /// Handles a failed lookup. It is retried at once and may fail for long, so that it is logged once.
+    /// Handles a failed lookup. It is retried immediately and may fail for long, so that it is logged once.
     fn failed(&mut self, error: &NetError, cluster: &Cluster) {
         if !std::mem::replace(&mut self.failing, true) {
             let error = in_words(error);

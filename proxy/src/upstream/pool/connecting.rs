@@ -158,9 +158,9 @@ impl Opened {
     async fn keep(self, pool: &Rc<Pool>) {
         if self.is_shared() {
             let now = self.now;
-            // Its slot is free again at once.
+            // Its slot is free again immediately.
             if let Err(error) = self.into_slot(pool, now).await {
-                tracing::debug!(%error, "connection given up");
+                tracing::debug!(%error, "connection attempt abandoned");
             }
         } else {
             let connection = self.into_http1(pool);

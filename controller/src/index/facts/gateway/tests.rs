@@ -1,4 +1,4 @@
-//! What is read of Gateways.
+//! Tests of parsing Gateways.
 
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;

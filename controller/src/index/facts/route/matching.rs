@@ -112,7 +112,7 @@ fn http_path(
             precedence.path = 2;
             // `/api/` and `/api` are equivalent there.
             match value.trim_end_matches('/') {
-                "" => return Ok(()), // As `anything` says.
+                "" => return Ok(()), // Equivalent to `anything`.
                 prefix => raw::PathMatch {
                     prefix: Some(prefix.to_owned()),
                     ..raw::PathMatch::default()

@@ -220,7 +220,7 @@ fn what_is_not_supported_is_named() {
     );
     let error = route.rules.unwrap_err();
     assert!(error.to_string().starts_with("spec.rules: "), "{error}");
-    // Whom it is for has to hear of it.
+    // Its recipients must be notified.
     assert_eq!((route.parents.len(), route.gateways.len()), (1, 1));
 }
 

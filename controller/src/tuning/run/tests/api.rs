@@ -1,4 +1,5 @@
-//! As much of an API server as the operator asks: lists, patches of three kinds, deletions; events are swallowed.
+//! A fake API server with the functions that the operator uses: lists, patches of three kinds, deletions; events are
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,7 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::crd::definitions;
 
-/// What there is, by path.
+/// The objects, by path.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     all: BTreeMap<String, Value>,
@@ -35,7 +36,7 @@ pub(super) struct Api {
     address: SocketAddr,
 }
 
-/// RFC 7396, with lists of named things merged by name, as Kubernetes does it with containers.
+/// RFC 7396, with lists merged by name, like Kubernetes merges containers.
 fn merge(into: &mut Value, patch: &Value) {
     match (&mut *into, patch) {
         (Value::Array(own), Value::Array(others)) => {
@@ -129,7 +130,7 @@ impl Objects {
         if of_status.is_some() {
             object["status"] = patch["status"].clone();
         } else if applied && !declares(&patch["spec"]) {
-            // As the real one says it.
+            // In the format of a real API server.
             return (StatusCode::INTERNAL_SERVER_ERROR, json!({}));
         } else if applied {
             // There are no other field owners here.
@@ -195,7 +196,7 @@ impl Objects {
     }
 }
 
-/// As Kubernetes says that something went wrong.
+/// A Kubernetes error status.
 fn failure(status: StatusCode) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
            "message": status.to_string(), "reason": ""})

@@ -25,7 +25,7 @@ pub(super) fn generated(service: &str) -> String {
     format!("/apis/maglor.dev/v1alpha1/namespaces/shop/trafficpolicies/{service}-generated")
 }
 
-/// What the container of the Deployment requests at first.
+/// The initial requests of the Deployment's container.
 pub(super) fn requests() -> Value {
     json!({"cpu": "100m", "memory": "64Mi"})
 }
@@ -65,7 +65,7 @@ impl Fixture {
         Self::with(spec, 0.0).await
     }
 
-    /// With a second container `log`, which uses so much of the CPU and memory of each pod, 0–1; 0 = there is none.
+    /// With a second container `log`, which uses this share of the CPU and memory of each pod, 0–1; 0 = none.
     pub(super) async fn with(spec: &Value, beside: f64) -> Self {
         let api = Api::start().await;
         let graphs = Arc::new(Graphs::new(Settings {
@@ -144,14 +144,14 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Another operator, which knows what stands in the cluster.
+    /// Starts another operator, which has only the state in the cluster.
     pub(super) fn crash(&mut self) {
-        // It has heard proxies for long enough at once.
+        // It has received reports for long enough.
         let begun = Time::from_nanos(self.now.as_nanos().saturating_sub(WINDOW.as_nanos() as u64));
         self.operator = operator(&self.api, &self.graphs, begun);
     }
 
-    /// The Deployment's pods are all as they are to be, and ready.
+    /// Completes the rollout: all pods of the Deployment are up to date and ready.
     pub(super) fn roll_out(&mut self) {
         let mut deployment = self.object(DEPLOYMENT);
         let count = deployment["spec"]["replicas"].as_u64().unwrap();
@@ -196,7 +196,7 @@ impl Fixture {
         self.graphs.set_usage(used.collect::<HashMap<_, _>>());
     }
 
-    /// The proxy of `front` says what it has called, and the operator looks.
+    /// The proxy of `front` reports its calls, and the operator evaluates them.
     pub(super) async fn round(&mut self) {
         let requests = self.rate.round() as u64;
         let load = ClusterLoad {
@@ -210,7 +210,7 @@ impl Fixture {
             interval: WINDOW,
             clusters: vec![load],
         };
-        // Until what was before is averaged out.
+        // Until earlier values no longer affect the average.
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             self.graphs.take("shop/front-0", &report);

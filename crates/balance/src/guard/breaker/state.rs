@@ -80,7 +80,7 @@ impl State {
             Stage::HalfOpen {
                 since, under_way, ..
             } => {
-                // Probes that are never reported must not keep it half-open for ever.
+                // Probes that are never reported must not keep it half-open forever.
                 if now.saturating_since(*since) > params.max_open {
                     (*since, *under_way) = (now, 0);
                 }

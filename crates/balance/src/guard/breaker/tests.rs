@@ -63,7 +63,7 @@ fn too_large_a_part_opens_it() {
     for i in 0..9 {
         assert_eq!(send(&breaker, false, at(i), &mut rng), None, "{i}");
     }
-    // In the next stretch it begins anew.
+    // In the next stretch it starts again.
     assert_eq!(send(&breaker, false, at(10_001), &mut rng), None);
     for i in 0..18 {
         assert_eq!(send(&breaker, false, at(10_002), &mut rng), None, "{i}");
@@ -180,7 +180,7 @@ fn the_open_interval_learns_how_long_outages_are() {
     let (late, failed) = outages(Duration::from_millis(500), soon, &mut rng);
     assert_eq!(failed, 0);
     assert!(late <= Duration::from_millis(650), "{late:?}");
-    // Long after an outage nothing is left of it.
+    // Long after an outage the state is as before it.
     let (_, failed) = outages(Duration::from_secs(30), Duration::from_secs(3600), &mut rng);
     assert!(failed >= 4, "{failed}");
 }

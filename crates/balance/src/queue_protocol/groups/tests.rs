@@ -74,8 +74,8 @@ fn no_server_is_left_to_itself_where_groups_have_more_than_one() {
     }
 }
 
-/// What differs from node to node does not enter: priorities, localities and their weights, weights, health, the
-/// order in which endpoints are given.
+/// Properties that differ between nodes have no influence: priorities, localities and their weights, weights, health,
+/// the order in which endpoints are given.
 #[test]
 fn all_nodes_compute_the_same_groups_and_hosts() {
     let mut rng = Rng::seed(6);

@@ -115,11 +115,11 @@ fn audits_begin_at_the_pace_of_the_first_report() {
     let mut rng = Rng::seed(4);
     let mut ledger = Ledger::new(names(3), None, 1);
     refer(&mut ledger, 3, at(0), &mut rng);
-    // An average that began at zero would say 0.3 ms, and the others would be audited after 1.2 ms.
+    // An average that began at zero would be 0.3 ms, and the others would be audited after 1.2 ms.
     ledger.report(Name::from_bits(1), &report(0, None), at(20));
     assert_eq!(ledger.ask(at(79), &mut rng).1, None);
     assert!(ledger.ask(at(81), &mut rng).1.is_some(), "four times 20 ms");
-    // Who has ended nothing well knows no pace.
+    // A server without a successful response has no pace.
     let unknown = Report {
         pace: Duration::ZERO,
         ..report(0, None)
@@ -173,7 +173,7 @@ fn equals_are_distinguished_by_clear_speed_only() {
     assert!(second[1] > 130 && second[2] > 130, "{second:?}");
 }
 
-/// An average that nothing corrects, for a server that looks slow has no requests, decides nothing for ever.
+/// An average that is not corrected, because a server that looks slow gets no requests, does not decide permanently.
 #[test]
 fn what_was_slow_long_ago_is_used_again() {
     let mut rng = Rng::seed(61);
@@ -211,7 +211,7 @@ fn what_was_slow_long_ago_is_used_again() {
     assert!((100..2000).contains(&slow), "{slow} of 20000");
 }
 
-/// What proxies repeat, for messages may be lost, is no further request.
+/// Reports that proxies repeat, because messages may be lost, do not count as further requests.
 #[test]
 fn repeated_reports_are_no_samples() {
     let mut ledger = Ledger::new(names(1), None, 1);
@@ -240,7 +240,7 @@ fn members_that_stay_keep_their_counts() {
 fn a_server_that_does_not_report_loses_its_place_until_it_does() {
     let mut rng = Rng::seed(8);
     let mut ledger = Ledger::new(names(4), None, 1);
-    // Servers 1 to 3 end a request at once, server 4 says nothing.
+    // Servers 1 to 3 end a request immediately, server 4 does not report.
     let mut turns = Vec::new();
     for ms in 0..4000 {
         let (referral, _) = ledger.ask(at(ms), &mut rng);
@@ -289,14 +289,14 @@ fn where_most_do_not_report_they_are_compared_with_each_other() {
             }
         }
         assert!(turns > 200, "{reporting}: {turns}");
-        // An only one has nothing beside it.
+        // A single server has no peers.
         let expected = if reporting < 4 { turns } else { 0 };
         assert_eq!(pairs, expected, "{reporting}");
     }
 }
 
-/// Server 4 is new, and of age `new_ms` at 10 s. Each report says `ages` of the server, if it says anything. The host has seen all of
-/// them since `host_ms`, but for those that have joined since. Share of server 4, where nothing waits.
+/// Server 4 is new, and of age `new_ms` at 10 s. Each report contains `ages` of the server, if any. The host has seen
+/// all of them since `host_ms`, but for those that have joined since. Share of server 4, where nothing waits.
 fn share_of_the_new(new_ms: u64, host_ms: u64, says: impl Fn(u64) -> Option<u64>) -> f64 {
     let ramp = SlowStart {
         window: Duration::from_secs(10),
@@ -352,7 +352,7 @@ fn without_a_word_of_ages_what_the_host_has_seen_counts() {
     let share = |new_ms, host_ms| share_of_the_new(new_ms, host_ms, |_| None);
     assert!((share(3000, 10_000) - 0.3 / 3.3).abs() < 0.01);
     assert!((share(3000, 1000) - 0.25).abs() < 0.013, "it knows none");
-    // Of an older version, and taken for as old as the others: no report says that it is new.
+    // A server of an older version counts as old as the others, because no report contains its age.
     let some = share_of_the_new(3000, 1000, |server| (server != 4).then_some(60_000));
     assert!((some - 0.25).abs() < 0.013, "{some}");
 }

@@ -34,7 +34,7 @@ fn weights(advice: &SplitAdvice) -> Vec<u32> {
     versions.map(|one| one.weight.value).collect()
 }
 
-/// What becomes of versions that are set as is advised, minute by minute; `fares` says how they do.
+/// Applies the recommended weights, minute by minute; `fares` returns the observations of the versions.
 fn followed(
     versions: &[VersionUse],
     minutes: u64,
@@ -146,8 +146,8 @@ fn who_gets_nothing_or_all_stays_so() {
     assert_eq!(weights(&track.decided.clone().unwrap()), [70, 30]);
 }
 
-/// Whatever is observed: weights are 100 in all, who has nothing gets nothing, no one loses more than two steps
-/// unless it is broken, or gains where it is worse; the order in which versions are given does not matter.
+/// For any observations: the sum of weights is 100, versions with 0 stay at 0, none loses more than two steps
+/// unless it is broken, or gains while it is worse; the order of versions does not matter.
 #[test]
 fn steps_are_bounded_whatever_is_observed() {
     let params = Params::default();
@@ -192,7 +192,7 @@ fn steps_are_bounded_whatever_is_observed() {
         let mut turned = weights(&decided(turned).unwrap());
         turned.reverse();
         let same = weights(&advice);
-        // Of equal remainders the first one gets more, of what there is and of what is moved.
+        // Of equal remainders the first one gets more, for present weights and for moved ones.
         let off = turned
             .iter()
             .zip(&same)

@@ -18,7 +18,7 @@ fn situation(balancers: u32, servers: u32, rho: f64) -> Situation {
     }
 }
 
-/// What is seen of a service that is as the rule says, with errors of λ and r.
+/// The observations of a service that conforms to the rule, with errors of λ and r.
 fn seen(situation: &Situation, choice: Choice, errors: (f64, f64)) -> Telemetry {
     Telemetry {
         balancers: situation.balancers,
@@ -42,7 +42,7 @@ struct Service {
     possible: Vec<Choice>,
     /// Errors are of ± this share.
     noise: f64,
-    /// What `lor` in front of it makes worse by, without anybody knowing.
+    /// The unknown factor by which `lor` in front of it is slower.
     hidden: f64,
 }
 
@@ -115,7 +115,7 @@ fn proxies_are_the_choice_where_nothing_else_is_possible() {
 
 #[test]
 fn going_back_to_local_is_no_trial() {
-    // Where the way through a proxy takes half of a service time, its absence is a gain by itself.
+    // If the hop through a proxy takes half of a service time, its removal alone is a gain.
     let quick = Situation {
         service_time: Duration::from_millis(2),
         ..situation(2, 40, 0.1)
@@ -169,7 +169,7 @@ fn changes_that_do_not_help_are_reverted_and_not_retried_soon() {
     assert_eq!(words(&service.goes_on(&busy, 3 * HOUR)), attempted[..1]);
 }
 
-/// What is slower because there are fewer servers is not slower because of what was done.
+/// A slowdown caused by fewer servers is not attributed to the change.
 #[test]
 fn servers_that_go_are_no_failure() {
     let mut service = Service::new(0.0, 6);

@@ -82,12 +82,10 @@ impl Scenario {
             return useless("calls go to a random proxy, wherever it is");
         }
         if matches!(self.policy, Spec::JoinIdleQueue { .. }) {
-            return useless("join-idle-queue takes idle servers of all nodes alike");
+            return useless("join-idle-queue does not distinguish the nodes of idle servers");
         }
         if self.weights.iter().any(|weight| *weight != self.weights[0]) {
-            return useless(
-                "weights are what local first assigns to servers, not those of their own",
-            );
+            return useless("with local-first routing, weights are computed from the nodes");
         }
         Ok(())
     }
@@ -226,7 +224,7 @@ impl Scenario {
             self.requests as f64 / self.rate() <= LONGEST_NANOS,
             "rho",
             &format!("{:e}", self.rho),
-            "so much that a run's requests come within 30 years",
+            "large enough that the requests of a run arrive within 30 years",
         )?;
         within(
             "delay",

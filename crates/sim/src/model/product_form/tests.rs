@@ -118,7 +118,7 @@ fn slopes_are_those_of_the_rates() {
 
 #[test]
 fn a_constant_rate_makes_a_geometric_line() {
-    // Every balancer sends at a rate of its own, whatever it has: M/M/1, and of each balancer
+    // Every balancer sends at its own rate, independent of its count: M/M/1, and of each balancer
     // a geometric number, too.
     for (balancers, utilisation) in [(1.0, 0.5), (20.0, 0.9), (1e6, 0.75), (1e6, 0.9999)] {
         let arrivals: f64 = utilisation / balancers;

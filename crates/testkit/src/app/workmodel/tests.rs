@@ -151,7 +151,7 @@ fn only_certain_cycles_are_refused() {
     assert!(error.contains("b -> c -> b"), "{error}");
 }
 
-/// Damaged files are accepted or refused in one line, and what is accepted is accepted again.
+/// Damaged files are accepted or rejected with one line, and accepted files are accepted again.
 #[test]
 fn damage_is_survived() {
     let mut rng = maglor_balance::Rng::seed(crate::seed());

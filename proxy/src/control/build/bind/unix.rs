@@ -110,7 +110,7 @@ fn is_stale(address: &UnixAddress, path: &Path) -> io::Result<bool> {
         Err(error) => return Err(error),
     };
     if !kind.is_socket() {
-        let what = "the file is there and is not a socket";
+        let what = "the file exists and is not a socket";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
     if socket::is_live(address) {

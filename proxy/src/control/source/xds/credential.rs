@@ -1,5 +1,5 @@
-//! The identity issued by the control plane, as far as the stream depends on it: without one the control
-//! plane refuses the stream, so that none is opened until there is one.
+//! The identity issued by the control plane, as a condition for the stream: the control plane rejects a
+//! stream without an identity, so none is opened before the identity is issued.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -349,7 +349,7 @@ impl Source {
         let failed = app.set_workloads(known).err().map(|why| why.to_string());
         if let Some(error) = failed.as_ref().filter(|_| failed != self.unapplied) {
             app.shared().metrics.xds.refused.add_shared(1);
-            tracing::error!(%error, "inbound settings not applied, the last good ones stay in force");
+            tracing::error!(%error, "inbound settings rejected; keeping the last valid ones");
         }
         let outcome = failed.as_deref().map_or(Ok(()), Err);
         self.discovery.confirm_workloads(outcome);

@@ -175,7 +175,7 @@ async fn an_answer_before_a_close_reaches_the_client() {
 async fn after_a_failed_write_the_other_way_is_finished() {
     local(async {
         let ((mut client, down), (up, mut server)) = (pair().await, pair().await);
-        // Writing to the endpoint fails at once, while its answer is in transit.
+        // Writing to the endpoint fails immediately, while its answer is in transit.
         socket2::SockRef::from(&up)
             .shutdown(std::net::Shutdown::Write)
             .unwrap();

@@ -62,7 +62,7 @@ async fn an_idle_tunnel_holds_no_pipe_after_much() {
         sent.unwrap();
         received.unwrap();
         pattern::check(0, &buf);
-        // The answer shows that the tunnel has found no more data.
+        // The response shows that the tunnel has forwarded all data.
         run.server.write_all(b"x").await.unwrap();
         run.client.read_exact(&mut [0]).await.unwrap();
         assert_eq!(Pipe::empty_pool(), 1);

@@ -283,7 +283,7 @@ impl Driver {
                 return Poll::Ready(ended.map_err(|error| error.to_string()));
             }
             if self.traffic.is_flooded() {
-                let why = "the endpoint sends too many frames that carry nothing";
+                let why = "the endpoint sent too many frames without effect";
                 return Poll::Ready(Err(why.to_owned()));
             }
             let shared = self.shared.upgrade();

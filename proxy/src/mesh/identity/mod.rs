@@ -196,7 +196,7 @@ impl Own {
                 match both.unwrap_or(Ok(bundle)) {
                     Ok(bundle) => self.put(identity, bundle, metrics),
                     Err(error) => {
-                        tracing::error!(%error, "trust bundle rejected; keeping the last valid one")
+                        tracing::error!(%error, "trust bundle rejected; keeping the last valid one");
                     }
                 }
             }

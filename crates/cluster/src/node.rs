@@ -106,11 +106,16 @@ pub(crate) fn start_kubelet(
         )),
     )?;
     let kubeconfig = server.admit(machine, users.1)?;
+    // The mode is on by default since 1.31, which also brought `primary`.
+    let version = match programs::is_oldest() {
+        true => "--feature-gates=NFTablesProxyMode=true",
+        false => "--nodeport-addresses=primary",
+    };
     let kube_proxy = machine.spawn(
         &programs.join("kube-proxy"),
         words(&format!(
             "--kubeconfig={kubeconfig} --hostname-override={name} --proxy-mode=nftables \
-             --conntrack-max-per-core=0 --cluster-cidr={inside} --nodeport-addresses=primary",
+             --conntrack-max-per-core=0 --cluster-cidr={inside} {version}",
             name = machine.name(),
             inside = addresses::PODS,
         )),

@@ -339,7 +339,7 @@ fn what_is_wrong_is_named_with_its_line() {
         ),
         (
             "snapshots:\n- at: 9\n- at: 3\n",
-            "observed.yaml:3: snapshots[1].at: snapshots come in the order",
+            "observed.yaml:3: snapshots[1].at: snapshots must be in chronological order",
         ),
         ("", "observed.yaml: the file is empty"),
         ("{}", "observed.yaml: no observations"),

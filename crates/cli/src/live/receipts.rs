@@ -168,7 +168,7 @@ mod tests {
         let cells = receipt.cells();
         assert_eq!(cells[2], "web.shop:80");
         assert_eq!(cells[4], "1 of 3");
-        assert_eq!(cells[6], "shop/b, shop/c (refused: no)");
+        assert_eq!(cells[6], "shop/b, shop/c (rejected: no)");
         assert_eq!(cells[7], "shop/a 4 ms");
     }
 }

@@ -351,6 +351,12 @@ impl Proxies {
     }
 }
 
+/// The definition of the command line, for man pages and completion scripts.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// Runs the controller.
 #[must_use]
 pub fn main() -> ExitCode {

@@ -21,5 +21,16 @@ pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 109]> = Some(
 );
 
 fn main() -> ExitCode {
+    #[cfg(feature = "manual")]
+    if let Some(folder) = std::env::var_os(maglor_manual::FOLDER) {
+        let command = <cli::Args as clap::CommandFactory>::command();
+        return match maglor_manual::write(command, folder.as_ref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{}: {error}", folder.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
     cli::parse().run()
 }

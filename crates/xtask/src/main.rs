@@ -7,6 +7,7 @@ mod demo;
 mod failures;
 mod fuzz;
 mod hot;
+mod package;
 mod readme;
 mod samples;
 mod shell;
@@ -78,6 +79,9 @@ enum Task {
     /// Arguments are passed to the experiments: `cargo xtask mesh --quick`.
     #[command(disable_help_flag = true)]
     Mesh(PassedOn),
+
+    /// Build a Debian package and an archive of the programs, for this machine's architecture; see docs/packages.md.
+    Package(package::Options),
 
     /// Compare four placements of an application on a real Kubernetes with delays between nodes; see
     /// benches/README.md.
@@ -213,6 +217,7 @@ fn main() -> ExitCode {
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])
             .args(passed.arguments)
             .become_it(),
+        Task::Package(options) => package::run(&options),
         Task::Place(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "place"])
             .args(passed.arguments)
             .become_it(),

@@ -1,7 +1,6 @@
 //! The format of Debian packages (deb(5)): an ar archive of two tar archives, composed without Debian's tools.
 
 use std::env;
-use std::fmt::Write as _;
 use std::fs;
 
 use super::archive::{Entry, tar_gz};
@@ -22,8 +21,8 @@ pub(crate) fn architecture() -> &'static str {
 pub(crate) fn compose(entries: &[Entry], version: &str, time: u64) -> Result<Vec<u8>, String> {
     let failed = |error| format!("the package cannot be composed: {error}");
     let control = control_files(entries, version)?;
-    let control = tar_gz(&control, "./", time).map_err(failed)?;
-    let data = tar_gz(entries, "./", time).map_err(failed)?;
+    let control = tar_gz(&control, "", time).map_err(failed)?;
+    let data = tar_gz(entries, "", time).map_err(failed)?;
     let members: [(&str, &[u8]); 3] = [
         ("debian-binary", b"2.0\n"),
         ("control.tar.gz", &control),
@@ -88,15 +87,11 @@ fn control(entries: &[Entry], version: &str) -> String {
 fn ar(members: &[(&str, &[u8])], time: u64) -> Vec<u8> {
     let mut archive = b"!<arch>\n".to_vec();
     for (name, bytes) in members {
-        let mut header = String::new();
-        // Name, time, user, group, mode, size. A String can be written to.
-        let _ = write!(
-            header,
-            "{name:<16}{time:<12}{:<6}{:<6}{:<8}{:<10}`\n",
-            0,
-            0,
-            "100644",
-            bytes.len()
+        // Name, time, user, group, mode, size.
+        let size = bytes.len();
+        let header = format!(
+            "{name:<16}{time:<12}{:<6}{:<6}{:<8}{size:<10}`\n",
+            0, 0, "100644"
         );
         archive.extend(header.as_bytes());
         archive.extend(*bytes);

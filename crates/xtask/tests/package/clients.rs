@@ -34,7 +34,7 @@ impl Clients {
             let (shared, network) = (Arc::clone(&shared), network.try_clone().unwrap());
             std::thread::spawn(move || {
                 enter(&network)?;
-                shared.send_requests(index % 2 == 0)
+                shared.send_requests(index.is_multiple_of(2))
             })
         };
         let threads = (0..4).map(client).collect();
@@ -68,7 +68,7 @@ impl Shared {
                 Some(connection) => connection,
                 None => connect()?,
             };
-            let (closes, _) = exchange(&mut connection, keep)?;
+            let (closes, _) = round_trip(&mut connection, keep)?;
             kept = Some(connection).filter(|_| keep && !closes);
             self.answered.fetch_add(1, SeqCst);
         }
@@ -81,7 +81,7 @@ pub(crate) fn body(network: &File) -> io::Result<String> {
     std::thread::scope(|scope| {
         let request = || {
             enter(network)?;
-            Ok(exchange(&mut connect()?, false)?.1)
+            Ok(round_trip(&mut connect()?, false)?.1)
         };
         scope.spawn(request).join().unwrap()
     })
@@ -100,7 +100,7 @@ fn connect() -> io::Result<BufReader<TcpStream>> {
 }
 
 /// Sends a request; whether the connection ends after the response, and the body.
-fn exchange(connection: &mut BufReader<TcpStream>, keep: bool) -> io::Result<(bool, String)> {
+fn round_trip(connection: &mut BufReader<TcpStream>, keep: bool) -> io::Result<(bool, String)> {
     let close = if keep { "" } else { "connection: close\r\n" };
     let request = format!("GET / HTTP/1.1\r\nhost: test\r\n{close}\r\n");
     connection.get_mut().write_all(request.as_bytes())?;

@@ -75,7 +75,9 @@ impl<'a> Booted<'a> {
         let output = fs::File::create(&log).unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ >\"$0/cgroup.procs\"; exec \"$@\""]);
-        command.arg(&cgroup).args("unshare --fork --kill-child".split(' '));
+        command
+            .arg(&cgroup)
+            .args("unshare --fork --kill-child".split(' '));
         command.args("--mount --pid --net --uts --ipc --cgroup sh".split(' '));
         command.arg(script).arg(root.path()).stdin(Stdio::null());
         command.stdout(output.try_clone().unwrap()).stderr(output);
@@ -167,12 +169,16 @@ fn remove_cgroup(folder: &Path) -> io::Result<()> {
 fn shell<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
     command.args(["sh", "-ec", script]).env_clear();
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null())
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
 }
 
 /// What a command prints; it has to succeed.
 pub(crate) fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     let script = command.get_args().last().unwrap_or(OsStr::new(""));

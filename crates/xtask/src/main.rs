@@ -139,7 +139,8 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 8] = [
+    const OF_PROGRAMS: [&str; 9] = [
+        "package",
         "kubernetes",
         "install",
         "insertion",
@@ -149,11 +150,13 @@ fn end_to_end() -> ExitCode {
         "kubernetes_outages",
         "permissions",
     ];
+    // Without it, the tests of packages say so and skip themselves.
+    tools::want_programs(&[("mmdebstrap", "mmdebstrap")]);
     let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);
     Cargo::new("test")
         .args(["--locked", "--no-fail-fast"])
         .args(["-p", "maglor-cluster", "-p", "maglor-controller"])
-        .args(["-p", "maglor-cli"])
+        .args(["-p", "maglor-cli", "-p", "maglor-xtask"])
         .args(tests.flat_map(|test| ["--test", test]))
         .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
         .become_it()

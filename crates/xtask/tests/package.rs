@@ -23,6 +23,9 @@ use debian::{Booted, Root, TIMEOUT, run};
 
 const CONFIGURATION: &str = "etc/maglor/proxy.yaml";
 const UNIT: &str = "usr/lib/systemd/system/maglor-proxy.service";
+/// With the log, where it fails.
+const RELOAD: &str =
+    "systemctl reload maglor-proxy || { journalctl --no-pager -n 20 -u maglor-proxy; exit 1; }";
 /// Requests between two changes.
 const BETWEEN: usize = 200;
 
@@ -171,7 +174,7 @@ impl Service<'_> {
             clients.wait_for(BETWEEN);
             let body = format!("{kind} {round}");
             self.configure(&configuration(&body));
-            self.run("systemctl reload maglor-proxy");
+            self.run(RELOAD);
             self.answers(&body);
         }
         clients.wait_for(BETWEEN);

@@ -25,10 +25,11 @@ pub(crate) fn collect(profile: &str) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     // First: in the same profile it has the place of the proxy that is shipped.
     let manual = target().join("package-manual");
-    programs::write_manual(&programs::build("maglor", profile)?, &manual)?;
+    programs::write_manual(&programs::build_tools(profile)?, &manual)?;
     share(&manual, "usr/share", &mut entries)?;
+    let folder = programs::build_proxy(profile, &[])?;
     for name in PROGRAMS {
-        let program = programs::build(name, profile)?;
+        let program = folder.join(name);
         entries.push(file(&program, format!("usr/bin/{name}"), 0o755)?);
     }
     for (name, place) in FILES {

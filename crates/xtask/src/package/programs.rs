@@ -8,45 +8,48 @@ use std::process::{Command, Stdio};
 
 use crate::shell::{Cargo, target};
 
-/// The proxy writes its man pages with this feature only, and in this profile: it is not shipped.
+/// The proxy writes its man pages with this feature only, which is not in the one that is shipped.
 const MANUAL: &[&str] = &["--features", "manual"];
 
-/// Builds a program in a profile of cargo's.
-pub(crate) fn build(name: &str, profile: &str) -> Result<PathBuf, String> {
-    build_with(name, profile, &[])
+/// Builds the command line and the controller, and returns the folder of all programs.
+pub(crate) fn build_tools(profile: &str) -> Result<PathBuf, String> {
+    let packages = ["--package", "maglor-cli", "--package", "maglor-controller"];
+    let binaries = ["--bin", "maglor", "--bin", "maglor-controller"];
+    build(profile, &[packages, binaries].concat())
 }
 
-fn build_with(name: &str, profile: &str, more: &[&str]) -> Result<PathBuf, String> {
-    let package = if name == "maglor" { "maglor-cli" } else { name };
+/// Builds the proxy alone: no feature of a crate is in it that only the others need.
+pub(crate) fn build_proxy(profile: &str, more: &[&str]) -> Result<PathBuf, String> {
+    let proxy = ["--package", "maglor-proxy", "--bin", "maglor-proxy"];
+    build(profile, &[&proxy, more].concat())
+}
+
+fn build(profile: &str, what: &[&str]) -> Result<PathBuf, String> {
     let triple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let folder = target().join("static");
-    // One package at a time: features that one needs do not get into the others.
+    let flags = "-C target-feature=+crt-static -C strip=debuginfo";
     let built = Cargo::new("build")
-        .args(["--locked", "--package", package, "--bin", name])
-        .args(["--profile", profile, "--target", &triple])
-        .args(more)
-        .env(
-            "RUSTFLAGS",
-            "-C target-feature=+crt-static -C strip=debuginfo",
-        )
+        .args(["--locked", "--profile", profile, "--target", &triple])
+        .args(what)
+        .env("RUSTFLAGS", flags)
         .env("CARGO_TARGET_DIR", &folder)
         .succeeds();
     if !built {
-        return Err(format!("{name} was not built"));
+        return Err("the programs were not built".to_owned());
     }
     let profile = if profile == "dev" { "debug" } else { profile };
-    Ok(folder.join(triple).join(profile).join(name))
+    Ok(folder.join(triple).join(profile))
 }
 
 /// Writes man pages and completion scripts of all programs below `folder`, which has them alone then.
-pub(crate) fn write_manual(maglor: &Path, folder: &Path) -> Result<(), String> {
+pub(crate) fn write_manual(tools: &Path, folder: &Path) -> Result<(), String> {
     let failed = |error| format!("{}: {error}", folder.display());
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(failed)?;
     }
     fs::create_dir_all(folder).map_err(failed)?;
-    run(Command::new(maglor).arg("manual").arg(folder))?;
-    let proxy = build_with("maglor-proxy", "dev", MANUAL)?;
+    run(Command::new(tools.join("maglor")).arg("manual").arg(folder))?;
+    let proxy = build_proxy("dev", MANUAL)?.join("maglor-proxy");
     run(Command::new(proxy).env("MAGLOR_MANUAL", folder))
 }
 

@@ -22,6 +22,7 @@ use clients::Clients;
 use debian::{Booted, Root, TIMEOUT, run};
 
 const CONFIGURATION: &str = "etc/maglor/proxy.yaml";
+const VERSION: &str = "1.0";
 const UNIT: &str = "usr/lib/systemd/system/maglor-proxy.service";
 /// With the log, where it fails.
 const RELOAD: &str =
@@ -29,25 +30,25 @@ const RELOAD: &str =
 /// Requests between two changes.
 const BETWEEN: usize = 200;
 
-/// The folder with packages of two versions, built once.
+/// The folder with the packages, built once.
 fn packages() -> &'static Path {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     PACKAGES.get_or_init(|| {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
-        let package = |version: &str, out: &Path| {
+        let package = |out: &Path| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_maglor-xtask"));
-            command.args(["package", "--profile", "dev", "--version", version]);
+            command.args(["package", "--profile", "dev", "--version", VERSION]);
             run(command.arg("--out").arg(out));
             fs::read_to_string(out.join("SHA256SUMS")).unwrap()
         };
-        let first = package("1.0", &out);
-        assert_eq!(package("1.0", &out.join("again")), first, "reproducible");
-        package("2.0", &out);
+        let first = package(&out);
+        assert_eq!(package(&out.join("again")), first, "reproducible");
         out
     })
 }
 
-/// A system with the packages in `/srv`, if this machine can have it.
+/// A system with the package at `/srv/one.deb`, and a later one with another example at `/srv/two.deb`; if this machine
+/// can have it.
 fn debian() -> Option<Root> {
     let root = match Root::unpack() {
         Ok(root) => root,
@@ -56,19 +57,16 @@ fn debian() -> Option<Root> {
             return None;
         }
     };
-    for (version, name) in [("1.0", "one"), ("2.0", "two")] {
-        let prefix = format!("maglor_{version}_");
-        let files = fs::read_dir(packages()).unwrap().flatten();
-        let mut files = files.map(|file| file.path());
-        let is_it = |path: &PathBuf| {
-            path.file_name()
-                .unwrap()
-                .to_string_lossy()
-                .starts_with(&prefix)
-        };
-        let package = files.find(is_it).expect("the package was written");
-        fs::copy(package, root.path().join(format!("srv/{name}.deb"))).unwrap();
-    }
+    let prefix = format!("maglor_{VERSION}_");
+    let files = fs::read_dir(packages()).unwrap().flatten();
+    let mut files = files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix));
+    let package = files.next().expect("the package was written").path();
+    fs::copy(package, root.path().join("srv/one.deb")).unwrap();
+    root.chroot(&format!(
+        "cd /srv; dpkg-deb -R one.deb new; echo '# new' >>new/{CONFIGURATION}\n\
+         sed -i 's/^Version: .*/Version: 2.0/' new/DEBIAN/control\n\
+         dpkg-deb -Znone -b new two.deb; rm -r new"
+    ));
     Some(root)
 }
 
@@ -99,6 +97,8 @@ fn installs_and_leaves_without_a_service_manager() {
     let pages = root.chroot("zcat /usr/share/man/man1/maglor-proxy.1.gz");
     assert!(pages.contains("maglor\\-proxy"), "{pages}");
     root.chroot("dpkg -i /srv/two.deb");
+    let example = fs::read_to_string(root.path().join(CONFIGURATION)).unwrap();
+    assert!(example.contains("# new"), "an unchanged file is replaced");
     root.chroot("dpkg --remove maglor");
     assert!(root.path().join(CONFIGURATION).exists());
     root.chroot("dpkg --purge maglor");
@@ -112,7 +112,7 @@ fn the_archive_is_the_same_without_dpkg() {
     run(Command::new("sha256sum")
         .args(["--check", "SHA256SUMS"])
         .current_dir(packages()));
-    let name = format!("maglor-2.0-{}-linux.tar.gz", std::env::consts::ARCH);
+    let name = format!("maglor-{VERSION}-{}-linux.tar.gz", std::env::consts::ARCH);
     fs::copy(
         packages().join(name),
         root.path().join("srv/archive.tar.gz"),
@@ -201,10 +201,7 @@ impl Service<'_> {
         let kept = direct("kept");
         self.configure(&kept);
         let process = self.process();
-        self.run(&format!(
-            "cd /srv; dpkg-deb -R two.deb new; echo '# new' >>new/{CONFIGURATION}\n\
-             dpkg-deb -b new three.deb; dpkg --force-confold -i three.deb"
-        ));
+        self.run("dpkg --force-confold -i /srv/two.deb");
         self.answers("kept");
         assert_eq!(self.file(CONFIGURATION), kept, "the administrator's");
         assert!(
@@ -212,7 +209,10 @@ impl Service<'_> {
                 .contains("# new")
         );
         assert_ne!(self.process(), process, "the service was restarted");
-        assert!(self.run("dpkg-query --show maglor").contains("2.0"));
+        assert_eq!(
+            self.run("dpkg-query --show --showformat '${Version}' maglor"),
+            "2.0"
+        );
         // What the administrator has disabled stays so.
         self.run("systemctl disable --quiet maglor-proxy; dpkg --force-confold -i /srv/two.deb");
         let enabled = self
@@ -221,7 +221,7 @@ impl Service<'_> {
             .output()
             .unwrap();
         assert_eq!(enabled.stdout, b"disabled\n");
-        println!("upgraded: restarted, configuration kept");
+        println!("upgraded: service restarted, configuration kept; disabled, it stays so");
     }
 
     fn remove(&self) {
@@ -233,7 +233,7 @@ impl Service<'_> {
             .unwrap();
         assert_eq!(active.stdout, b"inactive\n");
         assert_eq!(self.file(CONFIGURATION), direct("kept"));
-        self.run("dpkg --purge maglor; rm -rf /srv/new");
+        self.run("dpkg --purge maglor");
         assert_eq!(self.run(LEFT_OVER), "", "nothing is left");
         println!("removed and purged: nothing left");
     }

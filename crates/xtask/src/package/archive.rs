@@ -48,7 +48,7 @@ fn header(kind: EntryType, mode: u32, size: u64, time: u64) -> Header {
 
 /// Without a time and a name in the header.
 pub(crate) fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
     encoder.finish()
 }

@@ -24,7 +24,8 @@ fn main() -> ExitCode {
     #[cfg(feature = "manual")]
     if let Some(folder) = std::env::var_os(maglor_manual::FOLDER) {
         let command = <cli::Args as clap::CommandFactory>::command();
-        return match maglor_manual::write(command, folder.as_ref()) {
+        let section = maglor_manual::Section::Daemons;
+        return match maglor_manual::write(command, section, folder.as_ref()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{}: {error}", folder.display());

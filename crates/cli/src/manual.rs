@@ -4,11 +4,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Command;
+use maglor_manual::Section;
 
 /// Writes those of this program, and of the controller, which is linked here and needs no subcommand for it.
 pub(crate) fn run(maglor: Command, folder: &Path) -> ExitCode {
-    for command in [maglor, maglor_controller::args::command()] {
-        if let Err(error) = maglor_manual::write(command, folder) {
+    let controller = maglor_controller::args::command();
+    for (command, section) in [
+        (maglor, Section::UserCommands),
+        (controller, Section::Daemons),
+    ] {
+        if let Err(error) = maglor_manual::write(command, section, folder) {
             eprintln!("{}: {error}", folder.display());
             return ExitCode::FAILURE;
         }

@@ -94,7 +94,7 @@ fn installs_and_leaves_without_a_service_manager() {
              test -s /usr/share/doc/maglor/copyright"
         ));
     }
-    let pages = root.chroot("zcat /usr/share/man/man1/maglor-proxy.1.gz");
+    let pages = root.chroot("zcat /usr/share/man/man8/maglor-proxy.8.gz");
     assert!(pages.contains("maglor\\-proxy"), "{pages}");
     root.chroot("dpkg -i /srv/two.deb");
     let example = fs::read_to_string(root.path().join(CONFIGURATION)).unwrap();

@@ -1,5 +1,5 @@
-//! Static builds of our programs, as `crates/cluster/src/binaries.rs` makes them for images: in the same folder with the
-//! same flags, so that what is built for one is there for the other.
+//! Static builds of our programs, as `crates/cluster/src/binaries.rs` makes them for images: in the same folder, and in
+//! the profile `dev` with the same flags, so that what is built for one is there for the other.
 
 use std::env;
 use std::fs;
@@ -27,7 +27,11 @@ pub(crate) fn build_proxy(profile: &str, more: &[&str]) -> Result<PathBuf, Strin
 fn build(profile: &str, what: &[&str]) -> Result<PathBuf, String> {
     let triple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let folder = target().join("static");
-    let flags = "-C target-feature=+crt-static -C strip=debuginfo";
+    // Flags override the profile, and that of releases strips symbols, too.
+    let flags = match profile {
+        "dev" => "-C target-feature=+crt-static -C strip=debuginfo",
+        _ => "-C target-feature=+crt-static",
+    };
     let built = Cargo::new("build")
         .args(["--locked", "--profile", profile, "--target", &triple])
         .args(what)

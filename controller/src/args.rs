@@ -285,6 +285,12 @@ fn leaf_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The definition of the command line, for man pages and completion scripts.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// Runs the controller.
 #[must_use]
 pub fn main() -> ExitCode {

@@ -21,5 +21,17 @@ pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 109]> = Some(
 );
 
 fn main() -> ExitCode {
+    #[cfg(feature = "manual")]
+    if let Some(folder) = std::env::var_os(maglor_manual::FOLDER) {
+        let command = <cli::Args as clap::CommandFactory>::command();
+        let section = maglor_manual::Section::Daemons;
+        return match maglor_manual::write(command, section, folder.as_ref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{}: {error}", folder.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
     cli::parse().run()
 }

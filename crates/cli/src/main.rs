@@ -1,5 +1,6 @@
 //! The `maglor` command line. One module per command.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -17,6 +18,7 @@ mod inject;
 mod input;
 mod install;
 mod live;
+mod manual;
 mod model;
 mod partition;
 mod plan;
@@ -113,6 +115,12 @@ enum Command {
     Inject(inject::Options),
     /// Print the installation manifests.
     Install(install::Options),
+    /// Write the man pages and completion scripts of maglor and maglor-controller.
+    #[command(hide = true)]
+    Manual {
+        /// Folder in place of /usr/share.
+        folder: PathBuf,
+    },
     /// Compute the mean latency of least outstanding requests, by the paper's model and the corrected one.
     Model(model::Options),
     /// Place services on nodes so that little traffic crosses nodes, and print JSON.
@@ -164,6 +172,7 @@ fn run(command: Command) -> ExitCode {
         Command::Identity(options) => identity::run(&options),
         Command::Inject(options) => inject::run(&options),
         Command::Install(options) => install::run(&options),
+        Command::Manual { folder } => manual::run(Cli::command(), &folder),
         Command::Model(options) => model::run(&options),
         Command::Partition(options) => partition::run(&options),
         Command::Plan(options) => plan::run(&options),

@@ -8,6 +8,7 @@ mod docs;
 mod failures;
 mod fuzz;
 mod hot;
+mod package;
 mod readme;
 mod samples;
 mod shell;
@@ -84,6 +85,9 @@ enum Task {
     #[command(disable_help_flag = true)]
     Mesh(PassedOn),
 
+    /// Build a Debian package and an archive of the programs, for this machine's architecture; see docs/packages.md.
+    Package(package::Options),
+
     /// Compare four placements of an application on a real Kubernetes with delays between nodes; see
     /// benches/README.md.
     ///
@@ -140,7 +144,8 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 9] = [
+    const OF_PROGRAMS: [&str; 10] = [
+        "package",
         "kubernetes",
         "install",
         "insertion",
@@ -151,11 +156,13 @@ fn end_to_end() -> ExitCode {
         "kubernetes_signer",
         "permissions",
     ];
+    // Without it, the tests of packages say so and skip themselves.
+    tools::want_programs(&[("mmdebstrap", "mmdebstrap")]);
     let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);
     Cargo::new("test")
         .args(["--locked", "--no-fail-fast"])
         .args(["-p", "maglor-cluster", "-p", "maglor-controller"])
-        .args(["-p", "maglor-cli"])
+        .args(["-p", "maglor-cli", "-p", "maglor-xtask"])
         .args(tests.flat_map(|test| ["--test", test]))
         .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
         .become_it()
@@ -220,6 +227,7 @@ fn main() -> ExitCode {
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])
             .args(passed.arguments)
             .become_it(),
+        Task::Package(options) => package::run(&options),
         Task::Place(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "place"])
             .args(passed.arguments)
             .become_it(),

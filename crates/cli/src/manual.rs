@@ -1,0 +1,22 @@
+//! `maglor manual`: writes man pages and completion scripts, for packages.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Command;
+use maglor_manual::Section;
+
+/// Writes those of this program, and of the controller, which is linked here and needs no subcommand for it.
+pub(crate) fn run(maglor: Command, folder: &Path) -> ExitCode {
+    let controller = maglor_controller::args::command();
+    for (command, section) in [
+        (maglor, Section::UserCommands),
+        (controller, Section::Daemons),
+    ] {
+        if let Err(error) = maglor_manual::write(command, section, folder) {
+            eprintln!("{}: {error}", folder.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}

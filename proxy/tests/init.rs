@@ -62,7 +62,7 @@ fn nonsense_is_refused_with_exit_code_2() {
         ),
         (
             "init --inbound-port 1 --skip-subnets 10.0.0.1/8",
-            "is 10.0.0.0/8 meant?",
+            "did you mean 10.0.0.0/8?",
         ),
         ("init --remove --inbound-port 1", "cannot be used with"),
         ("--config a.yaml init", "cannot be used with"),

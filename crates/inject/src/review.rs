@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn what_is_no_question_is_refused() {
         for (body, expected) in [
-            (b"{".to_vec(), "no JSON"),
+            (b"{".to_vec(), "invalid JSON"),
             (b"[]".to_vec(), "apiVersion and kind"),
             (
                 br#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}"#
@@ -171,7 +171,7 @@ mod tests {
             (question(&Value::Null), "request: must be"),
             (question(&json!({"uid": 1})), "request.uid"),
             (question(&json!({"uid": "x".repeat(257)})), "request.uid"),
-            ("[".repeat(100_000).into_bytes(), "no JSON"),
+            ("[".repeat(100_000).into_bytes(), "invalid JSON"),
         ] {
             let error = Review::read(&body).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -148,7 +148,7 @@ mod tests {
             ),
             (
                 Error::InvalidMessage(InvalidMessage::InvalidContentType),
-                "does not speak TLS",
+                "does not use TLS",
             ),
             (
                 Error::AlertReceived(AlertDescription::AccessDenied),

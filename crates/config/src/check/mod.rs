@@ -32,6 +32,7 @@ mod reach;
 mod redirect;
 mod references;
 mod retry;
+mod rewrite;
 mod route;
 mod rule;
 mod sidecar;

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Subject;
 use super::running::{Running, get};
 use crate::error::{Error, Result};
 use crate::scenario::Protocol;
@@ -10,9 +11,23 @@ use crate::scenario::Protocol;
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
+impl Running {
+    /// Checks once that the proxy does the work that all proxies do, except for the bare forwarder,
+    /// which does not by design.
+    ///
+    /// # Errors
+    /// The check fails.
+    pub fn verify(&self) -> Result<()> {
+        if self.subject == Subject::Bare {
+            return Ok(());
+        }
+        equal_work(self)
+    }
+}
+
 /// Checks that `X-Forwarded-For` reaches the origin over HTTP/1.1 keep-alive, and that metrics are
 /// enabled.
-pub(super) fn equal_work(running: &Running) -> Result<()> {
+fn equal_work(running: &Running) -> Result<()> {
     let unequal = |detail: String| Error::Unequal {
         name: running.subject.to_string(),
         detail,

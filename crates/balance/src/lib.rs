@@ -43,6 +43,8 @@ mod endpoint;
 mod ewma;
 pub mod guard;
 mod hash;
+mod index;
+mod pick_context;
 mod places;
 mod policy;
 mod prime;

@@ -1,4 +1,4 @@
-//! The policy trait, the context of a pick, and the list of policies.
+//! The policy trait and the list of policies.
 //!
 //! One file per policy, with its parameters, their validation and the algorithm. To add one: the
 //! file, an arm in `Spec::build`, a row in `tests/closed_form.rs` and one in `benches/pick.rs`;
@@ -21,10 +21,9 @@ pub(crate) mod subset;
 
 use std::fmt::{self, Debug};
 use std::num::NonZeroU32;
-use std::ops::Deref;
 
-use smallvec::SmallVec;
-
+pub use crate::index::Index;
+pub use crate::pick_context::{Excluded, PickCtx};
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
 use crate::{Rng, Time, View};
 pub(crate) use hashed::SharedTables;
@@ -109,106 +108,6 @@ pub trait Policy: Send + Sync + Debug {
     #[doc(hidden)]
     fn tables(&self) -> Option<SharedTables> {
         None
-    }
-}
-
-/// The position of an endpoint in [`View::endpoints`]. It is meaningful only with its view.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Index(u32);
-
-impl Index {
-    /// Creates the index of position `at`; positions beyond 2^32 − 1 saturate and belong to no
-    /// view.
-    #[must_use]
-    #[inline]
-    pub const fn new(at: usize) -> Self {
-        Self(if at > u32::MAX as usize {
-            u32::MAX
-        } else {
-            at as u32
-        })
-    }
-
-    /// Returns the position.
-    #[must_use]
-    #[inline]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// The inputs of a pick besides the view.
-#[derive(Clone, Copy, Debug)]
-pub struct PickCtx<'a> {
-    /// The time of the pick.
-    pub now: Time,
-    /// Hash of the request's key, for hash policies; without one they take a random hash.
-    pub hash: Option<u64>,
-    /// Endpoints of this view that the request has already attempted.
-    pub excluded: &'a [Index],
-}
-
-impl PickCtx<'static> {
-    /// Creates the context of a first attempt without a key.
-    #[must_use]
-    pub const fn new(now: Time) -> Self {
-        Self {
-            now,
-            hash: None,
-            excluded: &[],
-        }
-    }
-}
-
-impl<'a> PickCtx<'a> {
-    /// Adds the hash of a key.
-    #[must_use]
-    pub const fn with_hash(self, hash: u64) -> Self {
-        Self {
-            hash: Some(hash),
-            ..self
-        }
-    }
-
-    /// Adds the endpoints attempted before.
-    #[must_use]
-    pub const fn excluding<'b>(self, excluded: &'b [Index]) -> PickCtx<'b>
-    where
-        'a: 'b,
-    {
-        PickCtx {
-            now: self.now,
-            hash: self.hash,
-            excluded,
-        }
-    }
-}
-
-/// The endpoints that a request has attempted: a list kept in place, allocating only beyond eight.
-#[derive(Clone, Debug, Default)]
-pub struct Excluded(SmallVec<[Index; 8]>);
-
-impl Excluded {
-    /// Creates an empty list; does not allocate.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds an endpoint; adding it twice changes nothing.
-    pub fn insert(&mut self, index: Index) {
-        if !self.0.contains(&index) {
-            self.0.push(index);
-        }
-    }
-}
-
-impl Deref for Excluded {
-    type Target = [Index];
-
-    #[inline]
-    fn deref(&self) -> &[Index] {
-        &self.0
     }
 }
 

@@ -100,7 +100,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 fn show(plan: &Plan) -> Result<bool, Error> {
     let servers = Servers::start(&plan.service_times())?;
     let proxy = Proxy::start(&plan.configuration(&servers.addresses))?;
-    output::print(&plan.introduction(&servers.addresses, &proxy));
+    let listener = proxy.listener(0);
+    output::print(&plan.introduction(&servers.addresses, listener, proxy.admin));
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())

@@ -21,6 +21,7 @@ mod plan;
 mod record;
 mod report;
 mod screen;
+mod services;
 mod sidecar;
 mod stages;
 mod watch;
@@ -37,9 +38,10 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use self::fault::At;
 use self::fleet::Fleet;
-use self::plan::{Plan, PlanError, Replicas};
+use self::plan::{Plan, PlanError};
 use self::report::Report;
 use self::screen::Screen;
+use self::services::Replicas;
 use super::stop::Stop;
 
 pub(super) const EXAMPLES: &str = "\

@@ -16,7 +16,7 @@ use crate::der::{
 };
 use crate::leaf::{Issued, LeafRequest, MAX_TTL};
 use crate::request::RequestedKey;
-use crate::{Error, SpiffeId, TrustBundle, TrustDomain, bundle, identity, x509};
+use crate::{Error, SpiffeId, TrustBundle, TrustDomain, certificate_pem, identity, x509};
 
 /// The validity of a new root.
 const ROOT_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -62,7 +62,7 @@ impl Authority {
         key: &[u8],
         trust_domain: Option<TrustDomain>,
     ) -> Result<Self, Error> {
-        let certificate = bundle::certificates(certificate)?.swap_remove(0);
+        let certificate = certificate_pem::read(certificate)?.swap_remove(0);
         let key = KeyPair::try_from(&identity::private_key(key)?)
             .map_err(|error| Error::KeyUnusable(error.to_string()))?;
         let authority = Self::assemble(certificate, key, trust_domain)?;
@@ -124,7 +124,7 @@ impl Authority {
     /// Returns the root as PEM.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
-        bundle::to_pem(std::slice::from_ref(&self.certificate))
+        certificate_pem::write(std::slice::from_ref(&self.certificate))
     }
 
     /// Returns the root's private key as PEM, PKCS#8.
@@ -170,7 +170,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, now, predecessor.not_after(now, ROOT_TTL)?);
         let crossed = params.signed_by(self.issuer.key(), &predecessor.issuer)?;
-        Ok(bundle::to_pem(std::slice::from_ref(crossed.der())))
+        Ok(certificate_pem::write(std::slice::from_ref(crossed.der())))
     }
 
     /// Sends `chain`, PEM, along with each leaf from now on: see [`Authority::crossed_by`].
@@ -178,7 +178,7 @@ impl Authority {
     /// # Errors
     /// When it is not PEM or empty.
     pub fn with_chain(mut self, chain: &[u8]) -> Result<Self, Error> {
-        self.chain = bundle::certificates(chain)?;
+        self.chain = certificate_pem::read(chain)?;
         Ok(self)
     }
 
@@ -234,7 +234,7 @@ impl Authority {
             .cloned()
             .collect();
         Ok(Issued {
-            certificate_pem: bundle::to_pem(&chain),
+            certificate_pem: certificate_pem::write(&chain),
             chain,
             private_key_pem: None,
             expires,

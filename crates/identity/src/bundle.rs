@@ -4,10 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use crate::{Error, x509};
+use crate::{Error, certificate_pem, x509};
 
 /// The roots of a trust domain: one, or several during a rotation (the old and the new one).
 #[derive(Clone, Debug)]
@@ -25,7 +24,7 @@ impl TrustBundle {
     /// # Errors
     /// When there is no root, or one is malformed or no CA certificate; the error says which.
     pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
-        Self::of(certificates(pem)?)
+        Self::of(certificate_pem::read(pem)?)
     }
 
     /// Reads a PEM file.
@@ -96,7 +95,7 @@ impl TrustBundle {
     /// Returns the roots as PEM.
     #[must_use]
     pub fn to_pem(&self) -> String {
-        to_pem(&self.certificates)
+        certificate_pem::write(&self.certificates)
     }
 
     /// Returns whether both bundles hold the same roots, in any order.
@@ -126,21 +125,4 @@ impl TrustBundle {
         let good = roots.filter(|(_, end)| is_good(end));
         Some(Arc::new(good.map(|(root, _)| root.clone()).collect()))
     }
-}
-
-/// Parses the certificates of a PEM text, at least one.
-pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    let all = all.map_err(Error::Pem)?;
-    if all.is_empty() {
-        return Err(Error::NoCertificate);
-    }
-    Ok(all)
-}
-
-pub(crate) fn to_pem(certificates: &[CertificateDer<'_>]) -> String {
-    let one = |der: &CertificateDer<'_>| pem::Pem::new("CERTIFICATE", der.to_vec());
-    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-    let all: Vec<_> = certificates.iter().map(one).collect();
-    pem::encode_many_config(&all, lines)
 }

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use crate::provider::provider;
-use crate::{Error, SpiffeId, bundle, x509};
+use crate::{Error, SpiffeId, certificate_pem, x509};
 
 /// The share of the lifetime after which a certificate is renewed.
 const RENEW_AT: f64 = 0.7;
@@ -32,7 +32,7 @@ impl Identity {
     /// When the chain or the key is missing, they do not belong together, or the leaf does not name
     /// exactly one workload.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
-        Self::from_der(bundle::certificates(chain)?, private_key(key)?)
+        Self::from_der(certificate_pem::read(chain)?, private_key(key)?)
     }
 
     /// Builds an identity of a chain, leaf first, and its key.
@@ -97,7 +97,7 @@ impl Identity {
     /// Returns the chain as PEM, leaf first.
     #[must_use]
     pub fn chain_pem(&self) -> String {
-        bundle::to_pem(&self.key.cert)
+        certificate_pem::write(&self.key.cert)
     }
 
     pub(crate) fn key(&self) -> &Arc<CertifiedKey> {

@@ -16,6 +16,7 @@
 mod authorities;
 mod authority;
 mod bundle;
+mod certificate_pem;
 mod der;
 mod error;
 mod files;

@@ -11,7 +11,7 @@ use crate::der::{
     SET, UTC_TIME, bits,
 };
 use crate::error::SanError;
-use crate::{Error, SpiffeId, bundle};
+use crate::{Error, SpiffeId, certificate_pem};
 
 /// `[0] version` and `[3] extensions` of the certificate.
 const VERSION: u8 = 0xa0;
@@ -147,7 +147,7 @@ pub fn parse(der: &[u8]) -> Option<Certificate> {
 /// # Errors
 /// When there is none, or one that is malformed; the error says which.
 pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
-    let all = bundle::certificates(pem)?;
+    let all = certificate_pem::read(pem)?;
     let numbered = all.iter().enumerate();
     let read = numbered.map(|(i, der)| {
         let position = i + 1;

@@ -25,8 +25,9 @@ mod write;
 pub use authorization_policy::{ALLOWS_NOTHING, AuthorizationPolicy};
 pub use destination_rule::{DestinationRule, Policy, Settings, Subset};
 pub use finding::{Effect, Finding, Read};
+pub use matching::Match;
 pub use peer_authentication::PeerAuthentication;
-pub use virtual_service::{Destination, Match, Rule, VirtualService};
+pub use virtual_service::{Destination, Rule, VirtualService};
 pub use write::{Written, destination_rule, virtual_service};
 
 /// The versions of `networking.istio.io` and `security.istio.io` that have the fields read here.

@@ -4,7 +4,15 @@ use maglor_config::raw::{self, HeaderMatch, OneOrMany, PathMatch, QueryMatch, Sh
 
 use crate::block::Block;
 use crate::finding::Effect;
-use crate::virtual_service::Match;
+
+/// A condition on requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Match {
+    /// The port of the Service that the request must be sent to, if any.
+    pub port: Option<u16>,
+    /// Conditions on the request.
+    pub conditions: raw::RouteMatch,
+}
 
 /// The form of a path condition, needed for rewrites.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -2,12 +2,12 @@
 //! supported.
 
 use maglor_config::header_format::{self, NotLiteral};
-use maglor_config::raw::{self, HeaderRules, OneOrMany, Pairs, RouteMatch};
+use maglor_config::raw::{self, HeaderRules, OneOrMany, Pairs};
 use serde_json::Value;
 
 use crate::block::Block;
 use crate::finding::{Effect, Read, Report};
-use crate::matching::{self, Matched};
+use crate::matching::{self, Match, Matched};
 use crate::retries_and_faults;
 
 /// A `VirtualService`.
@@ -34,15 +34,6 @@ pub struct Rule {
     pub destinations: Vec<Destination>,
     /// The destinations of copies, each with a percentage of the requests.
     pub mirrors: Vec<(Destination, f64)>,
-}
-
-/// A condition on requests.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Match {
-    /// The port of the Service that the request must be sent to, if any.
-    pub port: Option<u16>,
-    /// Conditions on the request.
-    pub conditions: RouteMatch,
 }
 
 /// A Service, or a subset of it.

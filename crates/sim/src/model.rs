@@ -18,6 +18,7 @@ pub mod classic;
 
 mod equilibrium;
 mod finite;
+mod latency;
 mod linear;
 mod many_servers;
 mod paper;

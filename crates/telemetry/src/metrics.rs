@@ -45,6 +45,7 @@ mod counter;
 mod family;
 mod gauge;
 mod histogram;
+mod histogram_row;
 mod process;
 mod registry;
 

@@ -11,9 +11,7 @@ mod headers;
 mod listener;
 mod route;
 
-pub(crate) use cluster::{HTTP_OPTIONS, HTTP_OPTIONS_TYPE};
 pub(crate) use guard::outlier;
-pub(crate) use listener::{HTTP_TYPE, ROUTER_TYPE, TCP_TYPE};
 pub(crate) use route::retry;
 
 use bytes::Bytes;

@@ -22,6 +22,7 @@ pub mod client;
 pub mod decode;
 pub mod discovery;
 pub mod encode;
+mod extension_types;
 pub mod frame;
 pub mod load;
 mod resource;

@@ -11,11 +11,13 @@
 
 mod answers;
 mod cache;
+mod change;
 mod receipts;
 mod session;
 mod subscriptions;
 
 pub use answers::Nack;
-pub use cache::{Cache, ChangeId};
+pub use cache::Cache;
+pub use change::ChangeId;
 pub use receipts::{Delivery, Receipt, Receipts};
 pub use session::{Protocol, Scope, Session};

@@ -12,6 +12,7 @@ mod forms;
 mod parameters;
 mod parse;
 mod serialize;
+mod spelling;
 
 use std::num::NonZeroU32;
 

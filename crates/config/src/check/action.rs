@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use maglor_balance as balance;
 
 use super::headers::{self, Message};
 use super::rule::{self, DAY, SECOND, Unique};
-use super::{Scope, hash, matching, pattern, redirect, retry};
+use super::{Scope, hash, redirect, retry, rewrite};
 use crate::report::At;
-use crate::route::{
-    Destination, Forward, HeaderRules, HostRewrite, PathMatch, PathRewrite, RouteAction,
-    RouteMatch, WeightedCluster,
-};
+use crate::route::{Destination, Forward, HeaderRules, RouteAction, RouteMatch, WeightedCluster};
 use crate::{raw, yaml};
 
 pub(super) fn action(
@@ -71,7 +68,8 @@ fn only_forwarded(raw: &raw::Route, at: &At<'_>, kind: &str) {
 fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_>) -> Forward {
     let timeout = &at.field("timeout");
     let timeout = rule::time(raw.timeout, timeout, 15 * SECOND, Duration::ZERO..=30 * DAY);
-    let rewrite = raw.rewrite.as_ref();
+    let place = &at.field("rewrite");
+    let changed = raw.rewrite.as_ref();
     let hashing = hash::policy(&raw.hash_policy, &at.field("hash_policy"));
     let (clusters, targets) = clusters(raw, at, scope);
     warn_of_clusters(raw, at, matches, &targets);
@@ -83,9 +81,8 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
     let buffer = &at.field("request_buffer_limit");
     Forward {
         clusters,
-        path_rewrite: rewrite
-            .and_then(|raw| path_rewrite(raw, &at.field("rewrite"), &matches.path, scope)),
-        host_rewrite: rewrite.and_then(|raw| host_rewrite(raw, &at.field("rewrite"))),
+        path_rewrite: changed.and_then(|raw| rewrite::path(raw, place, &matches.path, scope)),
+        host_rewrite: changed.and_then(|raw| rewrite::host(raw, place)),
         hash_policy: hashing,
         timeout: (!timeout.is_zero()).then_some(timeout),
         retry,
@@ -201,119 +198,5 @@ fn warn_of_clusters(
         ))
         .when_readable()
         .help("set `protocol: http2` on the cluster");
-    }
-}
-
-fn path_rewrite(
-    raw: &raw::Rewrite,
-    at: &At<'_>,
-    path: &PathMatch,
-    scope: &Scope<'_>,
-) -> Option<PathRewrite> {
-    let set = [
-        ("path", raw.path.is_some()),
-        ("prefix", raw.prefix.is_some()),
-        ("regex", raw.regex.is_some()),
-    ];
-    if raw.substitution.is_some() && raw.regex.is_none() {
-        at.field("substitution")
-            .error("`substitution` needs a `regex`")
-            .on_key()
-            .when_readable();
-    }
-    if set.iter().all(|(_, there)| !there) {
-        return None;
-    }
-    match rule::exactly_one(&set, at)? {
-        "path" => {
-            let text = raw.path.as_ref()?;
-            matching::path(text, &at.field("path"));
-            Some(PathRewrite::Full(text.clone()))
-        }
-        "prefix" => {
-            let text = raw.prefix.as_ref()?;
-            prefix(text, &at.field("prefix"), path);
-            Some(PathRewrite::Prefix(text.clone()))
-        }
-        _ => {
-            let regex = pattern::find(raw.regex.as_ref()?, &at.field("regex"), scope)?;
-            let Some(text) = &raw.substitution else {
-                at.missing(
-                    "substitution",
-                    "`substitution: \"\"` removes the match of `regex`",
-                );
-                return None;
-            };
-            substitution(text, &regex, &at.field("substitution"));
-            Some(PathRewrite::Regex(regex, text.clone()))
-        }
-    }
-}
-
-/// Checks that a route with a new prefix matches by prefix.
-pub(super) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
-    matching::path(text, at);
-    if !matches!(path, PathMatch::Prefix(_)) {
-        at.error("the route matches no prefix that could be replaced")
-            .on_key()
-            .help("match with `path: {prefix: …}`, or write `path` instead of `prefix`");
-    }
-}
-
-/// Checks that groups named by a substitution are in the expression.
-fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
-    let back = |pair: &[u8]| pair[0] == b'\\' && pair[1].is_ascii_digit();
-    if text.as_bytes().windows(2).any(back) {
-        at.warning("`\\1` is taken literally")
-            .help("a group is written `$1` or `${1}`");
-    }
-    if text.contains(['?', '#']) {
-        at.error("the query cannot be rewritten")
-            .help("write a path without `?` and `#`");
-    }
-    let mut rest = text;
-    while let Some(start) = rest.find('$') {
-        rest = &rest[start + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            rest = after;
-            continue;
-        }
-        let group = match rest.strip_prefix('{') {
-            Some(braced) => braced.split('}').next().unwrap_or_default(),
-            None => {
-                let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                &rest[..rest.len() - rest.trim_start_matches(word).len()]
-            }
-        };
-        let known = match group.parse::<usize>() {
-            Ok(number) => number < regex.captures_len(),
-            Err(_) => regex.capture_names().flatten().any(|name| name == group),
-        };
-        if !group.is_empty() && !known {
-            let group = yaml::short(group);
-            at.error(format!("the expression has no group `{group}`"))
-                .help("write `${1}x` where text follows a group, and `$$` for a `$`");
-        }
-    }
-}
-
-fn host_rewrite(raw: &raw::Rewrite, at: &At<'_>) -> Option<HostRewrite> {
-    let auto = raw.auto_host.unwrap_or(false);
-    let Some(text) = &raw.host else {
-        return auto.then_some(HostRewrite::Endpoint);
-    };
-    if auto {
-        at.field("auto_host")
-            .error("`host` and `auto_host` exclude each other")
-            .on_key();
-    }
-    let at = at.field("host");
-    match super::host::exact(text) {
-        Ok(_) => HeaderValue::from_str(text).ok().map(HostRewrite::Literal),
-        Err(help) => {
-            at.error(format!("`{}` is not a host", yaml::short(text)))
-                .help(help);
-            None
-        }
     }
 }

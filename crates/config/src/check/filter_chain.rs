@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::listener_context::ListenerContext;
 use super::route::Tables;
-use super::rule::{self, DAY, HOUR, MILLISECOND, Unique};
+use super::rule::{self, Unique};
 use super::tls::Behind;
-use super::{Scope, host, http, sidecar, tls};
+use super::{Scope, host, http, sidecar, tcp, tls};
 use crate::report::{At, Step};
 use crate::tls::MeshMode;
-use crate::{Filter, FilterChain, FilterChainMatch, HttpFilter, TcpFilter, Termination, raw};
+use crate::{Filter, FilterChain, FilterChainMatch, HttpFilter, Termination, raw};
 
 /// The maximum number of combinations of server name, ALPN protocol and source in a listener.
 const MAX_COMBINATIONS: usize = 100_000;
@@ -33,7 +34,7 @@ pub(super) fn all(
         ("inbound", raw.inbound.is_some()),
         ("outbound", raw.outbound.is_some()),
     ];
-    let context = Context {
+    let context = ListenerContext {
         listener,
         scope,
         tables,
@@ -54,14 +55,18 @@ pub(super) fn all(
             let tls = raw.tls.as_ref().map(|tls| &tls.0);
             let (http, tcp) = (raw.http.as_ref(), raw.tcp.as_ref());
             let matches = FilterChainMatch::default();
-            let chain = context.chain("default".into(), matches, tls, (http, tcp), at);
+            let chain = chain(&context, "default".into(), matches, tls, (http, tcp), at);
             chain.into_iter().collect()
         }
         None => Vec::new(),
     }
 }
 
-fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec<FilterChain> {
+fn list(
+    raw: &[raw::FilterChain],
+    at: &At<'_>,
+    context: &ListenerContext<'_, '_>,
+) -> Vec<FilterChain> {
     let (mut names, mut chains) = (Unique::default(), Vec::new());
     let mut taken = Taken::default();
     for (i, raw) in raw.iter().enumerate() {
@@ -82,99 +87,67 @@ fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec
             at.error("`http` or `tcp` is required, or both")
                 .when_readable();
         } else {
-            chains.extend(context.chain(name.into(), matches, tls, filters, &at));
+            chains.extend(chain(context, name.into(), matches, tls, filters, &at));
         }
     }
     chains
 }
 
-/// The context of all chains of a listener.
-pub(super) struct Context<'a, 'b> {
-    pub(super) listener: &'a Arc<str>,
-    pub(super) scope: &'a Scope<'b>,
-    tables: &'a Tables,
-}
-
-impl Context<'_, '_> {
-    fn chain(
-        &self,
-        name: Arc<str>,
-        matches: FilterChainMatch,
-        tls: Option<&raw::DownstreamTls>,
-        (http, tcp): (Option<&raw::Http>, Option<&raw::Tcp>),
-        at: &At<'_>,
-    ) -> Option<FilterChain> {
-        let http = http.map(|raw| {
-            let table = format!("{}/{name}", self.listener);
-            http::filter(raw, &at.field("http"), &table, self.scope, self.tables)
-        });
-        let discovers = |http: &HttpFilter| {
-            let discovery = http.discovery.as_ref();
-            discovery.is_some_and(|discovery| discovery.host.is_some())
-        };
-        let discovers = http.as_ref().is_some_and(discovers);
-        let tcp = tcp.map(|raw| tcp_filter(raw, discovers, &at.field("tcp"), self.scope));
-        let behind = behind(http.as_ref());
-        let is_http = http.is_some();
-        let filter = match (http.map(Box::new), tcp) {
-            (Some(http), Some(tcp)) => Filter::Detect { http, tcp },
-            (Some(http), None) => Filter::Http(http),
-            (None, Some(tcp)) => Filter::Tcp(tcp),
-            (None, None) => return None,
-        };
-        let hello = !matches.server_names.is_empty() || !matches.application_protocols.is_empty();
-        if hello && tls.is_none() && is_http {
-            at.field("http")
-                .error("HTTP inside TLS that is not terminated")
-                .on_key()
-                .help("add `tls: {certificate: FILE, private_key: FILE}`: server names and ALPN are part of TLS");
-        }
-        let tls = tls.map(|raw| tls::termination(raw, &at.field("tls"), behind, self.scope));
-        if let Some(Termination::Mesh(mesh)) = &tls
-            && mesh.mode == MeshMode::Permissive
-            && hello
-        {
-            at.field("tls")
-                .warning("plain text never matches this chain: it matches on TLS properties")
-                .help("write `tls: mesh`, or add a chain without `server_names` and `application_protocols` for plain text");
-        }
-        Some(FilterChain {
-            name,
-            matches,
-            tls,
-            filter,
-        })
-    }
-}
-
-/// Returns the protocols that ALPN may offer.
-pub(super) fn behind(http: Option<&HttpFilter>) -> Behind {
-    http.map_or(Behind::Tcp, |http| Behind::Http(http.protocol))
-}
-
-/// Validates a TCP filter; `discovers`: the control plane provides the cluster.
-pub(super) fn tcp_filter(
-    raw: &raw::Tcp,
-    discovers: bool,
+/// Validates one chain.
+fn chain(
+    context: &ListenerContext<'_, '_>,
+    name: Arc<str>,
+    matches: FilterChainMatch,
+    tls: Option<&raw::DownstreamTls>,
+    (http, tcp): (Option<&raw::Http>, Option<&raw::Tcp>),
     at: &At<'_>,
-    scope: &Scope<'_>,
-) -> TcpFilter {
-    match &raw.cluster {
-        Some(name) => {
-            scope.resolve_cluster(name, &at.field("cluster"));
-        }
-        None if discovers => {}
-        None => at.missing("cluster", "write `cluster: NAME`"),
+) -> Option<FilterChain> {
+    let http = http.map(|raw| {
+        let table = format!("{}/{name}", context.listener);
+        http::filter(
+            raw,
+            &at.field("http"),
+            &table,
+            context.scope,
+            context.tables,
+        )
+    });
+    let discovers = |http: &HttpFilter| {
+        let discovery = http.discovery.as_ref();
+        discovery.is_some_and(|discovery| discovery.host.is_some())
+    };
+    let discovers = http.as_ref().is_some_and(discovers);
+    let tcp = tcp.map(|raw| tcp::filter(raw, discovers, &at.field("tcp"), context.scope));
+    let behind = Behind::of(http.as_ref());
+    let is_http = http.is_some();
+    let filter = match (http.map(Box::new), tcp) {
+        (Some(http), Some(tcp)) => Filter::Detect { http, tcp },
+        (Some(http), None) => Filter::Http(http),
+        (None, Some(tcp)) => Filter::Tcp(tcp),
+        (None, None) => return None,
+    };
+    let hello = !matches.server_names.is_empty() || !matches.application_protocols.is_empty();
+    if hello && tls.is_none() && is_http {
+        at.field("http")
+            .error("HTTP inside TLS that is not terminated")
+            .on_key()
+            .help("add `tls: {certificate: FILE, private_key: FILE}`: server names and ALPN are part of TLS");
     }
-    TcpFilter {
-        cluster: raw.cluster.as_deref().unwrap_or_default().into(),
-        idle_timeout: rule::time(
-            raw.idle_timeout,
-            &at.field("idle_timeout"),
-            HOUR,
-            MILLISECOND..=30 * DAY,
-        ),
+    let tls = tls.map(|raw| tls::termination(raw, &at.field("tls"), behind, context.scope));
+    if let Some(Termination::Mesh(mesh)) = &tls
+        && mesh.mode == MeshMode::Permissive
+        && hello
+    {
+        at.field("tls")
+            .warning("plain text never matches this chain: it matches on TLS properties")
+            .help("write `tls: mesh`, or add a chain without `server_names` and `application_protocols` for plain text");
     }
+    Some(FilterChain {
+        name,
+        matches,
+        tls,
+        filter,
+    })
 }
 
 fn chain_match(raw: &raw::FilterChainMatch, at: &At<'_>) -> FilterChainMatch {

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::headers::{self, Message};
-use super::{action, host, matching, rule};
+use super::{host, matching, rewrite, rule};
 use crate::report::At;
 use crate::route::{DirectResponse, PathMatch, Redirect, RedirectPath};
 use crate::{raw, yaml};
@@ -78,7 +78,7 @@ fn redirect_path(raw: &raw::Redirect, at: &At<'_>, path: &PathMatch) -> Option<R
             Some(RedirectPath::Full(text.clone()))
         }
         (None, Some(text)) => {
-            action::prefix(text, &at.field("prefix"), path);
+            rewrite::prefix(text, &at.field("prefix"), path);
             Some(RedirectPath::Prefix(text.clone()))
         }
         (Some(_), Some(_)) => {

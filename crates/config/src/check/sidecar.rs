@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::outbound::outbound;
-use super::filter_chain::{self, Context};
+use super::listener_context::ListenerContext;
 use super::rule::{HOUR, Unique};
-use super::{Scope, http, route, rule, tls};
+use super::tls::{self, Behind};
+use super::{Scope, http, route, rule, tcp};
 use crate::raw::{self, ApplicationProtocol, OneOrMany, TimeSpan};
 use crate::report::At;
 use crate::route::HeaderRules;
@@ -96,7 +97,7 @@ fn passes(outbound: &raw::Outbound) -> bool {
 pub(super) fn inbound(
     raw: &raw::Listener,
     at: &At<'_>,
-    context: &Context<'_, '_>,
+    context: &ListenerContext<'_, '_>,
 ) -> Vec<FilterChain> {
     let Some(inbound) = &raw.inbound else {
         return Vec::new();
@@ -124,7 +125,7 @@ pub(super) fn inbound(
         sidecar.filter(protocol, &hosts, Some(&cluster), "application")
     };
     let secure = |filter: &Filter, own: Option<raw::MeshMode>, place: &At<'_>| {
-        let behind = filter_chain::behind(http_of(filter));
+        let behind = Behind::of(http_of(filter));
         let tls = tls_of_port(raw, own, place);
         let scope = context.scope;
         tls.map(|raw| tls::termination(&raw, &at.field("tls"), behind, scope))
@@ -274,7 +275,7 @@ fn forward(cluster: &str) -> raw::Route {
 
 /// The common settings of the chains of one listener.
 struct Sidecar<'a, 'b, 'c> {
-    context: &'c Context<'a, 'b>,
+    context: &'c ListenerContext<'a, 'b>,
     /// The normalization of paths.
     normalization: raw::PathNormalization,
     /// The discovery of unknown hosts, and the block that configures it.
@@ -306,7 +307,7 @@ impl Sidecar<'_, '_, '_> {
                 cluster: Some(cluster.to_owned()),
                 idle_timeout: None,
             };
-            filter_chain::tcp_filter(&raw, false, &place, self.context.scope)
+            tcp::filter(&raw, false, &place, self.context.scope)
         });
         match (protocol, tcp) {
             (P::Auto, Some(tcp)) => Some(Filter::Detect {

@@ -5,13 +5,20 @@ use maglor_identity::SpiffeId;
 use super::{Scope, host, rule};
 use crate::report::At;
 use crate::tls::{CertificateFiles, MeshMode, MeshTermination, MinimumTlsVersion};
-use crate::{DownstreamTls, Origination, Termination, UpstreamTls, raw};
+use crate::{DownstreamTls, HttpFilter, Origination, Termination, UpstreamTls, raw};
 
 /// The protocol behind TLS, which decides which ALPN protocols can work.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Behind {
     Http(crate::listener::HttpProtocol),
     Tcp,
+}
+
+impl Behind {
+    /// Returns the protocol of a filter chain: HTTP if it has such a filter.
+    pub(super) fn of(http: Option<&HttpFilter>) -> Self {
+        http.map_or(Self::Tcp, |http| Self::Http(http.protocol))
+    }
 }
 
 /// Validates TLS of a filter chain, by certificates or by the proxy's identity.

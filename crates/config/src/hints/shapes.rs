@@ -7,57 +7,7 @@ use std::time::Duration;
 
 use maglor_balance as balance;
 
-use super::Context;
-use crate::raw::{Size, TimeSpan};
 use crate::yaml::short;
-
-/// Inserts the written value into a help text.
-pub(super) fn fill(help: &str, found: &str, context: &Context<'_>) -> String {
-    let beside = |name: &str| {
-        let mut siblings = context.siblings.iter();
-        siblings
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| *value)
-    };
-    let mut text = help.to_owned();
-    let mut put = |token: &str, value: &dyn Fn() -> String| {
-        if text.contains(token) {
-            text = text.replace(token, &value());
-        }
-    };
-    let value = context.value;
-    let short_value = || value.map(short).filter(|text| !text.is_empty());
-    put("{name}", &|| short(found));
-    put("{value}", &|| short_value().unwrap_or_else(|| "…".into()));
-    put("{address}", &|| {
-        let joined = match (found, value, beside("address")) {
-            ("port", Some(port), Some(host)) if !host.contains(':') => {
-                Some(format!("{host}:{port}"))
-            }
-            _ => value.map(str::to_owned),
-        };
-        let address = joined.and_then(|text| listen(&text));
-        address.unwrap_or_else(|| "IP:PORT".into())
-    });
-    put("{endpoint}", &|| {
-        let joined = match (found, value, beside("address").or(beside("host"))) {
-            ("port", Some(port), Some(host)) if !host.contains(':') => {
-                Some(format!("{host}:{port}"))
-            }
-            _ => value.map(str::to_owned),
-        };
-        let address = joined.and_then(|text| endpoint(&text));
-        address.unwrap_or_else(|| "\"HOST:PORT\"".into())
-    });
-    put("{domains}", &|| {
-        value.and_then(domains).unwrap_or_else(|| "NAME".into())
-    });
-    put("{policy}", &|| {
-        let named = value.and_then(policy).or_else(|| policy(found));
-        named.unwrap_or_else(|| "lor(choices=2)".into())
-    });
-    text
-}
 
 /// Parses a port, 1 to 65535.
 fn port(text: &str) -> Option<u16> {
@@ -177,7 +127,7 @@ fn number_and_word(text: &str) -> Option<(f64, String)> {
 }
 
 /// Guesses the intended time: `1.5s`, `5 seconds`, `500 msec`, `1min`, `PT5S`, `none`.
-pub(crate) fn time(text: &str) -> Option<TimeSpan> {
+pub(crate) fn time(text: &str) -> Option<Duration> {
     let plain = text.trim().to_ascii_lowercase();
     if [
         "none",
@@ -192,7 +142,7 @@ pub(crate) fn time(text: &str) -> Option<TimeSpan> {
     ]
     .contains(&plain.as_str())
     {
-        return Some(TimeSpan(Duration::ZERO));
+        return Some(Duration::ZERO);
     }
     let plain = plain.strip_prefix("pt").unwrap_or(&plain);
     let (number, word) = number_and_word(plain)?;
@@ -208,11 +158,11 @@ pub(crate) fn time(text: &str) -> Option<TimeSpan> {
     };
     let micros = (number * seconds * 1e6).round();
     // At most 10 years, which is far below what an integer holds.
-    (micros <= 3.2e14).then(|| TimeSpan(Duration::from_secs_f64(micros / 1e6)))
+    (micros <= 3.2e14).then(|| Duration::from_secs_f64(micros / 1e6))
 }
 
-/// Guesses the intended size: `64k`, `1.5MiB`, `10 MB`.
-pub(crate) fn size(text: &str) -> Option<Size> {
+/// Guesses the intended size in bytes: `64k`, `1.5MiB`, `10 MB`.
+pub(crate) fn size(text: &str) -> Option<u64> {
     let (number, word) = number_and_word(text)?;
     let factor = match word.trim_end_matches("ytes").trim_end_matches("yte") {
         "" | "b" => 1.0,
@@ -228,7 +178,7 @@ pub(crate) fn size(text: &str) -> Option<Size> {
         clippy::cast_sign_loss,
         reason = "not negative and below 2^53"
     )]
-    (bytes < 9e15).then_some(Size(bytes as u64))
+    (bytes < 9e15).then_some(bytes as u64)
 }
 
 /// Guesses the intended rate: `10r/s`, `100 per second`, `100rps`, `100/sec`, `100`.
@@ -285,6 +235,7 @@ pub(crate) fn template(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw::{Size, TimeSpan};
 
     #[test]
     fn addresses_are_guessed() {
@@ -323,11 +274,15 @@ mod tests {
             ("none", "0s"),
             ("2 weeks", "14d"),
         ] {
-            assert_eq!(time(text).unwrap().to_string(), expected, "{text}");
+            assert_eq!(
+                TimeSpan(time(text).unwrap()).to_string(),
+                expected,
+                "{text}"
+            );
         }
         assert!(time("soon").is_none());
-        assert_eq!(size("1.5MiB").unwrap().to_string(), "1536KiB");
-        assert_eq!(size("10 mb").unwrap().to_string(), "10MiB");
+        assert_eq!(Size(size("1.5MiB").unwrap()).to_string(), "1536KiB");
+        assert_eq!(Size(size("10 mb").unwrap()).to_string(), "10MiB");
         for (text, expected) in [
             ("10r/s", "10/s"),
             ("100 per second", "100/s"),

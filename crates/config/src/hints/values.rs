@@ -153,7 +153,7 @@ fn number(field: &str, text: &str) -> Option<String> {
         };
     }
     let size = shapes::size(text).filter(|_| text.starts_with(|c: char| c.is_ascii_digit()));
-    size.and_then(|size| write(field, &size.0.to_string()))
+    size.and_then(|size| write(field, &size.to_string()))
 }
 
 /// Returns a redirect for a text that may be a URL, a path, a status or a word.

@@ -61,8 +61,13 @@ pub(super) fn block(name: &str) -> Option<&'static Block> {
 }
 
 /// Returns whether a word is a field of some block.
-pub(super) fn is_field(word: &str) -> bool {
+pub(crate) fn is_field(word: &str) -> bool {
     BLOCKS.iter().any(|block| block.fields.contains(&word))
+}
+
+/// Returns whether a word is a field of the document itself.
+pub(crate) fn is_top_level(word: &str) -> bool {
+    block("Document").is_some_and(|block| block.fields.contains(&word))
 }
 
 /// Returns the replacement for a word, in snake case, that a block does not have.

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Authorization, Discovery, DownstreamTls, Inbound, OneOrMany, Outbound, RateLimit, Short, Size,
-    TimeSpan, VirtualHost,
+    Authorization, Discovery, DownstreamTls, Inbound, LoadReports, OneOrMany, Outbound, RateLimit,
+    Short, Size, TimeSpan, VirtualHost,
 };
 
 /// A listening socket. Set `http` or `tcp` (or both, to detect the protocol from the first bytes), a list of
@@ -268,19 +268,4 @@ pub struct Http {
     pub server_name: Option<String>,
     /// Load reports to balancers about the server behind this chain. Absent: disabled.
     pub load_reports: Option<LoadReports>,
-}
-
-/// Load reports of a server's inbound proxy to balancers, which the policies `a-lsq`, `bounce`, `ledger` and `probe`
-/// need. `{}` is enough for all but `ledger`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct LoadReports {
-    /// Name of the cluster of all servers of the service, this one included, with the policy that its
-    /// clients use. Absent: no ledger is kept.
-    pub cluster: Option<String>,
-    /// Endpoint of the cluster that is this server, `IP:PORT` or `unix:/PATH`.
-    pub endpoint: Option<String>,
-    /// Also add ORCA load metrics (`endpoint-load-metrics`) to responses, for other balancers.
-    #[schemars(extend("default" = false))]
-    pub orca: Option<bool>,
 }

@@ -10,8 +10,11 @@ mod cluster;
 mod control_plane;
 mod forms;
 mod guard;
+mod header_rules;
 mod health;
 mod listener;
+mod load_reports;
+mod matching;
 mod notation;
 mod retry;
 mod route;
@@ -37,17 +40,17 @@ pub use forms::{OneOrMany, Pairs, Short, Shorthand};
 pub use guard::{
     CircuitBreaker, ConcurrencyLimit, Delay, EndpointLimits, Limits, OutlierEjection, RetryBudget,
 };
+pub use header_rules::HeaderRules;
 pub use health::{GrpcCheck, HealthCheck, HttpCheck, TcpCheck};
 pub use listener::{
     ClientCertMode, FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener,
-    LoadReports, PathNormalization, ProxyProtocolIn, Tcp, TrafficDirection,
+    PathNormalization, ProxyProtocolIn, Tcp, TrafficDirection,
 };
+pub use load_reports::LoadReports;
+pub use matching::{HeaderMatch, PathMatch, QueryMatch, RouteMatch, StringMatch};
 pub use notation::{NotationError, Size, TimeSpan};
 pub use retry::{BackOff, Hedge, Mirror, Retry, Sticky};
-pub use route::{
-    HeaderMatch, HeaderRules, PathMatch, QueryMatch, Route, RouteMatch, RouteTable, StringMatch,
-    VirtualHost,
-};
+pub use route::{Route, RouteTable, VirtualHost};
 pub use sidecar::{ApplicationPort, ApplicationProtocol, Inbound, Outbound, Service, Unknown};
 pub use tls::{
     CertificateFiles, DownstreamTls, Identity, MeshMode, MeshPeers, TlsVersion, UpstreamTls,

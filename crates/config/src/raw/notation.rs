@@ -43,7 +43,8 @@ impl FromStr for TimeSpan {
 
     fn from_str(text: &str) -> Result<Self, NotationError> {
         let bad = |why: &str| {
-            let guess = crate::hints::shapes::time(text).filter(|guess| guess.0 <= MAX_TIME);
+            let guess = crate::hints::shapes::time(text).filter(|guess| *guess <= MAX_TIME);
+            let guess = guess.map(TimeSpan);
             let text = crate::yaml::short(text);
             NotationError(match guess {
                 Some(guess) => format!("`{text}` is not a time; write `{guess}`"),
@@ -117,7 +118,7 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, NotationError> {
         let bad = |why: String| {
-            let guess = crate::hints::shapes::size(text);
+            let guess = crate::hints::shapes::size(text).map(Size);
             let text = crate::yaml::short(text);
             NotationError(match guess {
                 Some(guess) => {

@@ -1,6 +1,6 @@
 //! An approximate scan of brackets and quotes of a text: unclosed ones, and where values begin.
 
-use super::explain::Why;
+use super::explanation::Explanation;
 
 /// An open bracket or quote.
 struct Open {
@@ -85,7 +85,7 @@ pub(super) fn value_starts(chars: &[char]) -> Vec<usize> {
 
 /// Returns the bracket or quote that was opened on a line above the place of an error and is still
 /// open there.
-pub(super) fn unclosed(lines: &[&str], at: usize, column: usize) -> Option<Why> {
+pub(super) fn unclosed(lines: &[&str], at: usize, column: usize) -> Option<Explanation> {
     let mut scanner = Scanner::default();
     for (i, line) in lines.iter().enumerate().take(at + 1) {
         let chars: Vec<char> = line.chars().collect();
@@ -98,7 +98,7 @@ pub(super) fn unclosed(lines: &[&str], at: usize, column: usize) -> Option<Why> 
         '{' => '}',
         quote => quote,
     };
-    Some(Why {
+    Some(Explanation {
         line: open.line,
         column: open.column,
         length: 1,

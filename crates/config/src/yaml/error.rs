@@ -4,8 +4,9 @@ use std::fmt::{self, Display};
 
 use serde::de::{Expected, Unexpected};
 
+use super::excerpt::short;
 use super::tree::{self, Id};
-use crate::hints;
+use crate::hints::{choices, fields};
 
 /// A value that does not have the type it should have.
 ///
@@ -132,12 +133,12 @@ impl serde::de::Error for DecodeError {
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         Self::new(
             format!("`{}` is not one of the choices", short(found)),
-            Some(hints::for_choice(found, expected)),
+            Some(choices::for_choice(found, expected)),
         )
     }
 
     fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
-        let help = hints::for_field(found, expected, &hints::Context::default());
+        let help = fields::for_field(found, expected, &fields::Context::default());
         Self::new(format!("unknown field `{}`", short(found)), help).because(Cause::Field(expected))
     }
 }
@@ -195,15 +196,5 @@ impl DecodeError {
         };
         Self::new(format!("expected {expected}, found {found}"), help)
             .because(Cause::Type(type_name))
-    }
-}
-
-/// Returns at most 60 characters of a text from the file.
-pub(crate) fn short(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None if line.len() < text.trim_end().len() => format!("{line}…"),
-        None => line.to_owned(),
     }
 }

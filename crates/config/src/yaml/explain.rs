@@ -3,23 +3,14 @@
 //! Heuristics over the text around the place of an error, the most specific first. They run after
 //! the parser has rejected the text, so that they cannot reject anything.
 
+use super::brackets;
+use super::excerpt::short;
+use super::explanation::Explanation;
 use super::tree::{Fault, Place};
-use super::{brackets, short};
-use crate::hints::{self, foreign};
+use crate::hints::{foreign, shapes, words};
 
 /// The length above which words are ignored: the text may be untrusted.
 const MAX_WORD: usize = 256;
-
-/// An explanation of an error, with its line.
-pub(super) struct Why {
-    /// The line, from 0.
-    pub(super) line: usize,
-    /// The number of characters before it.
-    pub(super) column: usize,
-    pub(super) length: usize,
-    pub(super) message: String,
-    pub(super) help: String,
-}
 
 /// Returns the same fault with a better message.
 pub(super) fn explain(text: &str, fault: Fault) -> Fault {
@@ -71,14 +62,14 @@ pub(crate) fn foreign(text: &str) -> Option<Fault> {
     })
 }
 
-fn why(lines: &[&str], fault: &Fault) -> Option<Why> {
+fn why(lines: &[&str], fault: &Fault) -> Option<Explanation> {
     let at = fault.place.line - 1;
     // The cause of a parser error is often a line above.
     let above = (0..at.min(lines.len()))
         .rev()
         .find(|i| !is_blank(lines[*i]));
     let here = Some(at).filter(|at| *at < lines.len());
-    let either = |look: &dyn Fn(usize, &str) -> Option<Why>| {
+    let either = |look: &dyn Fn(usize, &str) -> Option<Explanation>| {
         here.and_then(|i| look(i, lines[i]))
             .or_else(|| above.and_then(|i| look(i, lines[i])))
     };
@@ -107,12 +98,12 @@ fn key_of(line: &str) -> (usize, &str) {
     (line.chars().count() - rest.chars().count(), rest)
 }
 
-fn tab(lines: &[&str], places: [Option<usize>; 3]) -> Option<Why> {
+fn tab(lines: &[&str], places: [Option<usize>; 3]) -> Option<Explanation> {
     let line = places.into_iter().flatten().find(|i| {
         let line = lines[*i];
         line[..line.len() - line.trim_start().len()].contains('\t')
     })?;
-    Some(Why {
+    Some(Explanation {
         line,
         column: lines[line].find('\t').unwrap_or_default(),
         length: 1,
@@ -122,12 +113,12 @@ fn tab(lines: &[&str], places: [Option<usize>; 3]) -> Option<Why> {
 }
 
 /// Explains `"\d+"`, or a quote without an end.
-fn escape(line: usize, text: &str, fault: &Fault) -> Option<Why> {
+fn escape(line: usize, text: &str, fault: &Fault) -> Option<Explanation> {
     let column = fault.place.column;
     let quoted: String = text.chars().skip(column).collect();
     let escape = fault.message.contains("escape");
     if !escape && fault.message.contains("quoted scalar") && quoted.starts_with(['"', '\'']) {
-        return Some(Why {
+        return Some(Explanation {
             line,
             column,
             length: 1,
@@ -139,7 +130,7 @@ fn escape(line: usize, text: &str, fault: &Fault) -> Option<Why> {
         return None;
     }
     let inner = quoted.strip_prefix('"')?.split('"').next()?;
-    Some(Why {
+    Some(Explanation {
         line,
         column,
         length: inner.chars().count() + 2,
@@ -150,7 +141,7 @@ fn escape(line: usize, text: &str, fault: &Fault) -> Option<Why> {
 
 /// Explains an unquoted value that begins with a special character: `*.example.com`, `[::]:80`,
 /// `@x`, `%x`.
-fn unquoted(line: usize, text: &str) -> Option<Why> {
+fn unquoted(line: usize, text: &str) -> Option<Explanation> {
     let chars: Vec<char> = text.chars().collect();
     let starts = brackets::value_starts(&chars);
     starts.into_iter().find_map(|column| {
@@ -166,17 +157,17 @@ fn unquoted(line: usize, text: &str) -> Option<Why> {
             '%' => (word, "no plain text begins with `%`"),
             '[' => (ipv6(rest)?, "a plain `[` begins a list"),
             '{' if rest.get(1) == Some(&'{') => {
-                return Some(Why {
+                return Some(Explanation {
                     line,
                     column,
                     length: 2,
                     message: "this is a template".into(),
-                    help: hints::shapes::template("{{").unwrap_or_default(),
+                    help: shapes::template("{{").unwrap_or_default(),
                 });
             }
             _ => return None,
         };
-        Some(Why {
+        Some(Explanation {
             line,
             column,
             length: word.chars().count(),
@@ -197,11 +188,11 @@ fn ipv6(rest: &[char]) -> Option<String> {
 }
 
 /// Explains `address:127.0.0.1:80`, `address 127.0.0.1:80`.
-fn no_colon(line: usize, text: &str) -> Option<Why> {
+fn no_colon(line: usize, text: &str) -> Option<Explanation> {
     let (column, rest) = key_of(text);
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
     let (key, tail) = rest.split_at(end);
-    if rest.contains(": ") || rest.ends_with(':') || !hints::is_field(key) {
+    if rest.contains(": ") || rest.ends_with(':') || !words::is_field(key) {
         return None;
     }
     let (value, message) = match tail.strip_prefix(':') {
@@ -214,7 +205,7 @@ fn no_colon(line: usize, text: &str) -> Option<Why> {
         _ => return None,
     };
     let value = value.trim_start_matches(['=', ' ']);
-    (!value.is_empty()).then(|| Why {
+    (!value.is_empty()).then(|| Explanation {
         line,
         column,
         length: rest.chars().count(),
@@ -224,7 +215,7 @@ fn no_colon(line: usize, text: &str) -> Option<Why> {
 }
 
 /// Explains `body: note: this`.
-fn second_colon(line: usize, text: &str, column: usize) -> Option<Why> {
+fn second_colon(line: usize, text: &str, column: usize) -> Option<Explanation> {
     let chars: Vec<char> = text.chars().collect();
     let starts = brackets::value_starts(&chars);
     // The value that contains the error, or that ends before it.
@@ -239,7 +230,7 @@ fn second_colon(line: usize, text: &str, column: usize) -> Option<Why> {
     if !value.contains(": ") || value.starts_with(['"', '\'', '{', '[']) {
         return None;
     }
-    Some(Why {
+    Some(Explanation {
         line,
         column: start,
         length: value.chars().count(),
@@ -249,19 +240,19 @@ fn second_colon(line: usize, text: &str, column: usize) -> Option<Why> {
 }
 
 /// Explains an unknown field at the top level before the error: it has lost its indentation.
-fn outside(lines: &[&str], at: usize) -> Option<Why> {
+fn outside(lines: &[&str], at: usize) -> Option<Explanation> {
     let end = at.min(lines.len());
     let line = (0..end).rev().find(|i| {
         let line = lines[*i];
         !is_blank(line) && !line.starts_with([' ', '-', '{', '}', '[', ']', '"'])
     })?;
     let key = lines[line].split(':').next()?;
-    if hints::is_top_level(key) || !hints::is_field(key) {
+    if words::is_top_level(key) || !words::is_field(key) {
         return None;
     }
     let above = (0..line).rev().find(|i| !is_blank(lines[*i]))?;
     let (column, _) = key_of(lines[above]);
-    Some(Why {
+    Some(Explanation {
         line,
         column: 0,
         length: key.chars().count(),
@@ -274,7 +265,7 @@ fn outside(lines: &[&str], at: usize) -> Option<Why> {
 }
 
 /// Explains a line whose first key is aligned with none of those above.
-fn indentation(lines: &[&str], at: usize) -> Option<Why> {
+fn indentation(lines: &[&str], at: usize) -> Option<Explanation> {
     let (column, rest) = key_of(lines[at]);
     if !rest.contains(':') {
         return None;
@@ -296,7 +287,7 @@ fn indentation(lines: &[&str], at: usize) -> Option<Why> {
         .into_iter()
         .min_by_key(|(other, _)| other.abs_diff(column))?;
     let key = rest.split(':').next().unwrap_or_default();
-    Some(Why {
+    Some(Explanation {
         line: at,
         column,
         length: key.chars().count(),

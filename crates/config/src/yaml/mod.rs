@@ -1,6 +1,6 @@
 //! Reads YAML with the position of every value.
 //!
-//! [`tree`] builds a bounded tree of nodes with positions from `saphyr-parser`'s events, [`scalar`]
+//! [`read`] builds a bounded [`tree`] of nodes with positions from `saphyr-parser`'s events, [`scalar`]
 //! assigns a type to plain scalars (YAML 1.2, core schema) and [`de`] hands the tree to serde and
 //! collects *all* type errors instead of stopping at the first. What this module accepts it reads
 //! as `serde_yaml` does; the tests compare the two.
@@ -15,11 +15,16 @@ mod brackets;
 mod build;
 pub(crate) mod de;
 mod error;
+mod excerpt;
 mod explain;
+mod explanation;
+mod read;
 mod scalar;
 mod tree;
 
 pub(crate) use explain::foreign;
 
-pub(crate) use error::{Cause, DecodeError, short};
-pub(crate) use tree::{Fault, Found, Id, Kind, MAX_BYTES, Place, Tree, join};
+pub(crate) use error::{Cause, DecodeError};
+pub(crate) use excerpt::short;
+pub(crate) use read::MAX_BYTES;
+pub(crate) use tree::{Fault, Found, Id, Kind, Place, Tree, join};

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use maglor_balance::Spec;
 
-use super::proxy::Proxy;
-
 /// The mean time that a server needs for a request; it processes one at a time.
 const SERVICE_TIME: Duration = Duration::from_millis(10);
 /// The factor by which the last server is slower.
@@ -88,10 +86,15 @@ impl Plan {
         format!("admin: {{address: \"127.0.0.1:0\"}}\n{listeners}{clusters}")
     }
 
-    /// Returns the introduction before the statistics.
-    pub(super) fn introduction(&self, servers: &[SocketAddr], proxy: &Proxy) -> String {
+    /// Returns the introduction before the statistics; `listener` is that of the first policy.
+    pub(super) fn introduction(
+        &self,
+        servers: &[SocketAddr],
+        listener: Option<SocketAddr>,
+        admin: SocketAddr,
+    ) -> String {
         let ports: Vec<_> = servers.iter().map(|a| a.port().to_string()).collect();
-        let listener = proxy.listener(0).map(|address| address.to_string());
+        let listener = listener.map(|address| address.to_string());
         let listener = listener.unwrap_or_default();
         format!(
             "{count} HTTP servers on 127.0.0.1, ports {ports}. Each works on one request at a time, \
@@ -105,7 +108,6 @@ impl Plan {
             fast = SERVICE_TIME.as_millis(),
             slow = (SERVICE_TIME * SLOWER).as_millis(),
             policy = self.policies[0],
-            admin = proxy.admin,
             rate = self.rate,
         )
     }

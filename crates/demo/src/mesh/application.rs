@@ -24,7 +24,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::fault::{ERRORS, SLOWER};
 use super::members;
-use super::plan::{Replica, SERVICES, callers};
+use super::services::{Replica, SERVICES, callers};
 use crate::client::Client;
 use crate::exponential;
 
@@ -198,7 +198,7 @@ fn pass_on(from: &HeaderMap, to: &mut HeaderMap) {
 mod tests {
     use http::HeaderValue;
 
-    use super::super::plan::RATINGS;
+    use super::super::services::RATINGS;
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use maglor_balance::Spec;
 
 use super::flow::INBOUND;
 use super::members;
-use super::plan::{INGRESS, SERVICES, callers};
+use super::services::{INGRESS, SERVICES, callers};
 
 /// The name of the listener for the application beside the proxy, or for clients of the ingress.
 pub(super) const OUTBOUND: &str = "outbound";
@@ -142,7 +142,7 @@ pub(super) fn service_name(service: Option<usize>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{RATINGS, REVIEWS};
+    use super::super::services::{RATINGS, REVIEWS};
     use super::*;
 
     fn valid(text: &str) -> maglor_config::Loaded {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::plan::{NameError, Replica};
+use super::services::{NameError, Replica};
 
 /// The additional latency of each request at a slow replica.
 pub(super) const SLOWER: Duration = Duration::from_millis(500);

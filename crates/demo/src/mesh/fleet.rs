@@ -16,7 +16,8 @@ use super::configuration::{Mesh, Ports, service_name};
 use super::fault::{Fault, Kind};
 use super::flow::Flows;
 use super::members::Members;
-use super::plan::{INGRESS, Plan, Replica, SERVICES};
+use super::plan::Plan;
+use super::services::{INGRESS, Replica, SERVICES};
 use super::sidecar::{Program, Sidecar};
 use crate::client::Client;
 

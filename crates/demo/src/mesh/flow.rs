@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use maglor_telemetry::scrape::{Histogram, Sample};
 
-use super::plan::{Edge, SERVICES, edges};
+use super::services::{Edge, SERVICES, edges};
 
 /// The name of the sidecars' listener for other workloads of the mesh.
 pub(super) const INBOUND: &str = "inbound";

@@ -9,7 +9,7 @@ use super::Error;
 use super::configuration::intruder;
 use super::fleet::{Fleet, free};
 use super::flow::Flows;
-use super::plan::{DETAILS, RATINGS, Replica, SERVICES};
+use super::services::{DETAILS, RATINGS, Replica, SERVICES};
 use super::sidecar::Sidecar;
 use crate::client::{Client, Failure};
 

@@ -15,9 +15,10 @@ use super::fleet::Fleet;
 use super::flow::Flows;
 use super::intruders::intrude;
 use super::load::Load;
-use super::plan::{Event, INGRESS, Plan};
+use super::plan::{Event, Plan};
 use super::record::Record;
 use super::screen::Screen;
+use super::services::INGRESS;
 use crate::client::Client;
 use crate::stop::Stop;
 

@@ -10,7 +10,7 @@ use super::hold::Hold;
 use super::memory::Memory;
 use super::observed::ServiceUse;
 use super::params::{Params, Resources};
-use super::resources::{cpu_request, memory_request};
+use super::resource_request::{cpu_request, memory_request};
 use super::{Advised, ContainerAdvice};
 
 /// The least CPU request of a container, in thousandths of a core.

@@ -13,12 +13,14 @@
 
 mod chain;
 mod containers;
+mod endless;
 mod histogram;
 mod hold;
 mod memory;
 mod observed;
 mod own;
 mod params;
+mod resource_request;
 mod resources;
 mod scale;
 mod split;

@@ -2,11 +2,11 @@
 
 use maglor_balance::Time;
 
+use super::endless::endless;
 use super::histogram::{Histogram, Share};
 use super::hold::Hold;
 use super::observed::{Around, EdgeUse};
 use super::params::{Params, Traffic};
-use super::track::endless;
 
 /// A service's own share over time.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-use super::Record;
+use super::measured::Measured;
+use super::record::Record;
 
 /// The parameters of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,37 +31,6 @@ impl Default for Guard {
             window: Duration::from_secs(180),
             latency: 0.2,
             failures: 0.01,
-        }
-    }
-}
-
-/// The measurements of a service's calls, made and received.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
-    /// λ: calls a second.
-    pub rps: f64,
-    /// r: mean response time in milliseconds.
-    pub latency_ms: f64,
-    /// The share of failed calls; 0–1.
-    pub failures: f64,
-    /// The share of calls that leave their node, given the present placement; 0–1.
-    pub remote: f64,
-}
-
-impl Measured {
-    /// Returns the merged measurements, weighted by calls.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        let rps = self.rps + other.rps;
-        let mean = |one: f64, two: f64| match rps > 0.0 {
-            true => (one * self.rps + two * other.rps) / rps,
-            false => 0.0,
-        };
-        Self {
-            rps,
-            latency_ms: mean(self.latency_ms, other.latency_ms),
-            failures: mean(self.failures, other.failures),
-            remote: mean(self.remote, other.remote),
         }
     }
 }

@@ -18,6 +18,7 @@
 //! restores them and continues.
 
 mod judge;
+mod measured;
 mod moves;
 mod params;
 mod record;
@@ -34,8 +35,9 @@ use crate::node::Nodes;
 use crate::partition::{Outcome, PartitionError, Plan, partition, rated};
 use crate::placement::Placement;
 
-pub use judge::{Guard, Measured};
+pub use judge::Guard;
 use judge::{Judgement, Tally};
+pub use measured::Measured;
 pub use moves::Move;
 pub use params::Params;
 pub use record::{Record, Spread, Stage};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use maglor_balance::Time;
 
-use super::Measured;
+use super::measured::Measured;
 
 /// The stage of a service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

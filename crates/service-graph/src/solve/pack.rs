@@ -22,9 +22,16 @@ pub(crate) fn greedy(problem: &Problem, rng: &mut Rng) -> State {
     State::from_counts(problem, &partial.counts)
 }
 
+impl State {
+    /// Returns the present placement, adjusted to the number of replicas.
+    pub(crate) fn resume(problem: &Problem) -> Self {
+        Self::from_counts(problem, &resume(problem))
+    }
+}
+
 /// Returns the present placement with the right number of replicas: surplus ones are removed from
 /// the nodes with most of their service, missing ones added where they cost least.
-pub(crate) fn resume(problem: &Problem) -> Vec<u32> {
+fn resume(problem: &Problem) -> Vec<u32> {
     let mut partial = Partial::new(problem);
     for service in 0..problem.services() {
         let row = service * problem.nodes..(service + 1) * problem.nodes;

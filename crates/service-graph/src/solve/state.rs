@@ -50,11 +50,6 @@ impl State {
         state
     }
 
-    /// Returns the present placement, adjusted to the number of replicas.
-    pub(crate) fn resume(problem: &Problem) -> Self {
-        Self::from_counts(problem, &super::pack::resume(problem))
-    }
-
     /// Creates a state from counts by service and node, whose sums are the services' units.
     pub(crate) fn from_counts(problem: &Problem, counts: &[u32]) -> Self {
         let mut unit_node = Vec::with_capacity(problem.units());

@@ -12,6 +12,7 @@ use prometheus::proto;
 
 use super::buckets::Buckets;
 use super::cells::{Cells, Layout};
+use super::histogram_row;
 
 /// The terminator of each label value inside a key. A value that contains this character has it
 /// replaced.
@@ -55,7 +56,7 @@ impl Family {
     pub(crate) fn new(desc: Desc, kind: Kind, workers: usize) -> Self {
         let width = match &kind {
             Kind::Counter | Kind::Gauge => 1,
-            Kind::Histogram(buckets) => super::histogram::width(buckets),
+            Kind::Histogram(buckets) => histogram_row::width(buckets),
         };
         Self {
             desc,
@@ -130,7 +131,7 @@ impl Family {
                 metric.set_gauge(gauge);
             }
             Kind::Histogram(buckets) => {
-                metric.set_histogram(super::histogram::render(buckets, cells));
+                metric.set_histogram(histogram_row::render(buckets, cells));
             }
         }
         metric

@@ -6,7 +6,7 @@ use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
 use prost::Message as _;
 
 use super::{Fault, endpoints, guard, time};
-use crate::encode::{HTTP_OPTIONS, HTTP_OPTIONS_TYPE};
+use crate::extension_types::{HTTP_OPTIONS, HTTP_OPTIONS_TYPE};
 use crate::proto::envoy::config::cluster::v3::{
     self as wire,
     cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy, ring_hash_lb_config::HashFunction},

@@ -3,7 +3,7 @@
 use maglor_config::raw::{self, OneOrMany, Short};
 
 use super::{Fault, non_empty, time};
-use crate::encode;
+use crate::encode::outlier as encode_outlier;
 use crate::proto::envoy::config::cluster::v3::{CircuitBreakers, OutlierDetection};
 use crate::proto::envoy::config::core::v3::{
     HealthCheck,
@@ -56,7 +56,7 @@ pub(super) fn outlier(
             ..raw::OutlierEjection::default()
         }));
     };
-    if encode::outlier(None).as_ref() == Some(message) {
+    if encode_outlier(None).as_ref() == Some(message) {
         return Ok(None);
     }
     let time = |name: &str, duration| time(&format!("outlier_detection.{name}"), duration);

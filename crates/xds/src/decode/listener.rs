@@ -3,7 +3,7 @@
 use prost_types::Any;
 
 use super::{DecodeError, Fault, route};
-use crate::encode::{HTTP_TYPE, ROUTER_TYPE, TCP_TYPE};
+use crate::extension_types::{HTTP_TYPE, ROUTER_TYPE, TCP_TYPE};
 use crate::proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use crate::proto::envoy::config::listener::v3::{self as wire, filter::ConfigType};
 use crate::proto::envoy::extensions::filters::network::http_connection_manager::v3::{

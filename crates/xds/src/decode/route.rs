@@ -1,6 +1,7 @@
 //! Decodes route tables.
 
 mod action;
+mod fraction;
 mod matching;
 
 use maglor_config::raw::{self, OneOrMany};

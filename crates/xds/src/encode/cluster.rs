@@ -4,6 +4,7 @@ use maglor_balance::Spec;
 use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
 
 use super::{EncodeError, ads, any, endpoints, guard};
+use crate::extension_types::{HTTP_OPTIONS, HTTP_OPTIONS_TYPE};
 use crate::proto::envoy::config::cluster::v3::{
     self as wire,
     cluster::{
@@ -22,11 +23,6 @@ use crate::proto::envoy::extensions::upstreams::http::v3::{
 };
 use crate::proto::envoy::r#type::v3::Percent;
 use crate::{Kind, decode, time, words};
-
-/// The key of a cluster's HTTP options in Envoy, and their type.
-pub(crate) const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-pub(crate) const HTTP_OPTIONS_TYPE: &str =
-    "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 pub(super) fn encode(raw: &raw::Cluster) -> Result<(String, wire::Cluster), EncodeError> {
     let Some(name) = raw.name.clone() else {

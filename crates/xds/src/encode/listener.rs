@@ -2,6 +2,7 @@
 
 use super::{EncodeError, ads, any, route};
 use crate::Listener;
+use crate::extension_types::{HTTP_TYPE, ROUTER_TYPE, TCP_TYPE};
 use crate::proto::envoy::config::listener::v3::{self as wire, ApiListener, filter::ConfigType};
 use crate::proto::envoy::extensions::filters::http::router::v3::Router;
 use crate::proto::envoy::extensions::filters::network::http_connection_manager::v3::{
@@ -10,13 +11,6 @@ use crate::proto::envoy::extensions::filters::network::http_connection_manager::
 use crate::proto::envoy::extensions::filters::network::tcp_proxy::v3::{
     TcpProxy, tcp_proxy::ClusterSpecifier,
 };
-
-/// The types of the filters, inside and outside of a [`wire::Listener`].
-pub(crate) const HTTP_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-pub(crate) const TCP_TYPE: &str =
-    "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
-pub(crate) const ROUTER_TYPE: &str =
-    "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 
 pub(super) fn encode(name: &str, listener: &Listener) -> Result<wire::Listener, EncodeError> {
     let mut other = None;

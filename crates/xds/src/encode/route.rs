@@ -2,8 +2,9 @@
 
 mod action;
 mod matching;
+mod retry;
 
-pub(crate) use action::retry;
+pub(crate) use retry::retry;
 
 use maglor_config::raw::{self, PathMatch, Short};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maglor_balance::Time;
 
-use super::cache::ChangeId;
+use super::change::ChangeId;
 use crate::Kind;
 
 /// Maximum unacknowledged responses of a client; older ones are not tracked.

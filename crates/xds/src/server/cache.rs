@@ -6,16 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use maglor_balance::Time;
 
-use super::Receipts;
+use super::change::ChangeId;
+use super::receipts::Receipts;
 use crate::{Kind, Resource};
 
 /// The number of changes that are remembered individually. A session that is further behind checks
 /// everything it subscribes to.
 const REMEMBERED: usize = 65_536;
-
-/// The number of a change; later changes have larger ones.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct ChangeId(pub u64);
 
 /// The resources and their changes; see the module's documentation.
 #[derive(Debug, Default)]

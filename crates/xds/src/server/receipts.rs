@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-use super::ChangeId;
+use super::change::ChangeId;
 use crate::Kind;
 
 /// The number of changes whose receipts are kept.

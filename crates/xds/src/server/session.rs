@@ -8,7 +8,8 @@ use maglor_balance::Time;
 use prost_types::Any;
 
 use super::answers::{Answers, Nack, Sent};
-use super::cache::{Cache, ChangeId, Current};
+use super::cache::{Cache, Current};
+use super::change::ChangeId;
 use super::subscriptions::{ALL, Subscriptions, UNSAID};
 use crate::Kind;
 use crate::proto::envoy::service::discovery::v3 as wire;

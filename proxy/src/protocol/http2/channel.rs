@@ -9,53 +9,13 @@ use std::task::{Context, Poll, Waker};
 use hashbrown::HashMap;
 
 use super::closed::Closed;
+use super::connection::{Accepting, Channel, Core};
 use super::frame::{self, kind};
 use super::past::{End, Past};
 use super::reason::{Malformed, Reason};
-use super::server::Accepting;
-use super::stream::Stream;
 use super::{CONNECTION_WINDOW, FIRST_WINDOW, settings};
 use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::outbox::Outbox;
-
-/// See the module's documentation.
-#[derive(Debug)]
-pub(super) struct Channel {
-    driver: RefCell<Option<Waker>>,
-    /// Whether the driver has been woken and has not run since.
-    woken: Cell<bool>,
-    pub(super) core: RefCell<Core>,
-}
-
-/// State that the driver and the streams share.
-#[derive(Debug)]
-pub(super) struct Core {
-    pub(super) output: Outbox,
-    pub(super) streams: HashMap<u32, Rc<Stream>>,
-    pub(super) past: Past,
-    pub(super) accepting: Accepting,
-    /// Connection window for sending, in bytes.
-    pub(super) send_window: u32,
-    /// Initial window of a stream for sending, in bytes.
-    pub(super) stream_window: u32,
-    /// Connection window for receiving, in bytes.
-    receive_window: u32,
-    /// Number of bytes that have arrived since the peer last got credit.
-    arrived: u32,
-    /// Size of the peer's decoding table, in bytes.
-    pub(super) table: u32,
-    /// Whether that size was reduced, which the next field block must signal (RFC 9113, section 4.3.1).
-    pub(super) table_reduced: bool,
-    /// Tasks that wait for room in the outbox.
-    waiting: VecDeque<Waker>,
-    /// Tasks that wait for the connection window.
-    starved: Vec<Waker>,
-    /// Whether to close the connection when no stream is left.
-    pub(super) leaving: bool,
-    pub(super) closed: Option<Closed>,
-    /// Limits on frames that cost the peer nothing.
-    pub(super) flood: FloodLimits,
-}
 
 impl Channel {
     pub(super) fn new(accepting: Accepting) -> Rc<Self> {

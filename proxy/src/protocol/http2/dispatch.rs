@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
-use super::channel::{Channel, Core};
 use super::closed::Closed;
+use super::connection::{Channel, Core};
 use super::frame::{self, Frame, kind};
 use super::head;
 use super::hpack::Decoder;

@@ -10,9 +10,9 @@ use maglor_balance::Rng;
 use super::*;
 use crate::protocol::fields::Fields;
 use crate::protocol::http1;
+use crate::protocol::http2::connection::{Accepted, Accepting, Limits};
 use crate::protocol::http2::driver::Inbox;
 use crate::protocol::http2::frame::{HEADER, PREFACE, flag};
-use crate::protocol::http2::server::{Accepted, Accepting, Limits};
 use crate::protocol::http2::{CONNECTION_WINDOW, STREAM_WINDOW, Sending};
 use crate::protocol::message::Body;
 

@@ -10,8 +10,8 @@ use tokio::io::AsyncWrite as _;
 use tokio::time::Sleep;
 
 use super::KEEPALIVE;
-use super::channel::Channel;
 use super::closed::Closed;
+use super::connection::Channel;
 use super::dispatch::Batch;
 use super::frame::{self, kind};
 use super::hpack;

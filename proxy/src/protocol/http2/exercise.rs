@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use super::channel::Channel;
+use super::connection::{Accepted, Accepting, Channel, Limits};
 use super::driver::Inbox;
-use super::server::{Accepted, Accepting, Limits};
 use crate::protocol::http1;
 
 /// See the module's documentation.

@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use super::connection::{Owner, Stream};
 use super::reason::Reason;
-use super::stream::{Stream, remember};
+use super::stream::remember;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
@@ -16,10 +17,6 @@ use crate::protocol::receive_buffer::Received;
 /// Maximum number of bytes that are forwarded at a time: streams that wait for credit together get it in turn,
 /// by pieces.
 const PIECE: usize = 16 * 1024;
-
-/// The owning side of a stream. On drop it resets the stream, unless that has ended.
-#[derive(Debug)]
-pub(crate) struct Owner(pub(super) Rc<Stream>);
 
 impl Owner {
     /// Returns the stream.

@@ -1,7 +1,7 @@
 //! The server side of HTTP/2 (RFC 9113): many requests on one connection.
 //!
 //! [`frame`] splits bytes into frames, [`hpack`] decodes fields into the text in which the proxy keeps them,
-//! `head` makes a request of them. `channel` is the state that the streams of a connection share, `dispatch`
+//! `head` makes a request of them. `connection` has the types; `channel` is the state that the streams of a connection share, `dispatch`
 //! applies frames to it, `stream` is one request, `driver` the socket, and `server` the whole connection. The
 //! driver of a connection is a task of its own; the tasks of requests put frames into its buffer and wake it
 //! once.
@@ -11,6 +11,7 @@
 
 mod channel;
 mod closed;
+mod connection;
 mod dispatch;
 mod driver;
 mod exercise;
@@ -29,12 +30,12 @@ mod stream;
 use std::time::Duration;
 
 pub(crate) use closed::Closed;
+pub(crate) use connection::{Accepted, Limits, Stream};
 #[doc(hidden)]
 pub use exercise::{Exercise, Seen};
 pub(crate) use reason::Reason;
 pub(crate) use sending::Sending;
-pub(crate) use server::{Accepted, Limits, Server};
-pub(crate) use stream::Stream;
+pub(crate) use server::Server;
 
 /// Number of bytes of a body that a peer may send before they are read; it bounds the buffer of a stream.
 const STREAM_WINDOW: u32 = 64 * 1024;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::Body as _;
 
-use super::stream::Stream;
+use super::connection::Stream;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;

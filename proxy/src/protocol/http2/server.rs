@@ -1,33 +1,22 @@
 //! The server side of one connection.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::channel::{Channel, Core};
 use super::closed::Closed;
+use super::connection::{Accepted, Accepting, Channel, Core, Limits, Owner, Stream};
 use super::dispatch::Batch;
 use super::driver::Driver;
 use super::frame::{LAST_STREAM, MAX_PAYLOAD};
 use super::head::{self, Unfit};
-use super::incoming::{Incoming, Owner};
+use super::incoming::Incoming;
 use super::reason::Reason;
-use super::stream::Stream;
 use crate::net::io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::http1;
-use crate::protocol::message::{Body, Request};
-
-/// Limits of one client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Limits of the head of a request.
-    pub(crate) head: http1::Limits,
-    /// Maximum number of concurrent streams.
-    pub(crate) streams: u32,
-}
+use crate::protocol::message::Body;
 
 impl Limits {
     /// Returns the maximum length of a field block in bytes: a head beyond its limit can still be answered,
@@ -41,35 +30,6 @@ impl Limits {
 pub(crate) struct Server {
     channel: Rc<Channel>,
     driver: RefCell<Driver>,
-}
-
-/// A request, or its error.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) owner: Owner,
-    pub(crate) request: Result<(Request, Body), ProxyError>,
-    /// Size of the head in bytes, which the connection has allocated.
-    pub(crate) head: usize,
-}
-
-/// State of accepting streams.
-pub(super) struct Accepting {
-    limits: Limits,
-    /// Returns whether requests are refused for lack of memory.
-    refuses: Box<dyn Fn() -> bool>,
-    /// Number of the last stream that was begun.
-    last: u32,
-    /// Streams after this one are not accepted.
-    until: u32,
-    accepted: Vec<Accepted>,
-}
-
-impl fmt::Debug for Accepting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accepting")
-            .field("last", &self.last)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Accepting {

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
 use super::STREAM_WINDOW;
-use super::channel::{Channel, Core};
 use super::closed::Failed;
+use super::connection::{Channel, Core, State, Stream};
 use super::frame::{self, HEADER, LAST_STREAM, MAX_PAYLOAD, flag, kind};
 use super::head::Unfit;
 use super::hpack;
@@ -19,37 +19,6 @@ use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known};
 use crate::protocol::http1::{FramingError, HeadError};
 use crate::protocol::message::Interim;
 use crate::protocol::receive_buffer::Received;
-
-/// See the module's documentation.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    pub(super) channel: Rc<Channel>,
-    pub(super) id: u32,
-    pub(super) state: RefCell<State>,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) received: Received,
-    pub(super) trailers: Option<HeaderMap>,
-    /// Number of missing bytes of the body, if the head announces its length.
-    pub(super) expected: Option<u64>,
-    /// Number of bytes that the peer may send.
-    pub(super) window: u32,
-    /// Number of bytes that were forwarded since the peer was last given credit.
-    pub(super) taken: u32,
-    /// Whether the body has no reader.
-    pub(super) unwanted: bool,
-    pub(super) remote_ended: bool,
-    pub(super) local_ended: bool,
-    /// Whether it was reset by either side, or lost with the connection.
-    pub(super) closed: bool,
-    pub(super) failed: Option<Failed>,
-    /// Window for sending, in bytes; below zero if the peer has reduced it (section 6.9.2).
-    send_window: i64,
-    pub(super) reader: Option<Waker>,
-    writer: Option<Waker>,
-}
 
 /// Result of a frame for its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

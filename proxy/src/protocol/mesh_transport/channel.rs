@@ -9,19 +9,17 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::io::AsyncWrite as _;
-use tokio::time::Sleep;
 
-use super::dispatch::grown;
+use super::connection::{Channel, Core, Linger, Role};
 use super::frame::{Decoder, Frame, Malformed, Reason, kind};
 use super::outbox::Outbox;
-use super::server::Accepting;
-use super::stream::Stream;
+use super::window::grown;
 use super::{CONNECTION_WINDOW, Closed};
 use crate::net::io::Io;
 use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
-use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST, Intake};
+use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST};
 
 /// Interval of keepalive checks. A silent peer is sent a PING after three of them, and has one to answer.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -30,66 +28,6 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
-
-/// See the module's documentation. Only its driver uses the socket.
-#[derive(Debug)]
-pub(super) struct Channel {
-    io: RefCell<Io>,
-    intake: RefCell<Intake>,
-    decoder: RefCell<Decoder>,
-    keepalive: RefCell<Keepalive>,
-    driver: RefCell<Option<Waker>>,
-    /// Whether the driver has been woken and has not run since.
-    woken: Cell<bool>,
-    linger: RefCell<Option<Linger>>,
-    pub(super) core: RefCell<Core>,
-}
-
-/// State of a connection that has been shut down and waits for the peer to close its side. If it were closed
-/// before, the socket would answer further data with a reset, and the peer would lose what it has not yet read.
-#[derive(Debug)]
-struct Linger {
-    limit: Pin<Box<Sleep>>,
-    /// Number of bytes that are still read and dropped.
-    left: usize,
-    shut: bool,
-}
-
-/// State that the driver and the streams share.
-#[derive(Debug)]
-pub(super) struct Core {
-    pub(super) output: Outbox,
-    pub(super) streams: HashMap<u32, Rc<Stream>>,
-    pub(super) role: Role,
-    /// Connection window for sending, in bytes.
-    pub(super) send_window: u32,
-    /// Connection window for receiving, in bytes.
-    pub(super) receive_window: u32,
-    /// Number of bytes that have arrived since the peer last got credit.
-    arrived: u32,
-    /// Tasks that wait for room in the outbox.
-    waiting: VecDeque<Waker>,
-    /// Tasks that wait for the connection window.
-    starved: Vec<Waker>,
-    /// Whether to close the connection when no stream is left.
-    leaving: bool,
-    closed: Option<Closed>,
-    /// Limits on frames that cost the peer nothing.
-    pub(super) flood: FloodLimits,
-}
-
-/// State that differs between the two ends.
-#[derive(Debug)]
-pub(super) enum Role {
-    Client {
-        /// Number of the next stream.
-        next: u32,
-        max_streams: u32,
-        /// Whether the server accepts no further streams.
-        gone: bool,
-    },
-    Server(Accepting),
-}
 
 impl Channel {
     pub(super) fn new(io: Io, text_limit: usize, role: Role) -> Rc<Self> {

@@ -7,11 +7,11 @@ use std::task::Poll;
 use http::Version;
 use http_body::Body as _;
 
-use super::channel::{Channel, Role};
 use super::closed::Failed;
+use super::connection::{Channel, Owner, Role, Stream};
 use super::frame::{Reason, flag, kind};
-use super::incoming::{Incoming, Owner};
-use super::stream::{RESPONSE, Stream};
+use super::incoming::Incoming;
+use super::stream::RESPONSE;
 use super::{Closed, INITIAL_STREAMS, Sending};
 use crate::net::io::Io;
 use crate::protocol::error::ProxyError;

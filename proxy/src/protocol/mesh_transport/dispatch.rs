@@ -5,9 +5,9 @@ use std::rc::Rc;
 use tokio::time::Instant;
 
 use super::Closed;
-use super::channel::{Channel, Core, Role};
+use super::connection::{Channel, Core, Role, Stream};
 use super::frame::{Frame, Malformed, Reason, kind};
-use super::stream::{Fate, Stream};
+use super::stream::Fate;
 
 impl Core {
     /// # Errors
@@ -130,12 +130,4 @@ impl Core {
             stream.go_unseen();
         }
     }
-}
-
-/// Returns a window enlarged by `increment`.
-pub(super) fn grown(window: u32, increment: u32) -> Result<u32, Malformed> {
-    let grown = window.checked_add(increment);
-    grown
-        .filter(|grown| i32::try_from(*grown).is_ok())
-        .ok_or(Malformed::FlowControl)
 }

@@ -7,15 +7,12 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use super::STREAM_WINDOW;
+use super::connection::{Owner, Stream};
 use super::frame::Reason;
-use super::stream::{Stream, remember};
+use super::stream::remember;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
 use crate::protocol::receive_buffer::Received;
-
-/// The owning side of a stream. On drop it resets the stream, unless that has ended.
-#[derive(Debug)]
-pub(crate) struct Owner(pub(super) Rc<Stream>);
 
 impl Owner {
     /// Returns the stream.

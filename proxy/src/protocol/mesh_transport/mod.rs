@@ -5,13 +5,14 @@
 //! credit for each stream and for the connection, and all pending output is sent in one write. The format is
 //! described in docs/transport.md.
 //!
-//! [`frame`] is the format, `channel` one connection, `stream` one request on it, `client` and `server` the
+//! [`frame`] is the format, `connection` the types, `channel` one connection, `stream` one request on it, `client` and `server` the
 //! parts that differ between the ends. The driver of a connection is a task of its own; the tasks of requests
 //! put frames into its buffer and wake it once.
 
 mod channel;
 pub(crate) mod client;
 mod closed;
+mod connection;
 mod dispatch;
 pub mod frame;
 mod incoming;
@@ -19,12 +20,13 @@ mod outbox;
 mod sending;
 pub(crate) mod server;
 mod stream;
+mod window;
 
 pub(crate) use closed::Closed;
+pub(crate) use connection::{Owner, Stream};
 pub(crate) use frame::Reason;
-pub(crate) use incoming::{Incoming, Owner};
+pub(crate) use incoming::Incoming;
 pub(crate) use sending::Sending;
-pub(crate) use stream::Stream;
 
 /// The transport's name in ALPN.
 pub(crate) const ALPN: &[u8] = b"maglor/1";

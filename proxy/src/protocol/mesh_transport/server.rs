@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use http::Version;
 
 use super::Closed;
-use super::channel::{Channel, Core, Role};
+pub(crate) use super::connection::Accepted;
+use super::connection::{Accepting, Channel, Core, Owner, Role, Stream};
 use super::frame::{Malformed, Reason, kind};
-use super::incoming::{Incoming, Owner};
-use super::stream::{Stream, check_fields};
+use super::incoming::Incoming;
+use super::stream::check_fields;
 use crate::net::io::Io;
 use crate::os::memory::{self, Level};
 use crate::protocol::fields::Known;
@@ -19,25 +20,6 @@ use crate::protocol::message::{Body, Request};
 /// A connection from a client.
 #[derive(Debug)]
 pub(crate) struct Server(Rc<Channel>);
-
-/// A request, or its error.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) owner: Owner,
-    pub(crate) request: Result<(Request, Body), HeadError>,
-}
-
-/// State of accepting streams.
-#[derive(Debug)]
-pub(super) struct Accepting {
-    limits: Limits,
-    max_streams: u32,
-    /// Number of the last stream that was begun.
-    last: u32,
-    /// Streams after this one are not accepted.
-    until: u32,
-    accepted: Vec<Accepted>,
-}
 
 impl Accepting {
     pub(super) fn last(&self) -> u32 {

@@ -8,15 +8,14 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::STREAM_WINDOW;
-use super::channel::{Channel, Core, Role};
 use super::closed::Failed;
-use super::dispatch::grown;
+use super::connection::{Channel, Core, Role, State, Stream};
 use super::frame::{MAX_PAYLOAD, Malformed, Reason, flag, kind};
+use super::window::grown;
 use crate::os::memory;
 use crate::protocol::fields::{CONNECTION_FIELDS, Fields};
 use crate::protocol::http1::{self, Framing, FramingError, HeadError, Limits, ResponseHead};
 use crate::protocol::message::Interim;
-use crate::protocol::receive_buffer::Received;
 
 /// Limits of the heads of responses, as in HTTP/1.1.
 pub(super) const RESPONSE: Limits = Limits {
@@ -25,50 +24,6 @@ pub(super) const RESPONSE: Limits = Limits {
 };
 /// Maximum number of informational responses that wait for their reader.
 const MAX_INTERIM: usize = 16;
-
-/// See the module's documentation.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    pub(super) channel: Rc<Channel>,
-    pub(super) id: u32,
-    pub(super) state: RefCell<State>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct State {
-    /// State of the response.
-    answer: Answer,
-    pub(super) received: Received,
-    pub(super) trailers: Option<HeaderMap>,
-    /// Number of missing bytes of the body, if the head announces its length.
-    pub(super) expected: Option<u64>,
-    /// Number of bytes that the peer may send.
-    pub(super) window: u32,
-    /// Number of bytes that were forwarded since the peer was last given credit.
-    pub(super) taken: u32,
-    /// Whether the body has no reader.
-    pub(super) unwanted: bool,
-    pub(super) remote_ended: bool,
-    pub(super) local_ended: bool,
-    /// Whether it was reset by either side, or lost with the connection.
-    pub(super) closed: bool,
-    pub(super) failed: Option<Failed>,
-    /// Window for sending, in bytes.
-    send_window: u32,
-    pub(super) reader: Option<Waker>,
-    writer: Option<Waker>,
-}
-
-/// A client's state of the response.
-#[derive(Debug, Default)]
-struct Answer {
-    /// Whether the request was HEAD.
-    to_head: bool,
-    /// Whether the final head has been received.
-    here: bool,
-    head: Option<ResponseHead>,
-    interim: Vec<ResponseHead>,
-}
 
 /// Result of a frame for its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::SpecError;
+use super::spelling::{nearest, shorten};
 use crate::policy::Choices;
 use crate::policy::fallback::Fallback;
 use crate::policy::peak_ewma::PeakEwmaParams;
@@ -81,7 +82,7 @@ impl Check {
         reason: impl Into<String>,
         valid: String,
     ) -> SpecError {
-        let value = super::parse::shorten(&value.to_string());
+        let value = shorten(&value.to_string());
         SpecError::InvalidParameter {
             policy: self.policy,
             parameter,
@@ -111,8 +112,8 @@ impl Parameters {
     ) -> Result<Self, SpecError> {
         for (at, (name, _)) in given.iter().enumerate() {
             if !known.contains(&name.as_str()) {
-                let suggestion = super::parse::nearest(name, known);
-                let parameter = super::parse::shorten(name);
+                let suggestion = nearest(name, known);
+                let parameter = shorten(name);
                 return Err(SpecError::UnknownParameter {
                     policy,
                     parameter,
@@ -195,7 +196,7 @@ impl Parameters {
             return Ok(default);
         };
         Fallback::from_word(word).ok_or_else(|| {
-            let suggestion = super::parse::nearest(word, Fallback::WORDS);
+            let suggestion = nearest(word, Fallback::WORDS);
             let reason = match suggestion {
                 None => "is no fallback".to_owned(),
                 Some(near) => format!("is no fallback; did you mean `{near}`?"),

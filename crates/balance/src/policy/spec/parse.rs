@@ -1,10 +1,11 @@
 //! Parses a [`Spec`]: the grammar `name [ "(" [ parameter "=" value { "," … } ] ")" ]`, with spaces
-//! allowed anywhere between, and suggestions for misspelt words.
+//! allowed anywhere between.
 
 use std::str::FromStr;
 
 use super::forms::{Form, NAMES};
 use super::parameters::Parameters;
+use super::spelling::{nearest, shorten};
 use super::{Spec, SpecError, bounds, positive};
 use crate::policy::fallback::Fallback;
 use crate::policy::maglev::MaglevParams;
@@ -54,9 +55,6 @@ const ALIASES: &[(&str, &str)] = &[
     ("weighted-round-robin", "round-robin"),
     ("wrr", "round-robin"),
 ];
-
-/// The longest part of a text that an error quotes, in characters.
-const QUOTED: usize = 60;
 
 impl FromStr for Spec {
     type Err = SpecError;
@@ -237,44 +235,5 @@ fn unknown(name: &str) -> SpecError {
     SpecError::UnknownPolicy {
         name: shorten(name),
         suggestion,
-    }
-}
-
-/// Returns the word with the fewest edits, if they are few for its length.
-pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
-    // Longer texts have no near word, and must not cost quadratic time.
-    if word.len() > 32 {
-        return None;
-    }
-    let (edits, best) = known
-        .iter()
-        .map(|k| (edits(word, k), *k))
-        .min_by_key(|(edits, _)| *edits)?;
-    let allowed = if best.len() <= 4 { 1 } else { best.len() / 3 };
-    (edits <= allowed).then_some(best)
-}
-
-/// Returns Levenshtein's distance between words: insertions, deletions and substitutions of
-/// characters.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
-/// Returns at most 60 characters of a text, for quoting in an error.
-pub(super) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(QUOTED) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::{Host, Sidecar, forward, passes, unknown_name};
-use crate::check::filter_chain::Context;
 use crate::check::host;
+use crate::check::listener_context::ListenerContext;
 use crate::check::rule::{self, Unique};
 use crate::raw::{self, ApplicationProtocol, TimeSpan};
 use crate::report::At;
@@ -18,7 +18,7 @@ use crate::{Domain, FilterChain, FilterChainMatch};
 pub(in crate::check) fn outbound(
     raw: &raw::Listener,
     at: &At<'_>,
-    context: &Context<'_, '_>,
+    context: &ListenerContext<'_, '_>,
 ) -> Vec<FilterChain> {
     let Some(outbound) = &raw.outbound else {
         return Vec::new();
@@ -127,7 +127,7 @@ impl<'a> Service<'a> {
         name: &Arc<str>,
         at: &At<'_>,
         taken: &mut TakenBy,
-        context: &Context<'_, '_>,
+        context: &ListenerContext<'_, '_>,
     ) -> Option<Self> {
         let Some(cluster) = &raw.cluster else {
             at.missing("cluster", "write `cluster: NAME`");

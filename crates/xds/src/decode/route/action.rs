@@ -3,8 +3,8 @@
 use maglor_config::raw::{self, OneOrMany, Short};
 
 use super::super::{WHOLE_PATH, headers, non_empty, time};
-use super::{Fault, matching};
-use crate::encode;
+use super::{Fault, fraction, matching};
+use crate::encode::retry as encode_retry;
 use crate::proto::envoy::config::core::v3::data_source::Specifier;
 use crate::proto::envoy::config::route::v3::{
     DirectResponseAction, RedirectAction, RetryPolicy, RouteAction,
@@ -16,7 +16,6 @@ use crate::proto::envoy::config::route::v3::{
     },
     weighted_cluster::ClusterWeight,
 };
-use crate::proto::envoy::r#type::v3::fractional_percent::DenominatorType;
 
 /// Decodes the action into the route.
 pub(super) fn decode(action: Option<&Action>, raw: &mut raw::Route) -> Result<(), Fault> {
@@ -126,7 +125,7 @@ fn retry(message: Option<&RetryPolicy>) -> Result<Option<raw::Retry>, Fault> {
             ..raw::Retry::default()
         }));
     };
-    if *message == encode::retry(None) {
+    if *message == encode_retry(None) {
         return Ok(None);
     }
     let headers = message.retriable_headers.iter().map(matching::header);
@@ -188,23 +187,12 @@ fn hash_policy(message: &HashPolicy) -> Result<raw::HashPolicy, Fault> {
     Ok(raw)
 }
 
-/// Returns the numerical value of a denominator.
-pub(super) fn whole(denominator: DenominatorType) -> u32 {
-    match denominator {
-        DenominatorType::Hundred => 100,
-        DenominatorType::TenThousand => 10_000,
-        DenominatorType::Million => 1_000_000,
-    }
-}
-
 fn mirror(message: &RequestMirrorPolicy) -> Short<raw::Mirror> {
     let fraction = message.runtime_fraction.as_ref();
     let share = fraction.and_then(|fraction| fraction.default_value.as_ref());
     Short(raw::Mirror {
         cluster: Some(message.cluster.clone()),
-        percent: share.map(|share| {
-            f64::from(share.numerator) * 100.0 / f64::from(whole(share.denominator()))
-        }),
+        percent: share.map(fraction::percent),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use maglor_config::raw::{self, OneOrMany, PathMatch, Short};
 
-use super::Fault;
+use super::{Fault, fraction};
 use crate::proto::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
     query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
@@ -13,10 +13,7 @@ use crate::proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::Ma
 pub(super) fn refuse(message: Option<&RouteMatch>) -> Result<(), Fault> {
     let fraction = message.and_then(|message| message.runtime_fraction.as_ref());
     let share = fraction.and_then(|fraction| fraction.default_value.as_ref());
-    let all = |share: &crate::proto::envoy::r#type::v3::FractionalPercent| {
-        share.numerator >= super::action::whole(share.denominator())
-    };
-    match share.is_none_or(all) && fraction.is_none_or(|f| f.default_value.is_some()) {
+    match share.is_none_or(fraction::is_all) && fraction.is_none_or(|f| f.default_value.is_some()) {
         true => Ok(()),
         false => Err(Fault::unsupported("match.runtime_fraction")),
     }

@@ -2,15 +2,14 @@
 
 use maglor_config::raw;
 
-use super::matching;
+use super::retry::retry;
 use crate::encode::{NOWHERE, headers};
 use crate::proto::envoy::config::core::v3::{
     DataSource, RuntimeFractionalPercent, data_source::Specifier,
 };
 use crate::proto::envoy::config::route::v3::{
-    DirectResponseAction, RedirectAction, RetryPolicy, RouteAction, WeightedCluster,
+    DirectResponseAction, RedirectAction, RouteAction, WeightedCluster,
     redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
-    retry_policy::RetryBackOff,
     route::Action,
     route_action::{
         ClusterSpecifier, HashPolicy, HostRewriteSpecifier, RequestMirrorPolicy,
@@ -123,26 +122,6 @@ fn to_back_references(text: &str) -> String {
         }
     }
     out
-}
-
-/// Encodes retries, with our defaults for absent fields.
-pub(crate) fn retry(raw: Option<&raw::Retry>) -> RetryPolicy {
-    let default = "connect-failure,refused-stream,reset-before-request";
-    let raw = raw.cloned().unwrap_or_default();
-    let conditions = raw.retry_on.map(|list| list.0.join(","));
-    RetryPolicy {
-        retry_on: conditions.unwrap_or_else(|| default.to_owned()),
-        num_retries: Some(raw.attempts.unwrap_or(2)),
-        per_try_timeout: raw.per_try_timeout.map(time::encode),
-        retriable_status_codes: raw.retriable_status_codes,
-        retry_back_off: raw.back_off.and_then(|raw| {
-            Some(RetryBackOff {
-                base_interval: Some(time::encode(raw.base_interval?)),
-                max_interval: raw.max_interval.map(time::encode),
-            })
-        }),
-        retriable_headers: raw.retriable_headers.iter().map(matching::header).collect(),
-    }
 }
 
 fn hash_policy(raw: &raw::HashPolicy) -> Option<HashPolicy> {

@@ -1,0 +1,15 @@
+//! What the filter chains of one listener share while they are validated.
+
+use std::sync::Arc;
+
+use super::Scope;
+use super::route::Tables;
+
+/// The context of all chains of a listener.
+pub(super) struct ListenerContext<'a, 'b> {
+    /// The label of the listener.
+    pub(super) listener: &'a Arc<str>,
+    pub(super) scope: &'a Scope<'b>,
+    /// The route tables that several listeners share.
+    pub(super) tables: &'a Tables,
+}

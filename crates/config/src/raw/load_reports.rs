@@ -1,0 +1,19 @@
+//! `load_reports`: what a proxy in front of a server reports to balancers.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Load reports of a server's inbound proxy to balancers, which the policies `a-lsq`, `bounce`, `ledger` and `probe`
+/// need. `{}` is enough for all but `ledger`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadReports {
+    /// Name of the cluster of all servers of the service, this one included, with the policy that its
+    /// clients use. Absent: no ledger is kept.
+    pub cluster: Option<String>,
+    /// Endpoint of the cluster that is this server, `IP:PORT` or `unix:/PATH`.
+    pub endpoint: Option<String>,
+    /// Also add ORCA load metrics (`endpoint-load-metrics`) to responses, for other balancers.
+    #[schemars(extend("default" = false))]
+    pub orca: Option<bool>,
+}

@@ -1,0 +1,150 @@
+//! Conditions on requests.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{NotationError, OneOrMany, Short, Shorthand};
+
+/// Conditions on a request; all must match.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteMatch {
+    /// Path without query; a string is a prefix. Default: any.
+    pub path: Option<Short<PathMatch>>,
+    /// A method, or a list. Default: any.
+    pub methods: Option<OneOrMany>,
+    /// Conditions on headers; all must match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<HeaderMatch>,
+    /// Conditions on query parameters; all must match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub query: Vec<QueryMatch>,
+    /// Only gRPC requests (`content-type: application/grpc…`).
+    #[schemars(extend("default" = false))]
+    pub grpc: Option<bool>,
+}
+
+/// A condition on the path; one of the fields.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathMatch {
+    /// The whole path.
+    pub exact: Option<String>,
+    /// Prefix of whole segments: `/api` matches `/api` and `/api/x`, not `/apix`; `/api/` only `/api/x`.
+    pub prefix: Option<String>,
+    /// The whole path matches this regular expression (linear time; no look-around).
+    pub regex: Option<String>,
+}
+
+impl Shorthand for PathMatch {
+    const TEXT: &'static str = "a path prefix such as `/api`";
+
+    fn from_text(text: &str) -> Result<Self, NotationError> {
+        Ok(Self {
+            prefix: Some(text.to_owned()),
+            ..Self::default()
+        })
+    }
+
+    fn as_text(&self) -> Option<&str> {
+        match self {
+            Self {
+                exact: None,
+                prefix: Some(prefix),
+                regex: None,
+            } => Some(prefix),
+            _ => None,
+        }
+    }
+}
+
+/// A condition on a header; one of `exact`, `prefix`, `suffix`, `contains`, `regex`, `present`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["name"]))]
+pub struct HeaderMatch {
+    /// The header's name; several fields of one name are compared joined by `,`.
+    pub name: Option<String>,
+    /// The value equals this.
+    pub exact: Option<String>,
+    /// The value starts with this.
+    pub prefix: Option<String>,
+    /// The value ends with this.
+    pub suffix: Option<String>,
+    /// The value contains this.
+    pub contains: Option<String>,
+    /// The whole value matches this regular expression.
+    pub regex: Option<String>,
+    /// `true`: present; `false`: absent.
+    pub present: Option<bool>,
+    /// Inverts the condition. An absent header satisfies an inverted condition.
+    #[schemars(extend("default" = false))]
+    pub invert: Option<bool>,
+}
+
+/// A condition on a query parameter; one of `exact`, `prefix`, `suffix`, `contains`, `regex`,
+/// `present`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["name"]))]
+pub struct QueryMatch {
+    /// The parameter's name, percent-decoded, case-sensitive; its first value counts.
+    pub name: Option<String>,
+    /// The value equals this.
+    pub exact: Option<String>,
+    /// The value starts with this.
+    pub prefix: Option<String>,
+    /// The value ends with this.
+    pub suffix: Option<String>,
+    /// The value contains this.
+    pub contains: Option<String>,
+    /// The whole value matches this regular expression.
+    pub regex: Option<String>,
+    /// `true`: present; `false`: absent.
+    pub present: Option<bool>,
+    /// Inverts the condition.
+    #[schemars(extend("default" = false))]
+    pub invert: Option<bool>,
+}
+
+/// Common fields of conditions on headers and query parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct StringMatch<'a> {
+    /// Equals this.
+    pub exact: Option<&'a str>,
+    /// Starts with this.
+    pub prefix: Option<&'a str>,
+    /// Ends with this.
+    pub suffix: Option<&'a str>,
+    /// Contains this.
+    pub contains: Option<&'a str>,
+    /// Matches this.
+    pub regex: Option<&'a str>,
+    /// Is present, or absent.
+    pub present: Option<bool>,
+    /// Inverts the condition.
+    pub invert: bool,
+}
+
+macro_rules! string_match {
+    ($type:ty) => {
+        impl $type {
+            /// The condition on the value.
+            #[must_use]
+            pub fn value(&self) -> StringMatch<'_> {
+                StringMatch {
+                    exact: self.exact.as_deref(),
+                    prefix: self.prefix.as_deref(),
+                    suffix: self.suffix.as_deref(),
+                    contains: self.contains.as_deref(),
+                    regex: self.regex.as_deref(),
+                    present: self.present,
+                    invert: self.invert.unwrap_or(false),
+                }
+            }
+        }
+    };
+}
+
+string_match!(HeaderMatch);
+string_match!(QueryMatch);

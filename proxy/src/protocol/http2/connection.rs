@@ -1,0 +1,132 @@
+//! The types of one connection and its streams. They refer to each other: a connection has its streams and the
+//! requests that it has accepted, and a stream has its connection. What they do is in the modules above this one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::task::Waker;
+
+use hashbrown::HashMap;
+use http::HeaderMap;
+
+use super::closed::{Closed, Failed};
+use super::past::Past;
+use crate::protocol::error::ProxyError;
+use crate::protocol::flood_limits::FloodLimits;
+use crate::protocol::http1;
+use crate::protocol::message::{Body, Request};
+use crate::protocol::outbox::Outbox;
+use crate::protocol::receive_buffer::Received;
+
+/// State that the streams of one connection share.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) driver: RefCell<Option<Waker>>,
+    /// Whether the driver has been woken and has not run since.
+    pub(super) woken: Cell<bool>,
+    pub(super) core: RefCell<Core>,
+}
+
+/// State that the driver and the streams share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) output: Outbox,
+    pub(super) streams: HashMap<u32, Rc<Stream>>,
+    pub(super) past: Past,
+    pub(super) accepting: Accepting,
+    /// Connection window for sending, in bytes.
+    pub(super) send_window: u32,
+    /// Initial window of a stream for sending, in bytes.
+    pub(super) stream_window: u32,
+    /// Connection window for receiving, in bytes.
+    pub(super) receive_window: u32,
+    /// Number of bytes that have arrived since the peer last got credit.
+    pub(super) arrived: u32,
+    /// Size of the peer's decoding table, in bytes.
+    pub(super) table: u32,
+    /// Whether that size was reduced, which the next field block must signal (RFC 9113, section 4.3.1).
+    pub(super) table_reduced: bool,
+    /// Tasks that wait for room in the outbox.
+    pub(super) waiting: VecDeque<Waker>,
+    /// Tasks that wait for the connection window.
+    pub(super) starved: Vec<Waker>,
+    /// Whether to close the connection when no stream is left.
+    pub(super) leaving: bool,
+    pub(super) closed: Option<Closed>,
+    /// Limits on frames that cost the peer nothing.
+    pub(super) flood: FloodLimits,
+}
+
+/// Limits of one client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Limits of the head of a request.
+    pub(crate) head: http1::Limits,
+    /// Maximum number of concurrent streams.
+    pub(crate) streams: u32,
+}
+
+/// State of accepting streams.
+pub(super) struct Accepting {
+    pub(super) limits: Limits,
+    /// Returns whether requests are refused for lack of memory.
+    pub(super) refuses: Box<dyn Fn() -> bool>,
+    /// Number of the last stream that was begun.
+    pub(super) last: u32,
+    /// Streams after this one are not accepted.
+    pub(super) until: u32,
+    pub(super) accepted: Vec<Accepted>,
+}
+
+/// A request, or its error.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) owner: Owner,
+    pub(crate) request: Result<(Request, Body), ProxyError>,
+    /// Size of the head in bytes, which the connection has allocated.
+    pub(crate) head: usize,
+}
+
+/// One request and its response on a connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(super) channel: Rc<Channel>,
+    pub(super) id: u32,
+    pub(super) state: RefCell<State>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) received: Received,
+    pub(super) trailers: Option<HeaderMap>,
+    /// Number of missing bytes of the body, if the head announces its length.
+    pub(super) expected: Option<u64>,
+    /// Number of bytes that the peer may send.
+    pub(super) window: u32,
+    /// Number of bytes that were forwarded since the peer was last given credit.
+    pub(super) taken: u32,
+    /// Whether the body has no reader.
+    pub(super) unwanted: bool,
+    pub(super) remote_ended: bool,
+    pub(super) local_ended: bool,
+    /// Whether it was reset by either side, or lost with the connection.
+    pub(super) closed: bool,
+    pub(super) failed: Option<Failed>,
+    /// Window for sending, in bytes; below zero if the peer has reduced it (section 6.9.2).
+    pub(super) send_window: i64,
+    pub(super) reader: Option<Waker>,
+    pub(super) writer: Option<Waker>,
+}
+
+/// The owning side of a stream. On drop it resets the stream, unless that has ended.
+#[derive(Debug)]
+pub(crate) struct Owner(pub(super) Rc<Stream>);
+
+impl fmt::Debug for Accepting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepting")
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}

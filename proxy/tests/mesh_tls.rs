@@ -280,7 +280,9 @@ fn bytes_are_carried_between_members_as_well() {
     assert_eq!(support::get(&outbound, "/bytes/100000").body.len(), 100_000);
     let plain = RawHttp1::connect(inbound.listener("web"));
     assert!(!is_answered(plain));
-    assert_eq!(refused(&inbound, "plaintext"), 1.0);
+    eventually(TIMEOUT, "plain text is refused", || {
+        refused(&inbound, "plaintext") == 1.0
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::der::{BOOLEAN, Der, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, SET};
 use crate::error::SanError;
 use crate::request::{Parts, RequestedKey};
 use crate::x509::{BASIC_CONSTRAINTS, DNS_NAME, SUBJECT_ALT_NAME, URI};
-use crate::{Error, Issued, Live, MAX_TTL, SpiffeId, TrustBundle, bundle, x509};
+use crate::{Error, Issued, Live, MAX_TTL, SpiffeId, TrustBundle, certificate_pem, x509};
 
 /// 1.2.840.113549.1.9.14 (PKCS #9 `extensionRequest`)
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
@@ -90,7 +90,7 @@ impl NamedRequest {
         roots: &TrustBundle,
         now: SystemTime,
     ) -> Result<Issued, Error> {
-        let chain = bundle::certificates(chain)?;
+        let chain = certificate_pem::read(chain)?;
         let malformed = Error::CertificateMalformed { position: 1 };
         let leaf = x509::parse(&chain[0]).ok_or(malformed)?;
         if leaf.public_key != self.public_key {
@@ -104,7 +104,7 @@ impl NamedRequest {
         }
         check_trust(&chain, roots, judged_at(&leaf, now))?;
         Ok(Issued {
-            certificate_pem: bundle::to_pem(&chain),
+            certificate_pem: certificate_pem::write(&chain),
             chain,
             private_key_pem: None,
             expires,

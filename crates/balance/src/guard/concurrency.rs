@@ -4,6 +4,8 @@
 //! Latency indicates queueing: as long as it is near its minimum, no request waits in the cluster.
 //! The *gradient* is the latency without load, with some tolerance, over the present latency; a
 //! limit above the capacity of the cluster makes it fall below 1. At the end of each window
+//!
+//! ```text
 //! gradient = clamp(0.5, (1 + buffer) · baseline / median, 1)      of the window
 //! limit    = gradient · limit + √limit                            √limit: room to grow
 //! ```

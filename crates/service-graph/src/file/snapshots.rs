@@ -386,7 +386,7 @@ mod tests {
             (
                 "snapshots:\n- at: 5\n- at: 5\n",
                 3,
-                "snapshots[1].at: snapshots come in the order of time",
+                "snapshots[1].at: snapshots must be in chronological order",
             ),
             (
                 "services:\n- {name: a, replicas: 1, cpu: 3}",

@@ -10,7 +10,8 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::annotations::{KNOWN, Put};
-use crate::{INJECT, INJECTED, INJECTED_BY, Settings, manifest};
+use crate::template::template;
+use crate::{INJECT, INJECTED, INJECTED_BY, Settings};
 
 /// The domain of the mesh's keys.
 pub const DOMAIN: &str = "maglor.dev";
@@ -286,7 +287,7 @@ impl Finding {
 #[must_use]
 pub fn look(object: &Value) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
-    let template = manifest::template(kind).filter(|path| !path.is_empty());
+    let template = template(kind).filter(|path| !path.is_empty());
     let made = template.and_then(|path| object.pointer(path));
     let made = made.map_or(&Value::Null, |pod| &pod["metadata"]);
     let mut findings = of(&object["metadata"], holder(object), "", made);
@@ -308,7 +309,7 @@ fn holder(object: &Value) -> Holder {
         ("", "Pod") => Pod,
         ("", "Service") => Service,
         ("gateway.networking.k8s.io", "Gateway") => Gateway,
-        (_, kind) if manifest::template(kind).is_some() => Workload,
+        (_, kind) if template(kind).is_some() => Workload,
         _ => Other,
     }
 }

@@ -18,8 +18,8 @@
 //!
 //! - [`Settings`]: the defaults of all sidecars; `annotations`: the overrides of a namespace or a
 //!   pod.
-//! - `decide`: whether a pod gets a sidecar, and the injection; `reasons`: why it gets none, or is
-//!   rejected; `container`: the added containers and volumes; `repair`: adapts changes of other webhooks.
+//! - `decide`: whether a pod gets a sidecar, and the injection; `outcome`: the result, or why there
+//!   is none; `container`: the added containers and volumes; `repair`: adapts changes of other webhooks.
 //! - [`keys`]: all labels and annotations of the mesh; including the detection of misspelt and
 //!   misplaced ones.
 //! - `probe`: the kubelet's probes, which have no mutual TLS.
@@ -31,22 +31,26 @@ mod container;
 mod decide;
 pub mod keys;
 pub mod manifest;
+mod outcome;
 mod patch;
+mod pod_spec;
 mod probe;
 mod quantity;
-mod reasons;
 mod repair;
 pub mod review;
 mod settings;
+mod skipped;
+mod template;
 pub mod yaml;
 
-pub use annotations::{Namespace, ports};
+pub use annotations::Namespace;
 pub use container::{credentials, mounts, security_context, volumes};
-pub use decide::{Injected, Outcome, inject};
+pub use decide::inject;
+pub use outcome::{Injected, Outcome, Refusal, Skip};
 pub use patch::patch;
 pub use quantity::quantity;
-pub use reasons::{Refusal, Skip};
 pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError};
+pub use skipped::ports;
 
 /// The annotation of pods that have a sidecar: `true`, or `outbound` if nothing is redirected.
 pub const INJECTED: &str = "maglor.dev/injected";

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::keys::{self, Fault};
+use crate::template::template;
 use crate::{Injected, Namespace, Outcome, Refusal, Settings, inject, yaml};
 
 /// The reason why a file cannot be processed.
@@ -154,21 +155,6 @@ fn put(name: &str, done: &str, pod: &mut Value, injected: Injected) -> String {
 fn pod(object: &mut Value) -> Option<&mut Value> {
     let path = template(object["kind"].as_str()?)?;
     object.pointer_mut(path)
-}
-
-/// Returns the path of the pod template in objects of a kind (RFC 6901); empty for a pod itself.
-pub(crate) fn template(kind: &str) -> Option<&'static str> {
-    Some(match kind {
-        "Pod" => "",
-        "CronJob" => "/spec/jobTemplate/spec/template",
-        "DaemonSet"
-        | "Deployment"
-        | "Job"
-        | "ReplicaSet"
-        | "ReplicationController"
-        | "StatefulSet" => "/spec/template",
-        _ => return None,
-    })
 }
 
 /// Returns the object, or the objects of a list.

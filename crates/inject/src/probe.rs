@@ -9,8 +9,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::annotations::ports;
 use crate::settings::{ADMIN_PORT, Settings};
+use crate::skipped::ports;
 
 /// The probe fields of a container, and their names in the path.
 const PROBES: [(&str, &str); 3] = [

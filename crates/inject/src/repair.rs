@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, Namespace};
 use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
-use crate::decide::{add_variables, check, list, object};
+use crate::outcome::{Injected, Refusal};
+use crate::pod_spec::{add_variables, check, list, object};
 use crate::probe;
-use crate::reasons::Refusal;
 use crate::settings::{Form, NAMESPACE, Redirect, Settings, TRUST_DOMAIN};
-use crate::{INIT, INJECTED, Injected, PROXY};
+use crate::{INIT, INJECTED, PROXY};
 
 /// The fields with lists of containers.
 const LISTS: [&str; 2] = ["initContainers", "containers"];

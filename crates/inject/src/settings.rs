@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::annotations::{check_ports, check_subnets};
 use crate::quantity::{is_quantity, quantity};
+use crate::skipped::{check_ports, check_subnets};
 use crate::yaml;
 
 /// The port of the inbound listener, for connections from other pods.

@@ -1,4 +1,26 @@
-//! The reasons why a pod gets no sidecar.
+//! The outcome of an injection: the changed pod, or the reason why it gets no sidecar.
+
+use serde_json::Value;
+
+/// The outcome of an injection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The pod got a sidecar.
+    Injected(Injected),
+    /// The pod had a sidecar, and later changes of other webhooks were adapted to it.
+    Repaired(Injected),
+    /// The pod is unchanged.
+    Skipped(Skip),
+}
+
+/// A pod with its sidecar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Injected {
+    /// The whole pod.
+    pub pod: Value,
+    /// Warnings for the author, one message each.
+    pub notes: Vec<String>,
+}
 
 /// The reason why a pod is left unchanged, as in logs, events and metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

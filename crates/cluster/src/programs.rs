@@ -59,7 +59,6 @@ const KUBERNETES_OLDEST: Suite = Suite {
         "k8s.io/kubernetes/cmd/kube-controller-manager",
         "k8s.io/kubernetes/cmd/kube-proxy",
         "k8s.io/kubernetes/cmd/kube-scheduler",
-        "k8s.io/kubernetes/cmd/kubectl",
         "k8s.io/kubernetes/cmd/kubelet",
     ],
     flags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.30.14 \
@@ -70,8 +69,8 @@ const KUBERNETES_OLDEST: Suite = Suite {
     takes: "8 to 15 minutes",
 };
 
-/// Programs that clusters of every version share.
-const SHARED: [&str; 3] = ["coredns", "etcd", "pause"];
+/// Programs that clusters of every version share. An older kubectl reads YAML that begins with a brace as JSON.
+const SHARED: [&str; 4] = ["coredns", "etcd", "kubectl", "pause"];
 
 /// Selects the version of Kubernetes: `1.34`, the default, or `1.30`.
 const VERSION: &str = "MAGLOR_KUBERNETES";

@@ -1,4 +1,4 @@
-//! One-off steps of an installation: [`definitions`] before an upgrade, [`uninject`] before the controller is
+//! One-off steps of an installation: [`definitions`] before an upgrade, [`mod@uninject`] before the controller is
 //! removed, [`clean_up`] afterwards.
 //!
 //! The chart runs them as hooks, with an account and permissions that are deleted with the Job; `maglor` runs them

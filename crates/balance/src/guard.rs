@@ -9,7 +9,7 @@
 //!
 //! | guard | state | cost of a good request |
 //! | --- | --- | --- |
-//! | [`budget`] | one a cluster, shared by all threads | one addition |
+//! | [`retry_budget`] | one a cluster, shared by all threads | one addition |
 //! | [`limits`] | one a cluster and one an endpoint, shared | two atomic swaps |
 //! | [`outlier`] | a monitor an endpoint, shared; one detector with a single owner | one addition |
 //! | [`breaker`] | one a cluster, shared, off by default | one load, one addition |

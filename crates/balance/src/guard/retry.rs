@@ -14,7 +14,7 @@
 //!    our client. So a chain of k hops with r retries each makes at most 1 + k·r attempts at its
 //!    end, not (1 + r)^k.
 //! 6. The deadline is later than the end of the pause.
-//! 7. The [`budget`](super::budget) allows it. Free retries do not count against it.
+//! 7. The [budget](super::retry_budget) allows it. Free retries do not count against it.
 //!
 //! A retry goes to another endpoint: the caller passes those attempted to
 //! [`PickCtx::excluding`](crate::PickCtx::excluding).

@@ -7,6 +7,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+
 use crate::names::is_label;
 
 /// Name of the controller's Service, Lease and Deployment.
@@ -75,9 +78,20 @@ impl Revision {
     }
 }
 
-/// Returns whether pods with this `app.kubernetes.io/name` are replicas of a control plane, of any revision.
+/// Label selector of all pods of the mesh itself; [`is_replica`] finds those of the controller among them.
+pub const PODS: &str = "app.kubernetes.io/part-of=maglor";
+/// The label that names the program of a pod.
+const NAME: &str = "app.kubernetes.io/name";
+
+/// Returns whether a pod is a replica of a control plane, of any revision.
 #[must_use]
-pub fn is_controller(name: &str) -> bool {
+pub fn is_replica(pod: &Pod) -> bool {
+    pod.labels()
+        .get(NAME)
+        .is_some_and(|name| is_controller(name))
+}
+
+fn is_controller(name: &str) -> bool {
     name.strip_prefix(CONTROLLER)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }

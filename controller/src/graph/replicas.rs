@@ -26,12 +26,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::delays::Delay;
 use super::parts::Part;
 use super::{Graphs, Snapshot};
-use crate::revision::is_controller;
+use crate::revision::{PODS, is_replica};
 
-/// Label of all pods of the mesh itself.
-const PODS: &str = "app.kubernetes.io/part-of=maglor";
-/// Label of what a pod runs: the controller, of any revision, or something else.
-const NAME: &str = "app.kubernetes.io/name";
 /// The timeout of a request to another replica.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The most bytes of a response: a hundred thousand edges of proxies.
@@ -99,11 +95,7 @@ impl Replicas {
         for pod in list
             .items
             .iter()
-            .filter(|pod| {
-                pod.labels()
-                    .get(NAME)
-                    .is_some_and(|name| is_controller(name))
-            })
+            .filter(|pod| is_replica(pod))
             .filter(|pod| pod.name_any() != self.replica)
         {
             let status = pod.status.as_ref();

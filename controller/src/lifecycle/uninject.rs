@@ -59,14 +59,7 @@ pub async fn uninject(
             "Pod {pod}: no controller restarts it; it keeps its sidecar until it is deleted"
         ));
     }
-    let workloads: Vec<_> = workloads.into_iter().collect();
-    for some in workloads.chunks(AT_ONCE) {
-        let restarts = some
-            .iter()
-            .map(|one| async { restart(client, one, patience, say, "without sidecars").await });
-        futures_util::future::try_join_all(restarts).await?;
-    }
-    Ok(())
+    restart_all(client, workloads, patience, say, "without sidecars").await
 }
 
 /// Fails while namespaces name a revision: its webhook would inject their pods again.
@@ -210,18 +203,23 @@ pub async fn leave_revision(
             "Pod {pod}: no controller restarts it; it keeps its sidecar, without a control plane, until it is deleted"
         ));
     }
+    let how = "with sidecars of the default control plane";
+    restart_all(client, workloads, patience, say, how).await
+}
+
+/// Restarts workloads, a few at a time; `how` says what their new pods are like.
+async fn restart_all(
+    client: &Client,
+    workloads: BTreeSet<Workload>,
+    patience: Duration,
+    say: Say<'_>,
+    how: &str,
+) -> Result<(), LifecycleError> {
     let workloads: Vec<_> = workloads.into_iter().collect();
     for some in workloads.chunks(AT_ONCE) {
-        let restarts = some.iter().map(|one| async {
-            restart(
-                client,
-                one,
-                patience,
-                say,
-                "with sidecars of the default control plane",
-            )
-            .await
-        });
+        let restarts = some
+            .iter()
+            .map(|one| restart(client, one, patience, say, how));
         futures_util::future::try_join_all(restarts).await?;
     }
     Ok(())

@@ -22,8 +22,10 @@ impl Attempts<'_> {
     /// without a delay of hedging, it does not end this one.
     pub(super) fn racer_deadline(&self, now: Instant) -> Option<Box<Deadline>> {
         let hedge = self.hop.forward.hedge.as_ref();
-        let ends = hedge.is_none_or(|hedge| hedge.delay.is_some());
-        self.attempt_deadline(now).filter(|_| ends)
+        match hedge.is_none_or(|hedge| hedge.delay.is_some()) {
+            true => self.attempt_deadline(now),
+            false => None,
+        }
     }
 
     /// Returns a deadline so long after the client has sent the request, or after now, whichever is later.

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, ResourceExt as _};
-use maglor_controller::revision::is_controller;
+use kube::{Api, Client};
+use maglor_controller::revision::{PODS, is_replica};
 
 use super::super::LiveError;
 use super::ask::Admin;
@@ -16,10 +16,6 @@ use super::{Address, CONTROLLER_PORT, Pods, SIDECAR_PORT, Where};
 
 /// The name of the container that makes a pod a workload of the mesh.
 pub(crate) const PROXY_CONTAINER: &str = "maglor-proxy";
-/// Label of all pods of the mesh itself.
-const PODS: &str = "app.kubernetes.io/part-of=maglor";
-/// Label of what a pod runs: the controller, of any revision, or something else.
-const NAME: &str = "app.kubernetes.io/name";
 /// The label by which a ReplicaSet distinguishes its pods; its value is the suffix of its name.
 const HASH: &str = "pod-template-hash";
 
@@ -149,15 +145,10 @@ impl Cluster {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.mesh_namespace);
         let list = pods.list(&ListParams::default().labels(PODS)).await;
         let list = list.map_err(asked("pods of the controller"))?;
-        let is_one = |pod: &Pod| {
-            pod.labels()
-                .get(NAME)
-                .is_some_and(|name| is_controller(name))
-        };
         let running = list
             .items
             .iter()
-            .filter(|pod| is_running(pod) && is_one(pod));
+            .filter(|pod| is_running(pod) && is_replica(pod));
         Ok(running
             .filter_map(|pod| self.instance(pod, CONTROLLER_PORT))
             .collect())

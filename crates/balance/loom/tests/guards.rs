@@ -9,10 +9,10 @@ use loom::sync::Notify;
 use loom::thread;
 use maglor_balance_loom::guard::Percent;
 use maglor_balance_loom::guard::breaker::{Breaker, BreakerParams, Entry, Phase};
-use maglor_balance_loom::guard::retry_budget::{Budget, BudgetParams};
 use maglor_balance_loom::guard::limits::{Admission, Claim, Slots};
 use maglor_balance_loom::guard::outlier::{Monitor, OutlierParams, Sample};
 use maglor_balance_loom::guard::rate::{KeyedBuckets, RateParams, TokenBucket};
+use maglor_balance_loom::guard::retry_budget::{Budget, BudgetParams};
 use maglor_balance_loom::{Rng, Time};
 
 /// Counted outside of the model: what the threads of one run have seen.

@@ -115,23 +115,6 @@ impl Cargo {
         }
     }
 
-    /// Returns whether it succeeds; `line` is called with each line of both outputs.
-    pub(crate) fn succeeds_saying(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {
-        let (reader, writer) = io::pipe()?;
-        let command = self.command.stdin(Stdio::null());
-        let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
-        // It holds our ends of the pipe, which would never end.
-        drop(self);
-        let mut reader = BufReader::new(reader);
-        let mut bytes = Vec::new();
-        // Tests also print bytes that are not text.
-        while reader.read_until(b'\n', &mut bytes)? > 0 {
-            line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
-            bytes.clear();
-        }
-        Ok(child.wait()?.success())
-    }
-
     /// Returns whether it succeeds; `line` is called with each line of its standard output, and the standard error is
     /// shown.
     pub(crate) fn succeeds_printing(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {

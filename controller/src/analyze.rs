@@ -21,7 +21,7 @@ use self::gateways::Gateways;
 use self::groups::Groups;
 use self::source::{Source, conditions};
 use crate::crd::check::SpecError;
-use crate::crd::{GROUP, check, typed};
+use crate::crd::{GROUP, operated, typed};
 use crate::index::Index;
 use crate::index::facts::route::{RouteKind, Unsupported};
 use crate::index::facts::{Facts, Object, ReadError};
@@ -201,7 +201,7 @@ impl Analysis {
             let problem = place.problem(value, severity, reason, message);
             self.problems.push(problem);
         };
-        if let Some(checked) = check::operated(value) {
+        if let Some(checked) = operated::check(value) {
             if let Err(error) = checked {
                 for text in parts(&error.to_string()) {
                     problem(Severity::Error, "Invalid", text);

@@ -11,10 +11,10 @@ use k8s_openapi::jiff::Timestamp;
 use maglor_identity::{Fingerprint, TrustDomain};
 use tokio::sync::watch;
 
-use super::authority::{Ca, InForce, Texts};
+use super::authority::{Ca, InForce, Signer, Texts};
 use super::rotation::{Circumstances, Phase, Spread};
 use super::secret::Progress;
-use super::succession::{Signer, Succession, SuccessionError};
+use super::succession::{Succession, SuccessionError};
 use crate::serve::Table;
 
 /// Poll interval for changes of the files.

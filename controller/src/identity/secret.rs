@@ -22,11 +22,11 @@ use maglor_identity::TrustDomain;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::authority::InForce;
+use super::authority::{InForce, Signer};
 use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::replicas::Replicas;
 use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
-use super::succession::{Signer, Succession, SuccessionError};
+use super::succession::{Succession, SuccessionError};
 use crate::api_server;
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;

@@ -14,7 +14,6 @@ use crate::identity::authority::{InForce, Watched};
 use crate::index::Status;
 use crate::index::facts::{Key, Kind as Facet};
 use crate::panics;
-use crate::serve::Table;
 
 /// The expiry times of certificates. Clones share the same state.
 #[derive(Clone, Debug, Default)]
@@ -262,9 +261,10 @@ impl OnCall {
         }
     }
 
-    /// Updates gauges from state that is held elsewhere.
-    pub(super) fn refresh(&self, table: &Table) {
-        let pending = table.longest_unanswered().as_secs();
+    /// Updates gauges from state that is held elsewhere: the age of the oldest unacknowledged response, and the number
+    /// of panics.
+    pub(super) fn refresh(&self, longest_unanswered: Duration) {
+        let pending = longest_unanswered.as_secs();
         self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
         let counted = panics::counted().saturating_sub(self.panics.value());
         self.panics.add_shared(counted);

@@ -6,7 +6,7 @@ use maglor_inject::{Namespace, Outcome, Settings, keys, patch};
 
 use serde_json::Value;
 
-use crate::crd::check;
+use crate::crd::operated;
 use crate::index::facts::{Facts, Object};
 use crate::placement::affinity::{Place, ask};
 use crate::revision::Revision;
@@ -170,7 +170,7 @@ pub fn validate(review: &Review) -> Decision {
     if new.is_null() || (!old.is_null() && new["spec"] == old["spec"]) {
         return accepted;
     }
-    let checked = check::operated(new);
+    let checked = operated::check(new);
     if let Some(checked) = checked {
         return match checked {
             Err(problem) => denied(problem.to_string()),

@@ -190,7 +190,7 @@ impl Analysis {
             place.problem(value, severity, reason, finding.to_string())
         };
         self.problems
-            .extend(keys::look(value).into_iter().map(problem));
+            .extend(keys::check(value).into_iter().map(problem));
     }
 
     /// Handles a resource of a kind that the index does not read.

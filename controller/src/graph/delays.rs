@@ -184,12 +184,12 @@ mod tests {
         assert_eq!(delays.all(), [delay("a", "b", 10.0)]);
         delays.retain(|node| node != "b");
         assert!(delays.all().is_empty());
-        let heard = [
+        let replicas = [
             vec![delay("a", "b", 3.0), delay("a", "c", 1.0)],
             vec![delay("a", "b", 2.0)],
         ];
         let together = [delay("a", "b", 2.0), delay("a", "c", 1.0)];
-        assert_eq!(least(heard), together);
+        assert_eq!(least(replicas), together);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::succession::{Succession, SuccessionError};
 use crate::serve::Table;
 
 /// Poll interval for changes of the files.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 const CERTIFICATE: &str = "ca.pem";
 const PRIVATE_KEY: &str = "ca_key.pem";
@@ -147,10 +147,10 @@ impl Follower {
         progress: watch::Sender<Option<Progress>>,
     ) {
         let mut seen = None;
-        let mut look = tokio::time::interval(LOOK);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         loop {
             tokio::select! {
-                _ = look.tick() => {}
+                _ = poll.tick() => {}
                 () = ca.closed() => return,
             }
             let now = fingerprint(&self.folder);

@@ -122,8 +122,8 @@ pub fn inject(
 /// An error that the object already had is only a warning, so that other changes remain possible.
 #[must_use]
 pub(super) fn keys(review: &Review) -> Decision {
-    let before = keys::look(&review.old_object);
-    let findings = keys::look(&review.object);
+    let before = keys::check(&review.old_object);
+    let findings = keys::check(&review.object);
     let mut new = findings.iter().filter(|one| !before.contains(one));
     if let Some(wrong) = new.find(|one| one.is_error()) {
         return denied(wrong.to_string());

@@ -235,21 +235,25 @@ async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>,
     while let Some(event) = stream.next().await {
         let error = match event {
             Ok(event) => {
+                // A list that begins may fail, too.
+                if !matches!(event, Event::Init) {
+                    rest = REST;
+                }
                 follower.take(kept(event, follower.wanted.keep));
-                rest = REST;
                 continue;
             }
             Err(error) => error,
         };
         let kind = K::kind(&follower.wanted.kind).into_owned();
-        tracing::debug!(kind, %error, "watch failed; retrying");
         if follower.wanted.is_absent(&error) {
             if !follower.complete {
+                tracing::debug!(kind, "kind is not served; retrying");
                 follower.take(Event::Init);
                 follower.take(Event::InitDone);
             }
             sleep(REST_ABSENT).await;
         } else {
+            tracing::debug!(kind, %error, "watch failed; retrying");
             sleep(rest).await;
             rest = (rest * 2).min(MOST_REST);
         }

@@ -27,7 +27,7 @@ pub(super) enum Written {
 }
 
 /// The objects of a namespace that a round is computed from.
-pub(super) struct Scene {
+pub(super) struct Objects {
     pub(super) pods: Cache<Pod>,
     pub(super) deployments: Cache<Deployment>,
     pub(super) horizontal: Cache<HorizontalPodAutoscaler>,
@@ -35,7 +35,7 @@ pub(super) struct Scene {
     pub(super) traffic: Cache<DynamicObject>,
 }
 
-impl Scene {
+impl Objects {
     /// Opens the watches of a namespace; the units of `listed` are reconciled after each complete list.
     pub(super) fn open<U: Send + 'static>(
         client: &Client,
@@ -51,7 +51,7 @@ impl Scene {
         let vertical = ApiResource::from_gvk_with_plural(&vertical, "verticalpodautoscalers");
         let deployments = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
         let horizontal = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
-        // The managers of its fields tell whether another writer has changed a generated policy.
+        // The managers of its fields show whether another writer has changed a generated policy.
         let traffic = of(api_resource(Kind::TrafficPolicy)).keep(|_| {});
         Self {
             pods: watches.hold(pods(client, namespace), listed.clone()),

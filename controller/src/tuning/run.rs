@@ -14,7 +14,7 @@ use maglor_service_graph::advise::{Advice, Advisor};
 use maglor_service_graph::tune::{Rollout, Round, Seen, Tuning, View};
 use tokio::sync::watch;
 
-use super::api::{Scene, Server};
+use super::api::{Objects, Server};
 use super::inputs::{Inputs, Sources, advice_params, inputs, params};
 use super::status::{self, Done, StatusInput};
 use super::traffic::{Policies, advised};
@@ -80,7 +80,7 @@ struct Operator {
     policies: Cache<TuningPolicy>,
     nodes: Cache<Node>,
     /// By namespace with a policy.
-    scenes: BTreeMap<String, Scene>,
+    objects: BTreeMap<String, Objects>,
     /// By policy, since the begin of the term.
     governed: BTreeMap<Key, Governed>,
     /// When this process began to receive reports.
@@ -115,7 +115,7 @@ impl Operator {
             options,
             watches,
             policies,
-            scenes: BTreeMap::new(),
+            objects: BTreeMap::new(),
             governed: BTreeMap::new(),
             begun,
         }
@@ -131,7 +131,7 @@ impl Operator {
                 all.iter()
                     .any(|one| one.metadata.namespace.as_ref() == Some(of))
             };
-            self.scenes.retain(|namespace, _| used(namespace));
+            self.objects.retain(|namespace, _| used(namespace));
             return Ok(None);
         };
         let older: Vec<_> = all[..at]
@@ -221,16 +221,16 @@ impl Operator {
     fn is_complete(&mut self, namespace: &str) -> bool {
         let (client, policies) = (&self.options.client, &self.policies);
         let (watches, nodes) = (&self.watches, &self.nodes);
-        let scene = self.scenes.entry(namespace.to_owned());
-        let scene = scene.or_insert_with(|| {
+        let objects = self.objects.entry(namespace.to_owned());
+        let objects = objects.or_insert_with(|| {
             let (policies, of) = (policies.clone(), namespace.to_owned());
             let listed = move || {
                 let beside = policies.filter(|one| one.metadata.namespace.as_ref() == Some(&of));
                 beside.iter().map(|policy| key(&**policy)).collect()
             };
-            Scene::open(client, watches, namespace, listed)
+            Objects::open(client, watches, namespace, listed)
         });
-        scene.is_complete() && nodes.is_complete()
+        objects.is_complete() && nodes.is_complete()
     }
 
     /// Runs a round.
@@ -303,9 +303,9 @@ impl Operator {
         } = &self.options;
         let snapshot = replicas.whole(graphs).await?;
         let namespace = policy.namespace().unwrap_or_default();
-        let scene = self.scenes.get(&namespace)?;
-        let policies = Policies::read(&scene.traffic.json(), policy);
-        let pods: Vec<Pod> = scene.pods.json().iter().map(Pod::read).collect();
+        let objects = self.objects.get(&namespace)?;
+        let policies = Policies::read(&objects.traffic.json(), policy);
+        let pods: Vec<Pod> = objects.pods.json().iter().map(Pod::read).collect();
         let nodes: Vec<pod::Node> = self.nodes.json().iter().map(pod::Node::read).collect();
         let inputs = inputs(&Sources {
             namespace: &namespace,
@@ -313,9 +313,9 @@ impl Operator {
             topology: &graphs.topology(),
             pods: &pods,
             nodes: &nodes,
-            deployments: &scene.deployments.json(),
-            horizontal: &scene.horizontal.json(),
-            vertical: &scene.vertical.json(),
+            deployments: &objects.deployments.json(),
+            horizontal: &objects.horizontal.json(),
+            vertical: &objects.vertical.json(),
             policies: &policies,
             spec: &policy.spec,
             taken,

@@ -85,7 +85,7 @@ impl Fixture {
         self.api.until(what, |_| holds(self)).await;
     }
 
-    /// Waits until the operator has no more to do.
+    /// Waits until the operator is done.
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         self.api.requests();

@@ -21,7 +21,7 @@ use crate::reconcile::Again;
 
 /// Default timeout for a created pod to become ready, in seconds.
 const READY_SECONDS: u32 = 180;
-/// The pause before an eviction that a PodDisruptionBudget blocks is tried again.
+/// The pause before an eviction that a PodDisruptionBudget blocks is retried.
 const BLOCKED: Duration = Duration::from_secs(2);
 /// The time by which the watch shows a pod as moving.
 const SHOWN: Duration = Duration::from_secs(30);

@@ -147,9 +147,9 @@ async fn what_is_under_way_is_brought_to_its_end_where_no_pod_may_be_moved_any_m
     assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
 }
 
-/// An eviction that a budget blocks is tried again, and one that is not needed any more is not.
+/// An eviction that a budget blocks is retried, and one that is not needed any more is not.
 #[tokio::test(start_paused = true)]
-async fn a_blocked_eviction_is_tried_again() {
+async fn a_blocked_eviction_is_retried() {
     let api = FakeApi::within();
     workload(&api, 0);
     api.put_at(POD, moving_pod());

@@ -286,7 +286,7 @@ impl Fixture {
         // The first one opens the watches of the namespace.
         let policy = Key::new("shop", "tune");
         while !self.is_watched() {
-            if !self.operator.scenes.contains_key("shop") {
+            if !self.operator.objects.contains_key("shop") {
                 self.operator.look(self.now, &policy).await.unwrap();
             }
             tokio::task::yield_now().await;
@@ -307,7 +307,7 @@ impl Fixture {
         if !is_current(&operator.policies, api, &policies) {
             return false;
         }
-        let Some(scene) = operator.scenes.get("shop") else {
+        let Some(objects) = operator.objects.get("shop") else {
             // Nothing is watched for a policy that is not in force.
             let policies = operator.policies.all();
             return policies.iter().all(|one| operator.problem(one).is_some());
@@ -320,15 +320,15 @@ impl Fixture {
             &operator.nodes,
             api,
             &Collection::new("api/v1", None, "nodes"),
-        ) && is_current(&scene.pods, api, &of(("api/v1", "pods")))
+        ) && is_current(&objects.pods, api, &of(("api/v1", "pods")))
             && is_current(
-                &scene.deployments,
+                &objects.deployments,
                 api,
                 &of(("apis/apps/v1", "deployments")),
             )
-            && is_current(&scene.horizontal, api, &of(AUTOSCALERS))
-            && scene.vertical.is_complete()
-            && is_current(&scene.traffic, api, &of(TRAFFIC))
+            && is_current(&objects.horizontal, api, &of(AUTOSCALERS))
+            && objects.vertical.is_complete()
+            && is_current(&objects.traffic, api, &of(TRAFFIC))
     }
 
     pub(super) async fn rounds(&mut self, count: u32) {

@@ -7,13 +7,18 @@ use super::scale::{Scale, number};
 use super::{Figure, Point, Series, palette};
 
 pub(super) const WIDTH: f64 = 860.0;
-pub(super) const HEIGHT: f64 = 440.0;
+pub(super) const HEIGHT: f64 = 480.0;
 
 /// The margins of the plot; titles, numbers and the legend are outside.
 const LEFT: f64 = 68.0;
 const RIGHT: f64 = 590.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 384.0;
+
+/// The line of the horizontal axis' label, the first one of the caption, and the distance of its lines.
+const X_LABEL: f64 = 426.0;
+const CAPTION: f64 = 451.0;
+const CAPTION_LINE: f64 = 17.0;
 
 /// The line distance of the legend, and the mean width of a character of its font.
 const LEGEND_LINE: f64 = 22.0;
@@ -48,6 +53,7 @@ pub fn svg(figure: &Figure) -> String {
         out,
         "<rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>"
     );
+    stamp(&mut out, figure);
     plot.axes(&mut out, figure);
     let mut looks = Looks::default();
     for (index, series) in figure.series.iter().enumerate() {
@@ -55,8 +61,20 @@ pub fn svg(figure: &Figure) -> String {
         plot.series(&mut out, index, series, &look);
         legend(&mut out, index, series, &look);
     }
+    for (nth, line) in figure.caption.iter().enumerate() {
+        let y = CAPTION + CAPTION_LINE * nth as f64;
+        text(&mut out, LEFT, y, "start", "font-size=\"12\"", line);
+    }
     out.push_str("</svg>\n");
     out
+}
+
+/// Writes the figure's stamp across the plot, below everything else.
+fn stamp(out: &mut String, figure: &Figure) {
+    let Some(word) = figure.stamp else { return };
+    let (x, y) = (f64::midpoint(LEFT, RIGHT), f64::midpoint(TOP, BOTTOM));
+    let look = format!("font-size=\"52\" opacity=\"0.13\" transform=\"rotate(-24 {x} {y})\"");
+    text(out, x, y + 18.0, "middle", &look, word);
 }
 
 /// Whether a series is a line or a row of markers, and which.
@@ -130,7 +148,7 @@ impl Plot {
         line(out, "frame", "#555555", [LEFT, BOTTOM, RIGHT, BOTTOM]);
         line(out, "frame", "#555555", [LEFT, TOP, LEFT, BOTTOM]);
         let middle = f64::midpoint(LEFT, RIGHT);
-        text(out, middle, HEIGHT - 14.0, "middle", "", &figure.x_label);
+        text(out, middle, X_LABEL, "middle", "", &figure.x_label);
         let middle = f64::midpoint(TOP, BOTTOM);
         let turned = format!("transform=\"rotate(-90 18 {middle})\"");
         text(out, 18.0, middle, "middle", &turned, &figure.y_label);
@@ -157,10 +175,14 @@ impl Plot {
                 } else {
                     self.bars(out, &places);
                 }
-                for (_, x, y) in &places {
+                for (point, x, y) in &places {
+                    let look = match point.doubtful {
+                        true => "fill=\"none\" stroke-width=\"1.4\"",
+                        false => "stroke=\"none\"",
+                    };
                     let _ = writeln!(
                         out,
-                        "<path transform=\"translate({x:.1} {y:.1})\" d=\"{marker}\" stroke=\"none\"/>"
+                        "<path transform=\"translate({x:.1} {y:.1})\" d=\"{marker}\" {look}/>"
                     );
                 }
             }

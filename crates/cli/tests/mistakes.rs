@@ -85,7 +85,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ("plan moves --seed -1", &["--seed", "whole number"]),
     (
         "sim --policy leastconn",
-        &["`sim`", "maglor-lab sim --policy leastconn"],
+        &["`maglor sim`", "maglor-lab sim --policy leastconn"],
     ),
     ("inject deploy.yaml", &["-f deploy.yaml"]),
     ("demo --replicas 3", &["--replicas", "reviews=3"]),

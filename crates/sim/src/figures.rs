@@ -135,13 +135,15 @@ impl Study {
         }
         let mut points = figure.series.iter().flat_map(|series| &series.points);
         let doubtful = points.any(|point| point.doubtful);
-        let mut lines = vec![how];
-        if doubtful {
-            lines.push(
-                "Hollow: latency was still growing when the runs ended, the value is too low."
-                    .into(),
-            );
+        let mut values = String::new();
+        if self.effort == Effort::Quick {
+            values += "Preview: short runs; values near saturation are too low, by more than their intervals. ";
         }
+        if doubtful {
+            values += "Hollow: still growing at the end, too low.";
+        }
+        let mut lines = vec![how, values.trim_end().to_owned()];
+        lines.retain(|line| !line.is_empty());
         lines
     }
 }

@@ -16,19 +16,19 @@
 //! since; the worst consequence is a decision as good as a local one.
 
 mod announce;
+mod answer_timeout;
 mod classes;
 mod decision;
 mod groups;
 mod inbound;
 mod ledger;
 mod message;
-mod patience;
 
 pub use announce::Announce;
+pub use answer_timeout::{AnswerTimeout, Trust};
 pub(crate) use classes::Classes;
 pub use decision::{Asked, Decision, Step};
 pub use groups::Groups;
 pub use inbound::{Admitted, Held, Inbound};
 pub use ledger::{Audit, Ledger, Member};
 pub use message::{Admission, Among, Answer, Load, Name, Question, Referral, Report, Ticket};
-pub use patience::{Patience, Trust};

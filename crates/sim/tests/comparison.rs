@@ -102,7 +102,7 @@ fn every_decision_ends_at_a_usable_endpoint_that_was_not_attempted() {
                     in_flight: rng.below(5),
                     ..Load::default()
                 };
-                b.heard(asked, &load, ctx.now);
+                b.record_load(asked, &load, ctx.now);
             }
         }
         let rebuilt = b.rebuild(Vec::new(), &ViewParams::default(), Time::ZERO);
@@ -164,7 +164,7 @@ fn prequal_takes_the_cold_server_with_the_least_latency() {
             in_flight,
             latency: Duration::from_millis(u64::from(in_flight) + 1),
         };
-        b.heard(server, &load, at(1).now);
+        b.record_load(server, &load, at(1).now);
         if in_flight == 0 {
             idle = server;
         }

@@ -8,7 +8,7 @@ use super::bounce::Bounce;
 use super::probe::Probe;
 use super::{Index, PickCtx};
 use crate::places::{least, unit_of};
-use crate::queue_protocol::{Answer, Decision, Patience, Step};
+use crate::queue_protocol::{Answer, AnswerTimeout, Decision, Step};
 use crate::{Rng, View};
 
 /// The policy that takes over when a ledger does not respond.
@@ -67,13 +67,13 @@ enum Kind {
 }
 
 impl FallbackPlan {
-    /// Creates a fallback; `patience` is for its own queries.
+    /// Creates a fallback; `timeout` is for its own queries.
     #[must_use]
-    pub fn new(fallback: Fallback, patience: Arc<Patience>) -> Self {
+    pub fn new(fallback: Fallback, timeout: Arc<AnswerTimeout>) -> Self {
         Self(match fallback {
             Fallback::Bounce => Kind::Bounce(Bounce::new(ATTEMPTS)),
             Fallback::LeastOutstanding => Kind::LeastOutstanding,
-            Fallback::Probe => Kind::Probe(Probe::new(CHOICES, patience)),
+            Fallback::Probe => Kind::Probe(Probe::new(CHOICES, timeout)),
         })
     }
 

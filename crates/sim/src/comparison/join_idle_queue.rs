@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use maglor_balance::queue_protocol::{
-    Answer, Asked, Decision, Groups, Name, Patience, Question, Step, Trust,
+    Answer, AnswerTimeout, Asked, Decision, Groups, Name, Question, Step, Trust,
 };
 use maglor_balance::{
     BuildPolicy as _, Fallback, FallbackPlan, Index, PickCtx, Policy, Rng, SharedTables, Spec, View,
@@ -26,9 +26,9 @@ pub(crate) struct JoinIdleQueue {
 /// The knowledge about hosts. It outlives the view.
 #[derive(Debug, Default)]
 struct Learnt {
-    patience: Arc<Patience>,
-    /// The patience of the fallback.
-    probe: Arc<Patience>,
+    timeout: Arc<AnswerTimeout>,
+    /// The timeout of the fallback.
+    probe: Arc<AnswerTimeout>,
     /// The trust in each group's host, with its name.
     trust: Box<[(Name, Arc<Trust>)]>,
 }
@@ -44,7 +44,7 @@ impl Learnt {
         });
         Self {
             trust: trust.collect(),
-            patience: previous.map_or_else(Arc::default, |one| Arc::clone(&one.patience)),
+            timeout: previous.map_or_else(Arc::default, |one| Arc::clone(&one.timeout)),
             probe: previous.map_or_else(Arc::default, |one| Arc::clone(&one.probe)),
         }
     }
@@ -120,8 +120,8 @@ impl Policy for JoinIdleQueue {
             .is_some_and(|trust| trust.allows(ctx.now));
         match host {
             Some(host) if trusted => {
-                let (to, patience) = (Asked::from_slice(&[host]), self.learnt.patience.get());
-                decision.ask(to, Question::Referral, patience, ctx.now)
+                let (to, timeout) = (Asked::from_slice(&[host]), self.learnt.timeout.get());
+                decision.ask(to, Question::Referral, timeout, ctx.now)
             }
             _ => self.fall_back(decision, view, ctx, rng),
         }
@@ -141,7 +141,7 @@ impl Policy for JoinIdleQueue {
                 .fallback
                 .answered(decision, view, None, answer, ctx, rng);
         }
-        self.learnt.patience.learn(decision.asked_at(), ctx.now);
+        self.learnt.timeout.learn(decision.asked_at(), ctx.now);
         if let Some(trust) = self.trust(decision) {
             trust.answered();
         }
@@ -175,7 +175,7 @@ impl Policy for JoinIdleQueue {
         if decision.has_fallen_back() {
             return self.fallback.timed_out(decision, view, None, ctx, rng);
         }
-        self.learnt.patience.waited_in_vain();
+        self.learnt.timeout.expired();
         if let Some(trust) = self.trust(decision) {
             trust.silent(decision.asked_at(), ctx.now);
         }

@@ -230,9 +230,9 @@ impl Default for Scenario {
 impl Scenario {
     /// Returns the default scenario with another policy.
     #[must_use]
-    pub fn of(policy: impl Into<Compared>) -> Self {
+    pub fn of(policy: Compared) -> Self {
         Self {
-            policy: policy.into(),
+            policy,
             ..Self::default()
         }
     }

@@ -11,7 +11,6 @@ pub(crate) mod hosted;
 pub(crate) mod least_outstanding;
 pub(crate) mod maglev;
 pub(crate) mod peak_ewma;
-pub(crate) mod prequal;
 pub(crate) mod probe;
 pub(crate) mod random;
 pub(crate) mod ring_hash;
@@ -26,7 +25,7 @@ pub use crate::index::Index;
 pub use crate::pick_context::{Excluded, PickCtx};
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
 use crate::{Rng, Time, View};
-pub(crate) use hashed::SharedTables;
+pub use hashed::SharedTables;
 
 /// Chooses one endpoint of a view.
 ///
@@ -104,8 +103,7 @@ pub trait Policy: Send + Sync + Debug {
     fn record_load(&self, _from: Index, _load: &Load, _now: Time) {}
 
     /// Returns the data that a policy for the next view may reuse: hash tables, or knowledge of
-    /// queried servers. Not for callers outside the crate.
-    #[doc(hidden)]
+    /// queried servers.
     fn tables(&self) -> Option<SharedTables> {
         None
     }

@@ -143,8 +143,6 @@ enum Error {
     NotReady(String, Duration),
     #[error("{0}")]
     Plan(#[from] PlanError),
-    #[error("--policy {0}: only supported in `maglor sim`")]
-    Policy(Spec),
     #[error("cannot start {}: {source}", program.display())]
     Start { program: PathBuf, source: io::Error },
     #[error("cannot {doing}: {source}")]
@@ -183,12 +181,6 @@ pub(super) fn run(options: &Options) -> ExitCode {
 /// Starts everything and runs the demo; everything has ended when it returns.
 fn show(options: &Options) -> Result<Report, Error> {
     let length = Duration::from_secs(options.seconds);
-    if matches!(
-        options.policy,
-        Spec::JoinIdleQueue { .. } | Spec::Prequal(_)
-    ) {
-        return Err(Error::Policy(options.policy.clone()));
-    }
     let plan = Plan::new(length, &options.replicas, &options.faults)?;
     let program = sidecar::find(options.proxy.as_deref())?;
     let runtime = Builder::new_current_thread()

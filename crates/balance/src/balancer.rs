@@ -1,25 +1,11 @@
 //! A view with the policy built for it: replaced as a whole when endpoints change.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
 use crate::{
-    Endpoint, Index, PickCtx, Policy, Rng, SharedTables, Spec, SpecError, Time, View, ViewParams,
+    BuildPolicy, Endpoint, Index, PickCtx, Policy, Rng, Spec, SpecError, Time, View, ViewParams,
 };
-
-/// Builds a policy for each view: [`Spec`] for those of the proxy. The simulator has more of them.
-pub trait BuildPolicy: Clone + Debug {
-    /// Checks every parameter against its range.
-    ///
-    /// # Errors
-    ///
-    /// The first parameter that is out of range.
-    fn validate(&self) -> Result<(), SpecError>;
-
-    /// Builds the policy, whose parameters are valid, reusing the data of `previous` if they fit.
-    fn build_valid(&self, view: &View, previous: Option<SharedTables>) -> Box<dyn Policy>;
-}
 
 /// A [`View`] and its [`Policy`].
 ///

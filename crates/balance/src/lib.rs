@@ -55,7 +55,7 @@ mod time;
 mod usual;
 mod view;
 
-pub use balancer::{Balancer, BuildPolicy};
+pub use balancer::Balancer;
 pub use endpoint::{Endpoint, EndpointStats, Outstanding};
 pub use hash::{combine, hash_bytes};
 pub use policy::fallback::{Fallback, FallbackPlan};
@@ -64,7 +64,7 @@ pub use policy::peak_ewma::PeakEwmaParams;
 pub use policy::ring_hash::RingHashParams;
 pub use policy::spec::{Form, Parameter, Parameters, Spec, SpecError, UnevenShares, named};
 pub use policy::subset::SubsetParams;
-pub use policy::{Choices, Excluded, Index, PickCtx, Policy, SharedTables};
+pub use policy::{BuildPolicy, Choices, Excluded, Index, PickCtx, Policy, SharedTables};
 pub use rng::Rng;
 pub use time::Time;
 pub use usual::Usual;

@@ -24,7 +24,7 @@ use std::num::NonZeroU32;
 pub use crate::index::Index;
 pub use crate::pick_context::{Excluded, PickCtx};
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
-use crate::{Rng, Time, View};
+use crate::{Rng, SpecError, Time, View};
 pub use hashed::SharedTables;
 
 /// Chooses one endpoint of a view.
@@ -107,6 +107,19 @@ pub trait Policy: Send + Sync + Debug {
     fn tables(&self) -> Option<SharedTables> {
         None
     }
+}
+
+/// Builds a policy for each view: [`Spec`] for those of the proxy. The simulator has more of them.
+pub trait BuildPolicy: Clone + Debug {
+    /// Checks every parameter against its range.
+    ///
+    /// # Errors
+    ///
+    /// The first parameter that is out of range.
+    fn validate(&self) -> Result<(), SpecError>;
+
+    /// Builds the policy, whose parameters are valid, reusing the data of `previous` if they fit.
+    fn build_valid(&self, view: &View, previous: Option<SharedTables>) -> Box<dyn Policy>;
 }
 
 /// The number of candidates that a policy compares.

@@ -43,7 +43,7 @@ enum Command {
     /// Compute the mean latency of least outstanding requests, by the paper's model and the corrected one.
     Model(model::Options),
     /// Simulate balancers and servers under a policy, with the proxy's own balancing code.
-    Sim(Box<sim::Options>),
+    Sim(Box<sim::options::Options>),
 }
 
 fn main() -> ExitCode {

@@ -2,7 +2,7 @@
 //!
 //! [`options`] is the command line, [`scenario`] what it describes, [`report`] the output.
 
-mod options;
+pub(crate) mod options;
 mod report;
 mod scenario;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use maglor_sim::des::{Outcome, simulate_all, threads};
 use maglor_terminal::output;
 
-pub(crate) use self::options::Options;
+use self::options::Options;
 use crate::progress;
 
 const EXAMPLES: &str = "\

@@ -34,9 +34,9 @@ use crate::policy::random::Random;
 use crate::policy::ring_hash::{Ring, RingHashParams, RingSize};
 use crate::policy::round_robin::RoundRobin;
 use crate::policy::subset::{Subset, SubsetParams};
-use crate::policy::{Choices, Policy, SharedTables};
+use crate::policy::{BuildPolicy, Choices, Policy, SharedTables};
 use crate::queue_protocol::{Announce, Groups};
-use crate::{BuildPolicy, View, prime};
+use crate::{View, prime};
 
 /// A policy and its parameters.
 ///

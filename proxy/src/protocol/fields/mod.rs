@@ -24,6 +24,11 @@ const RECYCLED: usize = 64;
 const RECYCLED_TEXT: usize = 8 * 1024;
 const RECYCLED_FIELDS: usize = 128;
 
+/// Room of a new buffer for text and fields that the proxy adds to a head. A buffer that has to grow costs more than
+/// the rest of its message, and with more messages than `RECYCLED` at a time most buffers are new.
+const ADDED_TEXT: usize = 256;
+const USUAL_FIELDS: usize = 16;
+
 /// A name to look up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
@@ -167,7 +172,14 @@ pub(crate) fn forget_buffers() {
 impl Fields {
     /// Creates fields for a head with this text; spans added later refer to it.
     pub(crate) fn with_text(head: &[u8]) -> Self {
-        let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let new = || match head.len() {
+            0 => (Vec::new(), Vec::new()),
+            len => (
+                Vec::with_capacity(len + ADDED_TEXT),
+                Vec::with_capacity(USUAL_FIELDS),
+            ),
+        };
+        let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(new);
         text.extend_from_slice(head);
         Self {
             text,

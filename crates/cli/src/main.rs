@@ -45,7 +45,6 @@ enum Command {
     /// webhook, identities, proxies, and pods without a sidecar, and suggests a fix for each problem.
     Check(Box<check::Options>),
     /// Print a completion script for a shell.
-    #[command(hide = true)]
     Completions {
         /// The shell.
         shell: Shell,
@@ -72,7 +71,7 @@ enum Command {
         /// Folder in place of /usr/share.
         folder: PathBuf,
     },
-    /// Compute moves, placements, tuning and Proxy-Services; change nothing.
+    /// Compute moves, placements, tuning, Proxy-Services; change nothing.
     Plan(plan::Options),
     /// Show configuration changes, and which proxies acknowledged them.
     ///
@@ -81,7 +80,6 @@ enum Command {
     /// Show routes, as configured or as in force in a proxy.
     Routes(Box<live::routes::Options>),
     /// Print the JSON Schema of the proxy's configuration file.
-    #[command(hide = true)]
     Schema,
     /// Show request statistics: success, rate, latencies, retries, mTLS.
     Stat(Box<live::stat::Options>),

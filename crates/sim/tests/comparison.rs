@@ -106,7 +106,11 @@ fn every_decision_ends_at_a_usable_endpoint_that_was_not_attempted() {
             }
         }
         let rebuilt = b.rebuild(Vec::new(), &ViewParams::default(), Time::ZERO);
-        assert_eq!(drive(&rebuilt, &at(1), &mut rng), None, "{policy}: no endpoint");
+        assert_eq!(
+            drive(&rebuilt, &at(1), &mut rng),
+            None,
+            "{policy}: no endpoint"
+        );
     }
 }
 

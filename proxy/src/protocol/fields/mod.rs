@@ -24,10 +24,10 @@ const RECYCLED: usize = 64;
 const RECYCLED_TEXT: usize = 8 * 1024;
 const RECYCLED_FIELDS: usize = 128;
 
-/// Room of a new buffer for text and fields that the proxy adds to a head. A buffer that has to grow costs more than
-/// the rest of its message, and with more messages than `RECYCLED` at a time most buffers are new.
-const ADDED_TEXT: usize = 256;
-const USUAL_FIELDS: usize = 16;
+/// Room in new buffers for what the proxy adds to a head: with more messages than `RECYCLED` at a time most buffers
+/// are new, and growing them costs more than filling them.
+const ADDED_TEXT: usize = 192;
+const ADDED_FIELDS: usize = 6;
 
 /// A name to look up.
 #[derive(Clone, Copy, Debug)]
@@ -174,10 +174,7 @@ impl Fields {
     pub(crate) fn with_text(head: &[u8]) -> Self {
         let new = || match head.len() {
             0 => (Vec::new(), Vec::new()),
-            len => (
-                Vec::with_capacity(len + ADDED_TEXT),
-                Vec::with_capacity(USUAL_FIELDS),
-            ),
+            len => (Vec::with_capacity(len + ADDED_TEXT), Vec::new()),
         };
         let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(new);
         text.extend_from_slice(head);
@@ -215,6 +212,9 @@ impl Fields {
 
     /// Adds fields whose text is already present, as names and the spans of name and value.
     pub(crate) fn extend(&mut self, fields: impl Iterator<Item = (Known, Span, Span)>) {
+        if self.list.capacity() == 0 {
+            self.list.reserve_exact(fields.size_hint().0 + ADDED_FIELDS);
+        }
         let mut present = self.present;
         let fields = fields.map(|(known, name, value)| {
             present |= known.bit();

@@ -85,6 +85,11 @@ impl Connection {
         }
     }
 
+    /// Returns whether bodies that the endpoint does not read can hold up others.
+    fn has_shared_window(&self) -> bool {
+        matches!(self.carrier, Carrier::Http2(_))
+    }
+
     /// Returns whether a new body need not wait for others. An endpoint may give a connection only as much
     /// credit as a single stream, which an unread upload holds permanently.
     fn has_credit(&self, now: Instant) -> bool {
@@ -229,7 +234,7 @@ impl Multiplexed {
     /// needs `credit`, on one that has it.
     ///
     /// The fullest is filled first: frames of many requests are read and written together, and connections that
-    /// traffic does not need become idle.
+    /// traffic does not need become idle. Only bodies that share a window are spread.
     pub(crate) fn free_slot(&self, now: Instant, max_streams: u32, credit: bool) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
         let most = self.max_requests.get();
@@ -239,17 +244,17 @@ impl Multiplexed {
         // The one that is being filled; no other is looked at while it has room.
         if let Some(last) = connections.last()
             && is_free(last)
-            && !(credit && last.is_short())
+            && !(credit && last.has_shared_window())
         {
             return Some(occupy(last, now));
         }
         connections.retain(|connection| !connection.is_worn(most));
         let free = connections.iter().enumerate().filter(|(_, c)| is_free(c));
-        let key = |(_, c): &(usize, &Rc<Connection>)| {
-            let short = credit && c.is_short();
-            (!short, c.streams.get())
+        let key = |(_, c): &(usize, &Rc<Connection>)| match credit && c.has_shared_window() {
+            true => (c.is_short(), c.streams.get()),
+            false => (false, u32::MAX - c.streams.get()),
         };
-        let (chosen, _) = free.max_by_key(key)?;
+        let (chosen, _) = free.min_by_key(key)?;
         let last = connections.len() - 1;
         connections.swap(chosen, last);
         connections.last().map(|c| occupy(c, now))

@@ -1,4 +1,4 @@
-//! The graph at one point in time, which is served, stored, and read by `maglor partition`.
+//! The graph at one point in time, which is served, stored, and read by `maglor plan placement`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -161,7 +161,7 @@ impl Version {
     }
 }
 
-/// A node, in the format of `maglor partition`.
+/// A node, in the format of `maglor plan placement`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Node {
     /// Its name.
@@ -421,7 +421,7 @@ impl Snapshot {
         Routing::of_most(graph, |name| names.contains(name))
     }
 
-    /// Returns what can be placed in the format of `maglor partition --graph`: services and edges, with only the
+    /// Returns what can be placed in the format of `maglor plan placement --graph`: services and edges, with only the
     /// fields of that format.
     #[must_use]
     pub fn graph_file(&self) -> String {
@@ -464,7 +464,7 @@ impl Snapshot {
         delays::completed(&zones.collect(), &self.delays)
     }
 
-    /// Returns the nodes and the delays between them in the format of `maglor partition --nodes`.
+    /// Returns the nodes and the delays between them in the format of `maglor plan placement --nodes`.
     #[must_use]
     pub fn nodes_file(&self) -> String {
         let nodes = self.nodes.iter().cloned();
@@ -479,7 +479,7 @@ impl Snapshot {
         format!("{file:#}\n")
     }
 
-    /// Returns the current placement in the format of `maglor partition --current`.
+    /// Returns the current placement in the format of `maglor plan placement --current`.
     #[must_use]
     pub fn placement_file(&self) -> String {
         let placed = self.services.iter().filter(|one| !one.nodes.is_empty());

@@ -4,14 +4,12 @@
 //!
 //! A balancer (an outbound proxy) sees its own outstanding requests only. The inbound proxy of
 //! a server sees all of them. Collaborative policies close that gap with small messages:
-//! server sees all of them. Collaborative policies close that gap with small messages:
 //!
 //! | component | state | file |
 //! | --- | --- | --- |
 //! | outbound proxy | [`Decision`]: the assignment of one request to an endpoint, step by step | `decision.rs` |
 //! | inbound proxy | [`Inbound`]: the true count, admission, reports at a completion | `inbound.rs` |
 //! | one inbound proxy a group | [`Ledger`]: the counts of all servers of the group | `ledger.rs` |
-//! | one inbound proxy a group | [`Board`]: the names of idle servers | `board.rs` |
 //! | all | [`Groups`]: which servers form a group, and which one hosts its ledger | `groups.rs` |
 //!
 //! Invariant: every message may be lost, late, duplicated or from a process that has restarted
@@ -19,7 +17,6 @@
 
 mod announce;
 mod answer_timeout;
-mod board;
 mod classes;
 mod decision;
 mod groups;
@@ -28,8 +25,7 @@ mod ledger;
 mod message;
 
 pub use announce::Announce;
-pub(crate) use answer_timeout::{AnswerTimeout, Trust};
-pub use board::Board;
+pub use answer_timeout::{AnswerTimeout, Trust};
 pub(crate) use classes::Classes;
 pub use decision::{Asked, Decision, Step};
 pub use groups::Groups;

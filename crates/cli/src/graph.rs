@@ -30,7 +30,7 @@ Examples:
   Compute a placement for the current traffic:
     maglor graph -o graph > graph.json; maglor graph -o nodes > nodes.json
     maglor graph -o placement > now.json
-    maglor partition --graph graph.json --nodes nodes.json --current now.json
+    maglor plan placement --graph graph.json --nodes nodes.json --current now.json
   Show it at noon, and every minute since then:
     maglor graph --at 2026-11-21T12:00:00Z
     maglor graph --since 2026-11-21T12:00:00Z -o json > snapshots.json
@@ -101,13 +101,13 @@ enum Format {
     Table,
     /// For Graphviz.
     Dot,
-    /// Services and edges, as the input of `maglor partition --graph`.
+    /// Services and edges, as the input of `maglor plan placement --graph`.
     Graph,
     /// The whole snapshot.
     Json,
-    /// Capacity of nodes, as the input of `maglor partition --nodes`.
+    /// Capacity of nodes, as the input of `maglor plan placement --nodes`.
     Nodes,
-    /// Current placement, as the input of `maglor partition --current`.
+    /// Current placement, as the input of `maglor plan placement --current`.
     Placement,
     /// A drawing as SVG.
     Svg,

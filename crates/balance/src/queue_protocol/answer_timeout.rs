@@ -37,7 +37,7 @@ const DOUBLINGS: u32 = 4;
 ///
 /// Accesses are `Relaxed`: a lost update of an average does no harm.
 #[derive(Debug, Default)]
-pub(crate) struct AnswerTimeout {
+pub struct AnswerTimeout {
     /// The average round trip in nanoseconds; 0 before the first answer.
     round_trip: AtomicU64,
     /// The number of time-outs since the last answer.
@@ -47,12 +47,12 @@ pub(crate) struct AnswerTimeout {
 impl AnswerTimeout {
     /// Records a time-out. Several in a row make the timeout grow: otherwise a longer round trip
     /// would never be measured. Single ones are losses, and contain no information about time.
-    pub(crate) fn expired(&self) {
+    pub fn expired(&self) {
         self.silences.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records the round trip of an answer.
-    pub(crate) fn learn(&self, asked_at: Time, now: Time) {
+    pub fn learn(&self, asked_at: Time, now: Time) {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let sample = nanos(now.saturating_since(asked_at)).clamp(1, nanos(MOST));
         let old = self.round_trip.load(Ordering::Relaxed);
@@ -66,7 +66,8 @@ impl AnswerTimeout {
         }
     }
 
-    pub(crate) fn get(&self) -> Duration {
+    /// Returns the time to wait for the next answer.
+    pub fn get(&self) -> Duration {
         let usual = match self.round_trip.load(Ordering::Relaxed) {
             0 => FIRST,
             nanos => Duration::from_nanos(nanos * ROUND_TRIPS).clamp(LEAST, MOST),
@@ -79,7 +80,7 @@ impl AnswerTimeout {
 
 /// Whether a host has answered recently.
 #[derive(Debug, Default)]
-pub(crate) struct Trust {
+pub struct Trust {
     strikes: AtomicU32,
     /// When the last strike was counted, in nanoseconds.
     struck_at: AtomicU64,
@@ -89,7 +90,7 @@ pub(crate) struct Trust {
 
 impl Trust {
     /// Returns whether to query it. After the pause, one query per pause is allowed to find out.
-    pub(crate) fn allows(&self, now: Time) -> bool {
+    pub fn allows(&self, now: Time) -> bool {
         let until = self.shunned_until.load(Ordering::Relaxed);
         if until == 0 {
             return true;
@@ -106,7 +107,8 @@ impl Trust {
         moved.is_ok()
     }
 
-    pub(crate) fn answered(&self) {
+    /// Records an answer.
+    pub fn answered(&self) {
         // Read first: usually nothing is written to a line that all workers read.
         if self.strikes.load(Ordering::Relaxed) > 0 {
             self.strikes.store(0, Ordering::Relaxed);
@@ -116,7 +118,7 @@ impl Trust {
 
     /// Records that a query sent at `asked_at` has had no answer. Concurrent queries are one
     /// strike: a host that stalls for a moment leaves all of them without answer.
-    pub(crate) fn silent(&self, asked_at: Time, now: Time) {
+    pub fn silent(&self, asked_at: Time, now: Time) {
         if asked_at.as_nanos() < self.struck_at.load(Ordering::Relaxed) {
             return;
         }

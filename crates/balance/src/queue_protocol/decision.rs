@@ -53,7 +53,8 @@ pub enum Step {
 
 impl Step {
     /// Returns a step that cannot be rejected.
-    pub(crate) fn send(to: Option<Index>) -> Self {
+    #[must_use]
+    pub fn send(to: Option<Index>) -> Self {
         to.map_or(Self::Fail, |to| Self::Send {
             to,
             admission: Admission::Always,
@@ -75,7 +76,7 @@ impl Step {
 pub struct Decision {
     /// The endpoints whose true load is known, from an answer or a rejection.
     pub(crate) seen: SmallVec<[KnownLoad; 4]>,
-    /// The ledger's or board's group of servers that the request stays with.
+    /// The ledger's group of servers that the request stays with.
     pub(crate) scope: Option<u32>,
     /// The part of the view, of one priority level and locality, that it stays in: comparing across
     /// its bounds would violate shares and priorities.
@@ -149,6 +150,28 @@ impl Decision {
         self.fallen_back
     }
 
+    /// Records that the policy's first plan failed.
+    pub fn fall_back(&mut self) {
+        self.fallen_back = true;
+    }
+
+    /// Returns the group of servers that the request stays with.
+    #[must_use]
+    pub fn scope(&self) -> Option<u32> {
+        self.scope
+    }
+
+    /// Makes the request stay with a group of servers.
+    pub fn stay_with(&mut self, scope: Option<u32>) {
+        self.scope = scope;
+    }
+
+    /// Returns when the query was sent.
+    #[must_use]
+    pub fn asked_at(&self) -> Time {
+        self.asked_at
+    }
+
     pub(crate) fn saw(&mut self, index: Index, in_flight: u32) {
         self.seen.push(KnownLoad { index, in_flight });
     }
@@ -160,13 +183,7 @@ impl Decision {
     }
 
     /// Sends a query to `to` and records the time.
-    pub(crate) fn ask(
-        &mut self,
-        to: Asked,
-        question: Question,
-        timeout: Duration,
-        now: Time,
-    ) -> Step {
+    pub fn ask(&mut self, to: Asked, question: Question, timeout: Duration, now: Time) -> Step {
         self.waiting = to.len() as u32;
         self.asked_at = now;
         Step::Ask {

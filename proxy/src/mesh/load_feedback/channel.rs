@@ -128,8 +128,6 @@ impl Channel {
                 number,
                 among: Some(among),
             },
-            // Idle boards exist in the simulator only.
-            Question::Idle => return false,
         };
         {
             let mut pending = self.pending.borrow_mut();

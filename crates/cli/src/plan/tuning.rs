@@ -1,4 +1,4 @@
-//! `maglor advise`: recommended settings for each service, from observations, with reasons.
+//! `maglor plan tuning`: recommended settings for each service, from observations, with reasons.
 
 mod emit;
 mod settings;
@@ -39,15 +39,15 @@ The file has one or several snapshots of observations, in order of time:
 Examples:
   Recommend settings for the mesh of a cluster, with reasons:
     maglor graph --since 2026-11-21T12:00:00Z -o json > day.json
-    maglor advise --observed day.json
+    maglor plan tuning --observed day.json
   Print only differences from the policies in force:
     kubectl get trafficpolicies -A -o yaml > now.yaml
-    maglor advise --observed day.json --current now.yaml
+    maglor plan tuning --observed day.json --current now.yaml
   Print resources, with reasons as comments:
-    maglor advise --observed day.json --emit maglor > advice.yaml
-    maglor advise --observed day.json --emit istio > advice.yaml
+    maglor plan tuning --observed day.json --emit maglor > advice.yaml
+    maglor plan tuning --observed day.json --emit istio > advice.yaml
   Use the paper's rule (more than 50 requests in 30 s) and another failure threshold:
-    maglor advise --observed day.json --utilization none --error-rate 0.05
+    maglor plan tuning --observed day.json --utilization none --error-rate 0.05
 
 Nothing is applied. The exit code is 2 if a file is invalid; the error names the line. Algorithm:
 docs/generated.md.";
@@ -130,7 +130,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     match options.print() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("maglor advise: {failure}");
+            eprintln!("maglor plan tuning: {failure}");
             ExitCode::from(2)
         }
     }

@@ -1,4 +1,4 @@
-//! `maglor partition`: computes the placement of services on nodes, from files, as JSON or as
+//! `maglor plan placement`: computes the placement of services on nodes, from files, as JSON or as
 //! affinities of pods.
 
 mod affinity;
@@ -46,19 +46,19 @@ An invalid file is reported with its line; the exit code is 2.
 
 Examples:
   Compute a placement:
-    maglor partition --graph graph.yaml --nodes nodes.yaml > plan.json
+    maglor plan placement --graph graph.yaml --nodes nodes.yaml > plan.json
   Compute the moves that pay off after a change of traffic:
-    maglor partition --graph today.yaml --nodes nodes.yaml --current plan.json
+    maglor plan placement --graph today.yaml --nodes nodes.yaml --current plan.json
   Simulate the failure of edge-2: remove it from the nodes file, and keep --current.
   Limit nodes to 10 % above their share, and a service to half of its replicas on a node:
-    maglor partition --graph graph.yaml --nodes nodes.yaml --balance 0.1 --max-share 0.5
+    maglor plan placement --graph graph.yaml --nodes nodes.yaml --balance 0.1 --max-share 0.5
   Use as few nodes as possible, as the paper recommends:
-    maglor partition --graph graph.yaml --nodes nodes.yaml --use fewest
+    maglor plan placement --graph graph.yaml --nodes nodes.yaml --use fewest
   For a mesh without local-first routing:
-    maglor partition --graph graph.yaml --nodes nodes.yaml --routing even
+    maglor plan placement --graph graph.yaml --nodes nodes.yaml --routing even
   As in the paper: place whole services, and patch affinities into the Deployments, which are
   named after their services and whose pods have the label app:
-    maglor partition --graph graph.yaml --nodes nodes.yaml --whole-services --emit affinity \
+    maglor plan placement --graph graph.yaml --nodes nodes.yaml --whole-services --emit affinity \
       | kubectl apply --server-side --field-manager placement -f -
 
 Equal inputs and seeds produce equal placements. Algorithm: docs/placement.md.";
@@ -175,11 +175,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
         Ok((text, Some(infeasible))) => {
             output::print(&text);
-            eprintln!("maglor partition: {infeasible}");
+            eprintln!("maglor plan placement: {infeasible}");
             ExitCode::from(1)
         }
         Err(failure) => {
-            eprintln!("maglor partition: {failure}");
+            eprintln!("maglor plan placement: {failure}");
             ExitCode::from(2)
         }
     }

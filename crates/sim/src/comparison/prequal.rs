@@ -16,11 +16,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::least_outstanding::LeastOutstanding;
-use super::random::Random;
-use super::{Choices, Index, PickCtx, Policy};
-use crate::queue_protocol::{Asked, Decision, Load, Step};
-use crate::{Rng, Time, View};
+use maglor_balance::queue_protocol::{Asked, Decision, Load, Step};
+use maglor_balance::{BuildPolicy as _, Index, PickCtx, Policy, Rng, Spec, Time, View};
 
 /// The quantile above which a count is hot (the paper's best value).
 const HOT: f64 = 0.84;
@@ -55,8 +52,8 @@ impl Default for PrequalParams {
 }
 
 impl PrequalParams {
-    pub(crate) const MAX_POOL: u32 = 1024;
-    pub(crate) const MAX_PROBES: u32 = 16;
+    pub(super) const MAX_POOL: u32 = 1024;
+    pub(super) const MAX_PROBES: u32 = 16;
 }
 
 #[derive(Debug)]
@@ -65,7 +62,8 @@ pub(crate) struct Prequal {
     /// A lock, because a choice reads and changes several answers together; held for some ten
     /// nanoseconds, and this policy is for comparison.
     pool: Mutex<Pool>,
-    local: LeastOutstanding,
+    random: Box<dyn Policy>,
+    local: Box<dyn Policy>,
 }
 
 /// The answers, the oldest first.
@@ -96,11 +94,12 @@ impl Known {
 }
 
 impl Prequal {
-    pub(crate) fn new(params: PrequalParams) -> Self {
+    pub(crate) fn new(params: PrequalParams, view: &View) -> Self {
         Self {
             params,
             pool: Mutex::default(),
-            local: LeastOutstanding::new(Choices::TWO),
+            random: Spec::Random.build_valid(view, None),
+            local: Spec::default().build_valid(view, None),
         }
     }
 
@@ -180,13 +179,13 @@ impl Policy for Prequal {
     ) -> Step {
         decision.reset();
         let chosen = self.choose(view, ctx);
-        Step::send(chosen.or_else(|| Random.pick(view, ctx, rng)))
+        Step::send(chosen.or_else(|| self.random.pick(view, ctx, rng)))
     }
 
     fn asides(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Asked {
         let draws = self.params.probes.min(view.usable() as u32);
         (0..draws)
-            .filter_map(|_| Random.pick(view, ctx, rng))
+            .filter_map(|_| self.random.pick(view, ctx, rng))
             .collect()
     }
 

@@ -1,4 +1,4 @@
-//! `maglor partition` on the command line.
+//! `maglor plan placement` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -33,7 +33,8 @@ fn maglor(folder: &Path, graph: &str, nodes: &str, more: &[&str]) -> Output {
     std::fs::write(folder.join("nodes.yaml"), nodes).unwrap();
     Command::new(env!("CARGO_BIN_EXE_maglor"))
         .args([
-            "partition",
+            "plan",
+            "placement",
             "--graph",
             "graph.yaml",
             "--nodes",
@@ -121,7 +122,7 @@ fn what_does_not_fit_says_why_and_by_how_much() {
         let said = plan["reason"].as_str().unwrap_or_default();
         assert!(said.starts_with(reason), "{said}");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(errors.trim_end(), format!("maglor partition: {said}"));
+        assert_eq!(errors.trim_end(), format!("maglor plan placement: {said}"));
     }
 }
 
@@ -197,7 +198,7 @@ fn bad_input_is_one_line_that_names_it() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{message}: {output:?}");
         assert!(
-            errors.starts_with(&format!("maglor partition: {message}")),
+            errors.starts_with(&format!("maglor plan placement: {message}")),
             "{errors}"
         );
         assert_eq!(errors.lines().count(), 1, "{errors}");
@@ -211,7 +212,7 @@ fn a_file_that_is_not_there_is_named() {
     let missing = maglor(folder.path(), GRAPH, NODES, &["--current", "no.yaml"]);
     let errors = String::from_utf8_lossy(&missing.stderr);
     assert!(
-        errors.starts_with("maglor partition: no.yaml: "),
+        errors.starts_with("maglor plan placement: no.yaml: "),
         "{errors}"
     );
 }
@@ -247,7 +248,8 @@ fn a_graph_may_come_through_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("nodes.yaml"), NODES).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_maglor"))
-        .args(["partition", "--graph", "-", "--nodes", "nodes.yaml"])
+        .args(["plan", "placement", "--graph", "-"])
+        .args(["--nodes", "nodes.yaml"])
         .current_dir(folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

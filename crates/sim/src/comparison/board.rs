@@ -4,31 +4,25 @@
 //! when its last request ends, so that no loads have to be queried for an arriving request. A name
 //! may be stale, because other traffic reaches the server without the board.
 
-use super::message::Name;
-use crate::Rng;
+use maglor_balance::Rng;
+use maglor_balance::queue_protocol::Name;
 
 /// The idle servers of a group.
 #[derive(Clone, Debug, Default)]
-pub struct Board {
+pub(crate) struct Board {
     idle: Vec<Name>,
 }
 
 impl Board {
-    /// Creates an empty board.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds an idle server; adding it twice changes nothing.
-    pub fn post(&mut self, name: Name) {
+    pub(crate) fn post(&mut self, name: Name) {
         if !self.idle.contains(&name) {
             self.idle.push(name);
         }
     }
 
-    /// Answers [`Question::Idle`](super::Question::Idle): removes and returns a random idle server.
-    pub fn take(&mut self, rng: &mut Rng) -> Option<Name> {
+    /// Answers a query: removes and returns a random idle server.
+    pub(crate) fn take(&mut self, rng: &mut Rng) -> Option<Name> {
         if self.idle.is_empty() {
             return None;
         }
@@ -44,7 +38,7 @@ mod tests {
     #[test]
     fn each_name_is_handed_out_once() {
         let mut rng = Rng::seed(1);
-        let mut board = Board::new();
+        let mut board = Board::default();
         for bits in [1, 2, 1, 3] {
             board.post(Name::from_bits(bits));
         }

@@ -1,4 +1,4 @@
-//! `maglor proxy-service`: decides offline whether proxies in front of a service pay, and prints
+//! `maglor plan proxy-service`: decides offline whether proxies in front of a service pay, and prints
 //! the resources to apply.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::input::read_text;
 use answer::Answer;
 use workload::{Service, Services, WorkloadError};
 
-const PLAN: &str = "\
+const EXAMPLES: &str = "\
 M balancers (the callers' sidecars) send requests to N servers. Each sees only its own requests, so
 least outstanding requests balances worse as M grows. The decision rule (docs/model.md) compares:
   local          lor(choices=2) in each sidecar, the default
@@ -31,11 +31,11 @@ The workload file lists several services; missing fields are those of the option
 
 Examples:
   Compare the choices for 40 servers and 20 sidecars:
-    maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
+    maglor plan proxy-service --balancers 20 --servers 40 --rho 0.75 --service-ms 20
   The same if the callers have no sidecars:
-    maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20 --without-sidecars
+    maglor plan proxy-service --balancers 20 --servers 40 --rho 0.75 --service-ms 20 --without-sidecars
   Apply the recommendations for all services of a file:
-    maglor proxy-service plan --workload services.yaml --format manifests | kubectl apply -f -
+    maglor plan proxy-service --workload services.yaml --format manifests | kubectl apply -f -
 
 JSON fields: mean_ms of each choice, fastest first; recommended; and gain, the predicted saving as a
 share of the current latency. Nothing is recommended below --least-gain.";
@@ -43,29 +43,30 @@ share of the current latency. Nothing is recommended below --least-gain.";
 const CONFIG: &str = "\
 Examples:
   Configure a proxy for three servers, without Kubernetes:
-    maglor proxy-service config --listen 0.0.0.0:8080 --upstream 10.0.0.1:8080 \\
+    maglor plan proxy-service config --listen 0.0.0.0:8080 --upstream 10.0.0.1:8080 \\
       --upstream 10.0.0.2:8080 --upstream 10.0.0.3:8080 > maglor.yaml
     maglor-proxy --config maglor.yaml
 
 Callers must then use the proxy's address.";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true, args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
     #[command(subcommand)]
-    task: Task,
+    other: Option<Other>,
+
+    #[command(flatten)]
+    decision: Decision,
 }
 
 #[derive(Debug, Subcommand)]
-enum Task {
-    /// Decide whether a Proxy-Service pays off, and print what to apply.
-    Plan(Box<PlanOptions>),
+enum Other {
     /// Print the configuration of a Proxy-Service proxy without Kubernetes.
     Config(ConfigOptions),
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = PLAN, allow_negative_numbers = true)]
-struct PlanOptions {
+struct Decision {
     /// Several services (YAML or JSON); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
@@ -118,9 +119,12 @@ struct ConfigOptions {
 
 /// Prints the result; exit code 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let (task, printed) = match &options.task {
-        Task::Plan(plan) => ("plan", plan.plan().map_err(|error| error.to_string())),
-        Task::Config(config) => ("config", config.config()),
+    let (command, printed) = match &options.other {
+        None => {
+            let printed = options.decision.print();
+            ("proxy-service", printed.map_err(|error| error.to_string()))
+        }
+        Some(Other::Config(config)) => ("proxy-service config", config.config()),
     };
     match printed {
         Ok(text) => {
@@ -128,14 +132,14 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("maglor proxy-service {task}: {error}");
+            eprintln!("maglor plan {command}: {error}");
             ExitCode::from(2)
         }
     }
 }
 
-impl PlanOptions {
-    fn plan(&self) -> Result<String, WorkloadError> {
+impl Decision {
+    fn print(&self) -> Result<String, WorkloadError> {
         if !(0.0..1.0).contains(&self.least_gain) {
             return Err(WorkloadError::LeastGain(self.least_gain));
         }

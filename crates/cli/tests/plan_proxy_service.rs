@@ -1,4 +1,4 @@
-//! `maglor proxy-service` on the command line.
+//! `maglor plan proxy-service` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 fn maglor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_maglor"))
-        .arg("proxy-service")
+        .args(["plan", "proxy-service"])
         .args(arguments)
         .output()
         .expect("the binary can be started")
@@ -24,8 +24,7 @@ fn printed(arguments: &[&str]) -> String {
 }
 
 fn plan(arguments: &[&str]) -> Value {
-    let arguments = [&["plan"], arguments].concat();
-    serde_json::from_str(&printed(&arguments)).unwrap()
+    serde_json::from_str(&printed(arguments)).unwrap()
 }
 
 #[test]
@@ -41,7 +40,7 @@ fn the_papers_situation_is_worth_it() {
     let manifest = &without["manifests"][0];
     assert_eq!(manifest["kind"], "ProxyService");
     assert_eq!(manifest["spec"]["targetRef"]["name"], "web");
-    let table = printed(&["plan", "--format", "table"]);
+    let table = printed(&["--format", "table"]);
     assert!(table.contains("* ledger"), "{table}");
 }
 
@@ -61,20 +60,20 @@ fn a_workload_file_returns_manifests() {
     let file = file.to_str().unwrap();
     let all = plan(&["--workload", file]);
     assert_eq!(all.as_array().unwrap().len(), 2);
-    let text = printed(&["plan", "--workload", file, "--format", "manifests"]);
+    let text = printed(&["--workload", file, "--format", "manifests"]);
     assert!(
         text.starts_with("---\napiVersion: maglor.dev/v1alpha1\nkind: TrafficPolicy\n"),
         "{text}"
     );
     assert!(text.contains("policy: ledger(group=40)"), "{text}");
     std::fs::write(file, "services:\n- {name: web}\n- {name: cart, rho: 2}\n").unwrap();
-    let error = String::from_utf8(maglor(&["plan", "--workload", file]).stderr).unwrap();
+    let error = String::from_utf8(maglor(&["--workload", file]).stderr).unwrap();
     assert!(
         error.contains("services.yaml:3: services[1]: cart: rho = 2"),
         "{error}"
     );
     std::fs::write(file, "services:\n- {name: web, rho: high}\n").unwrap();
-    let output = maglor(&["plan", "--workload", file]);
+    let output = maglor(&["--workload", file]);
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("services.yaml:2: "), "{error}");
@@ -90,7 +89,7 @@ fn what_makes_no_sense_is_refused() {
         (["--least-gain", "2"], "least-gain = 2"),
         (["--name", "My_Svc"], "name `My_Svc`: Kubernetes allows"),
     ] {
-        let output = maglor(&[&["plan"], &arguments[..]].concat());
+        let output = maglor(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.contains(expected), "{error}");

@@ -1,4 +1,4 @@
-//! `maglor uninject`: removes sidecars from the pods of a cluster, before the mesh is uninstalled.
+//! `maglor uninstall sidecars`: removes sidecars from the pods of a cluster, before the mesh is uninstalled.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::live::access::{Cluster, Where};
 
 const EXAMPLES: &str = "\
 Examples:
-  maglor uninject --patience 5m
-  maglor uninject --revision canary
+  maglor uninstall sidecars --patience 5m
+  maglor uninstall sidecars --revision canary
 
 Steps, in order: delete the webhooks, so that new pods get no sidecars; set MeshConfig and namespaces with `mtls: strict` to
 permissive; delete ProxyServices, and restore their Services; restart workloads, a few at a time. The controller must keep

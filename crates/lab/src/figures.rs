@@ -1,4 +1,4 @@
-//! `maglor figures`: draws all figures of theory and simulation, as SVG, PNG and CSV.
+//! `maglor-lab figures`: draws all figures of theory and simulation, as SVG, PNG and CSV.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use maglor_sim::chart::{self, Figure, PngError};
 use maglor_sim::des::{ScenarioError, simulate_all, threads};
 use maglor_sim::figures::{Effort, Study, studies};
-
 use maglor_terminal::output;
+
+use crate::progress;
 
 /// The description of the figures for `--help`.
 const EXPLANATION: &str = "\
@@ -28,10 +28,10 @@ Each becomes ID.svg, ID.png and ID.csv. Whiskers are 95 % confidence intervals. 
 the same numbers on any number of threads.
 
 Examples:
-  Draw all figures in less than a minute:
-    maglor figures --out /tmp/figures --quick
+  Draw all figures as a preview, in about a minute:
+    maglor-lab figures --out /tmp/figures --quick
   Draw one figure with narrow intervals:
-    maglor figures --out /tmp/figures --only 9";
+    maglor-lab figures --out /tmp/figures --only 9";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXPLANATION)]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Simulate less: wider intervals, in less than a minute on two cores.
+    /// Simulate less: a preview with wider intervals, in about a minute on two cores. The pictures are marked.
     #[arg(long)]
     quick: bool,
 
@@ -52,7 +52,7 @@ pub(crate) struct Options {
 /// An error of creating figures.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("no figure starts with {0}; maglor figures --help lists them")]
+    #[error("no figure starts with {0}; maglor-lab figures --help lists them")]
     Nothing(String),
     #[error("figure {id}: {source}")]
     Png { id: String, source: PngError },
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("maglor figures: {error}");
+            eprintln!("maglor-lab figures: {error}");
             ExitCode::FAILURE
         }
     }
@@ -91,9 +91,12 @@ impl Options {
             .flat_map(|study| study.scenarios().to_vec())
             .collect();
         let seeds: Vec<_> = scenarios.iter().map(|scenario| scenario.seed).collect();
-        let bar = bar();
-        let outcomes = simulate_all(&scenarios, threads(), &|done, all| {
-            bar.set_length(all as u64);
+        let runs = scenarios
+            .iter()
+            .map(|scenario| u64::from(scenario.runs))
+            .sum();
+        let bar = progress::bar(runs);
+        let outcomes = simulate_all(&scenarios, threads(), &|done, _| {
             bar.set_position(done as u64);
         })?;
         bar.finish_and_clear();
@@ -155,16 +158,6 @@ fn write(path: &Path, action: impl FnOnce() -> io::Result<()>) -> Result<(), Err
         path: path.to_owned(),
         source,
     })
-}
-
-/// Creates the progress bar on standard error, only if that is a terminal.
-fn bar() -> ProgressBar {
-    let style = "{bar:40} {pos}/{len} runs, {eta} left";
-    let style = ProgressStyle::with_template(style).expect("the template is well-formed");
-    let bar = ProgressBar::new(0).with_style(style);
-    // Long runs end rarely; the displayed time continues between them.
-    bar.enable_steady_tick(Duration::from_millis(250));
-    bar
 }
 
 fn summary(out: &Path, count: usize, seeds: &[u64], took: Duration) -> String {

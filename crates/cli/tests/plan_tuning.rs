@@ -1,4 +1,4 @@
-//! `maglor advise` on the command line.
+//! `maglor plan tuning` on the command line.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ fn observed() -> String {
 fn maglor(folder: &Path, observed: &str, more: &[&str]) -> Output {
     std::fs::write(folder.join("observed.yaml"), observed).unwrap();
     Command::new(env!("CARGO_BIN_EXE_maglor"))
-        .args(["advise", "--observed", "observed.yaml"])
+        .args(["plan", "tuning", "--observed", "observed.yaml"])
         .args(more)
         .current_dir(folder)
         .output()

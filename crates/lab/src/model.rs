@@ -1,12 +1,12 @@
-//! `maglor model`: prints latencies predicted by theory, without a simulation.
+//! `maglor-lab model`: prints latencies predicted by theory, without a simulation.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use maglor_sim::model::{Error, System};
+use maglor_terminal::output;
 use serde::Serialize;
 
-use maglor_terminal::output;
+use crate::format::{self, Format};
 
 /// The meaning of the columns, for `--help`.
 pub(crate) const EXPLANATION: &str = "\
@@ -22,12 +22,11 @@ are exponential, or of any distribution with processor sharing.
 
 Examples:
   Mean latency at the paper's parameters:
-    maglor model --choices 2 --balancers 20 --rho 0.75 --service-ms 20
+    maglor-lab model --choices 2 --balancers 20 --rho 0.75 --service-ms 20
   Least outstanding requests with more balancers, for 40 servers, as a table:
-    maglor model --balancers 1,2,5,10,20,50,100,200 --rho 0.75 --service-ms 20 --servers 40 \\
-      --format table
+    maglor-lab model --balancers 1,2,5,10,20,50,100,200 --rho 0.75 --service-ms 20 --servers 40 -o table
   Compare one to five choices:
-    maglor model --choices 1,2,3,5 --balancers 1,20 --rho 0.9 --service-ms 8 --format csv
+    maglor-lab model --choices 1,2,3,5 --balancers 1,20 --rho 0.9 --service-ms 8 -o csv
 
 Lists for several options produce every combination. Derivation: docs/model.md.";
 
@@ -77,16 +76,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     servers: Option<i64>,
 
-    /// Output format; JSON is one object, or a list of them for lists of parameters.
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
-    format: Format,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    Csv,
-    Json,
-    Table,
+    /// Output format.
+    #[arg(short, long, alias = "format", value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
+    output: Format,
 }
 
 /// One line of the result; field names are part of the interface.
@@ -120,11 +112,11 @@ const MOST_MS: f64 = 1e9;
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.rows() {
         Ok(rows) => {
-            output::print(&options.format.print(&rows));
+            output::print(&text(&rows, options.output));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("maglor model: {error}");
+            eprintln!("maglor-lab model: {error}");
             ExitCode::from(2)
         }
     }
@@ -193,12 +185,24 @@ fn significant(value: f64) -> f64 {
     format!("{value:.6e}").parse().unwrap_or(value)
 }
 
-impl Format {
-    fn print(self, rows: &[Row]) -> String {
-        match self {
-            Self::Csv => csv(rows),
-            Self::Json => json(rows),
-            Self::Table => table(rows),
+/// Prints the rows in a format.
+fn text(rows: &[Row], format: Format) -> String {
+    let cells = || rows.iter().map(|row| row.cells().to_vec());
+    match format {
+        Format::Csv => format::csv(&COLUMNS, &cells().collect::<Vec<_>>()),
+        Format::Json => json(rows),
+        Format::Table => {
+            let rounded = |(row, mut cells): (&Row, Vec<String>)| {
+                if row.servers.is_none() {
+                    "many".clone_into(&mut cells[4]);
+                }
+                for (cell, value) in cells[5..].iter_mut().zip(row.latencies()) {
+                    *cell = format!("{value:.2}");
+                }
+                cells
+            };
+            let rows: Vec<_> = rows.iter().zip(cells()).map(rounded).collect();
+            format::table(&COLUMNS, &rows)
         }
     }
 }
@@ -210,35 +214,6 @@ fn json(rows: &[Row]) -> String {
     };
     text.map(|text| text + "\n")
         .expect("numbers and names can be written as JSON")
-}
-
-fn csv(rows: &[Row]) -> String {
-    let mut text = COLUMNS.join(",") + "\n";
-    for row in rows {
-        let _ = writeln!(text, "{}", row.cells().join(","));
-    }
-    text
-}
-
-fn table(rows: &[Row]) -> String {
-    let mut lines = vec![COLUMNS.map(str::to_owned)];
-    lines.extend(rows.iter().map(|row| {
-        let mut cells = row.cells();
-        if row.servers.is_none() {
-            "many".clone_into(&mut cells[4]);
-        }
-        for (cell, value) in cells[5..].iter_mut().zip(row.latencies()) {
-            *cell = format!("{value:.2}");
-        }
-        cells
-    }));
-    let mut text = String::new();
-    for line in lines {
-        let cells = line.iter().zip(COLUMNS);
-        let cells = cells.map(|(cell, column)| format!("{cell:>width$}", width = column.len()));
-        let _ = writeln!(text, "{}", Vec::from_iter(cells).join("  "));
-    }
-    text
 }
 
 impl Row {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Api;
+use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -27,6 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Publishes the graph periodically.
 #[derive(Clone)]
 pub(crate) struct Publisher {
+    pub(crate) client: Client,
     pub(crate) replicas: Replicas,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) graphs: Arc<Graphs>,
@@ -55,7 +56,7 @@ impl Publisher {
     }
 
     async fn write(&self) -> Result<(), kube::Error> {
-        let api: Api<CommunicationGraph> = Api::all(self.replicas.client.clone());
+        let api: Api<CommunicationGraph> = Api::all(self.client.clone());
         let by = Manager(FIELD_MANAGER);
         let there = match api.get_opt(GRAPH_NAME).await? {
             Some(there) => there,
@@ -64,7 +65,7 @@ impl Publisher {
                 by.apply(&api, GRAPH_NAME, json!(new), None).await?
             }
         };
-        let parts = self.replicas.parts(&self.graphs).await?;
+        let parts = self.replicas.parts(&self.graphs).await;
         let snapshot = self.graphs.snapshot_of(&parts.all);
         let status = status(&snapshot, there.spec.edges(), parts.missing);
         let patch = json!({

@@ -50,7 +50,8 @@ pub struct Cluster {
     pub idle_timeout: Duration,
     /// The number of requests after which a connection is closed; `None` = no limit.
     pub max_requests_per_connection: Option<NonZeroU32>,
-    /// The number of HTTP/1.1 connections kept idle, for each worker and endpoint.
+    /// The number of idle HTTP/1.1 connections that are kept although no request has needed them for a
+    /// second, for each worker and endpoint; 0 = no connection is reused.
     pub max_idle_connections: usize,
     /// HTTP/2: the number of concurrent streams on a connection before another is opened.
     pub max_concurrent_streams: u32,

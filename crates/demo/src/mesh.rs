@@ -18,6 +18,7 @@ mod intruders;
 mod load;
 mod members;
 mod plan;
+mod prompt;
 mod record;
 mod report;
 mod screen;
@@ -60,7 +61,10 @@ Commands on a terminal while it runs:
   fail reviews-2      fail 30 % of its requests with 500
   kill ratings-1      kill its proxy and its server
   heal ratings-1      undo, and restart what was killed
-  quit";
+  help                show this list
+  quit
+
+It also runs in the background: `maglor demo &`.";
 
 #[derive(Debug, clap::Args)]
 // The name of the group would otherwise be that of the command's own options.

@@ -138,7 +138,7 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
                 Err(error) => tracing::error!(listener = %name, %error, "cannot listen"),
             },
             Command::Close { name } => drop(listening.remove(&name)),
-            Command::Wake => local.worker.connections.wake_all(),
+            Command::Wake => local.worker.connections.wake_in_turns().await,
             Command::Drain { done } => {
                 let accepting = listening
                     .drain()

@@ -18,14 +18,14 @@ use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.
-pub(crate) async fn forward(
-    hop: Hop<'_>,
-    mut request: Request,
+pub(crate) async fn forward<'a>(
+    hop: Hop<'a>,
+    request: &'a mut Request,
     body: Body,
     accounting: &mut Accounting,
 ) -> Result<Response, ProxyError> {
     let worker = &hop.service.worker;
-    let sticky = hop.sticky_key(&request);
+    let sticky = hop.sticky_key(request);
     let share = worker.with_rng(|rng| hop.route.share(hop.forward, sticky.hash, rng));
     let (share, cluster) = share.ok_or(ProxyError::NoHealthyUpstream)?;
     if let Destination::Answer(status) = &share.destination {
@@ -35,8 +35,8 @@ pub(crate) async fn forward(
     headers::apply(&share.request_headers, &mut request.fields);
     let now = worker.time(hop.context.started);
     let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
-    let key = hop.hash_key(&request);
-    hop.prepare(&mut request, &cluster)?;
+    let key = hop.hash_key(request);
+    hop.prepare(request, &cluster)?;
 
     let mut attempts = Attempts::new(
         hop,

@@ -97,7 +97,9 @@ async fn answer(service: Rc<Service>, accepted: Accepted, timer: Lent, _busy: Bu
         Ok((request, _)) if request.method == Method::CONNECT => {
             Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
         }
-        Ok((request, body)) => handle(&service, stream, request, body, &timer).await,
+        Ok((mut request, mut body)) => {
+            handle(&service, stream, &mut request, &mut body, &timer).await
+        }
     };
     // Dropping the pipeline's future has cancelled the request and logged it.
     if let Some(response) = response {
@@ -109,8 +111,8 @@ async fn answer(service: Rc<Service>, accepted: Accepted, timer: Lent, _busy: Bu
 async fn handle(
     service: &Service,
     stream: &Rc<Stream>,
-    request: Request,
-    body: Body,
+    request: &mut Request,
+    body: &mut Body,
     timer: &Lent,
 ) -> Option<Response> {
     let context = RequestContext {

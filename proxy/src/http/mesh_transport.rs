@@ -77,7 +77,9 @@ async fn answer(
         Ok((request, _)) if request.method == Method::CONNECT => {
             Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_11))
         }
-        Ok((request, body)) => handle(&service, stream, request, body, &timer).await,
+        Ok((mut request, mut body)) => {
+            handle(&service, stream, &mut request, &mut body, &timer).await
+        }
     };
     // Dropping the pipeline's future has cancelled the request and logged it.
     if let Some(response) = response {
@@ -89,8 +91,8 @@ async fn answer(
 async fn handle(
     service: &Service,
     stream: &Rc<Stream>,
-    request: Request,
-    body: Body,
+    request: &mut Request,
+    body: &mut Body,
     timer: &Lent,
 ) -> Option<Response> {
     let context = RequestContext {

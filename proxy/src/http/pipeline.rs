@@ -46,10 +46,13 @@ const UNIDENTIFIED: &str = "mtls";
 
 impl Service {
     /// Handles one request. Every outcome is returned here, with the accounting record in its body.
+    ///
+    /// The caller holds the request: each of the futures from here to the endpoint would have a copy otherwise, for
+    /// as long as the request waits.
     pub(crate) async fn handle(
         &self,
-        mut request: Request,
-        body: Body,
+        request: &mut Request,
+        body: &mut Body,
         context: RequestContext,
     ) -> Response {
         if self
@@ -62,14 +65,14 @@ impl Service {
             self.worker.connections.mark_active(self.slot);
         }
         let grpc = request.is_grpc();
-        headers::settle_host(&mut request);
+        headers::settle_host(request);
         let observed = self.worker.shared().observers.any();
         let entry = observed.then(|| {
             let chain = (&self.chain.listener, self.chain.direction);
-            Entry::new(&request, chain, self.client.address, self.client.peer())
+            Entry::new(request, chain, self.client.address, self.client.peer())
         });
         // The log contains the path that the client sent; rules and endpoints get the normalized one.
-        rewrite::normalize(&mut request, self.settings().path_normalization);
+        rewrite::normalize(request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
         let mut accounting = Accounting::new(
             &self.worker,
@@ -79,10 +82,10 @@ impl Service {
             entry,
         );
         let table = self.chain.routes.load_full();
-        let mut response = match self.authorize(&request, &table) {
+        let mut response = match self.authorize(request, &table) {
             Err(denied) => self.deny(&denied, grpc, &mut accounting),
             Ok(()) => {
-                let outcome = match self.channel_upgrade(&request) {
+                let outcome = match self.channel_upgrade(request) {
                     _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
                     Some(response) => Ok(response),
                     None => {
@@ -184,49 +187,49 @@ impl Service {
     /// Finds the route, applies the limits, and performs the route's action.
     async fn dispatch(
         &self,
-        mut request: Request,
-        body: Body,
+        request: &mut Request,
+        body: &mut Body,
         table: &Table,
         context: &RequestContext,
         accounting: &mut Accounting,
     ) -> Result<Response, ProxyError> {
-        let discovered = self.discover(&request, table, context, accounting).await?;
+        let discovered = self.discover(request, table, context, accounting).await?;
         let routes = discovered.as_deref().unwrap_or(table);
-        let Some((host, route)) = routes.find(&request) else {
+        let Some((host, route)) = routes.find(request) else {
             accounting.unrouted(&self.chain.unrouted);
-            return match self.limit(&request, table, None, context) {
+            return match self.limit(request, table, None, context) {
                 Ok(_) => Err(ProxyError::NoRoute),
-                Err(refused) => Ok(self.too_many(&request, &refused, accounting)),
+                Err(refused) => Ok(self.too_many(request, &refused, accounting)),
             };
         };
         if request.method == Method::CONNECT && !self.settings().allow_connect {
             return Err(ProxyError::ConnectNotAllowed);
         }
         let interim = context.interim.as_ref();
-        let (body, upload) = Upload::watch(body, &request.fields, context.started, interim);
+        let (body, upload) = Upload::watch(body.take(), &request.fields, context.started, interim);
         let action = &route.config.action;
-        let deadline = Deadline::of(action, &request, upload, context.started);
+        let deadline = Deadline::of(action, request, upload, context.started);
         accounting.route(&route.metrics, deadline);
-        let limit_state = match self.limit(&request, table, Some(route), context) {
+        let limit_state = match self.limit(request, table, Some(route), context) {
             Ok(limit_state) => limit_state,
-            Err(refused) => return Ok(self.too_many(&request, &refused, accounting)),
+            Err(refused) => return Ok(self.too_many(request, &refused, accounting)),
         };
-        self.inject_fault(&request, route, accounting).await?;
+        self.inject_fault(request, route, accounting).await?;
         let mut response = match action {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
                 let location =
-                    rewrite::location(redirect, route, &request, (&self.client, self.ends()));
+                    rewrite::location(redirect, route, request, (&self.client, self.ends()));
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
-                accounting.in_flight_guard(self.count_in_flight(&request, context)?);
-                let upgrade = headers::upgrade_protocol(&request, &self.settings().upgrades);
+                accounting.in_flight_guard(self.count_in_flight(request, context)?);
+                let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades);
                 // First: `connection` must not name a field that the proxy or its operator adds.
                 request.fields.remove_hop_by_hop();
-                accounting.call(self.call(&request));
-                self.rewrite_headers(&mut request, table, host, route);
-                accounting.request_id(&request);
+                accounting.call(self.call(request));
+                self.rewrite_headers(request, table, host, route);
+                accounting.request_id(request);
                 let hop = Hop {
                     service: self,
                     route,

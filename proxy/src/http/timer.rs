@@ -1,9 +1,10 @@
 //! A deadline of a connection that is cheap to change.
 //!
 //! Requests set deadlines of seconds and almost always end after microseconds. Arming and disarming a runtime
-//! timer for each would cost more than routing the request. So the armed timer is left alone: it fires a few
-//! times a second while the connection is busy, checks the deadline, and is armed again. Only a deadline that
-//! is nearer than the armed instant changes the runtime's timer wheel.
+//! timer for each would cost more than routing the request. So the armed timer is left alone: it fires after
+//! half a second, checks the deadline, and is armed again. A request that is slower than that has the timer armed
+//! at its deadline, so that it is woken once, however long it waits. Only a deadline that is nearer than the
+//! armed instant changes the runtime's timer wheel.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -18,8 +19,8 @@ use super::deadline::Deadline;
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
 
-/// Longest time for which the timer is armed, so that deadlines of this length or more (idle parking among
-/// them) need no re-arming.
+/// Longest time for which a new deadline arms the timer, so that deadlines of this length or more (idle parking
+/// among them) need no re-arming.
 const MAX_ARM: Duration = Duration::from_millis(500);
 
 /// See the module's documentation.
@@ -74,7 +75,8 @@ impl Timer {
                 self.armed.set(None);
                 return Poll::Ready(());
             }
-            self.arm(deadline.min(now + MAX_ARM));
+            // The same deadline may have been set for all this time: it belongs to a slow request.
+            self.arm(deadline);
         }
     }
 }
@@ -251,6 +253,21 @@ mod tests {
         timer.set(start, Some(start + Duration::from_secs(2)));
         poll_fn(|cx| timer.poll_expired(cx)).await;
         assert!(start.elapsed() >= Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_wakes_its_task_once_before_the_deadline() {
+        let timer = Timer::new();
+        let start = Instant::now();
+        timer.set(start, Some(start + Duration::from_secs(10)));
+        let mut polls = 0;
+        poll_fn(|cx| {
+            polls += 1;
+            timer.poll_expired(cx)
+        })
+        .await;
+        assert_eq!(start.elapsed().as_secs(), 10);
+        assert_eq!(polls, 3, "at the begin, after half a second, at the end");
     }
 
     #[tokio::test(start_paused = true)]

@@ -174,6 +174,11 @@ impl Body {
         Self::of(Kind::Empty)
     }
 
+    /// Returns the body, and leaves an empty one.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::empty())
+    }
+
     /// Creates a body in memory.
     pub(crate) fn full(data: impl Into<Bytes>) -> Self {
         let data = data.into();

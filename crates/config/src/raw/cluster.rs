@@ -52,7 +52,8 @@ pub struct Cluster {
     /// Maximum number of requests on a connection, 1-4294967295. Absent: no limit.
     #[schemars(range(min = 1))]
     pub max_requests_per_connection: Option<u32>,
-    /// Maximum idle HTTP/1.1 connections for each worker and endpoint, 0-65536.
+    /// Maximum idle HTTP/1.1 connections for each worker and endpoint that no request has needed for a second,
+    /// 0-65536. 0: connections are not reused.
     #[schemars(range(max = 65536), extend("default" = 1024))]
     pub max_idle_connections: Option<u32>,
     /// Maximum concurrent HTTP/2 streams on a connection, 1-65536; then another one is opened.

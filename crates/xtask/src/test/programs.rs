@@ -1,7 +1,7 @@
 //! Builds the test programs of the workspace, all with the same features, and names them.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ pub(super) fn build(features: &[&str]) -> io::Result<Built> {
         .args(features)
         .args(["--all-targets", "--locked", "--no-run"])
         .args(["--message-format", "json"])
-        .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+        .env("RUSTC_WORKSPACE_WRAPPER", clippy());
     println!("{command}");
     let mut built = Built::default();
     built.complete = command.succeeds_printing(|line| {
@@ -57,6 +57,15 @@ pub(super) fn build(features: &[&str]) -> io::Result<Built> {
         }
     })?;
     Ok(built)
+}
+
+/// Returns clippy of the toolchain that runs this, beside its cargo, or the one in `PATH`.
+fn clippy() -> PathBuf {
+    let driver = Path::new("clippy-driver");
+    let cargo = std::env::var_os("CARGO").map(PathBuf::from);
+    let beside = cargo.map(|cargo| cargo.with_file_name(driver));
+    let found = beside.filter(|path| path.is_file());
+    found.unwrap_or_else(|| driver.to_owned())
 }
 
 /// Prints a diagnostic of the compiler; returns whether it is a warning.

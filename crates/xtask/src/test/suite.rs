@@ -103,7 +103,7 @@ impl Report {
         let heading = format!("cargo test {}:", finished.name);
         self.failures.output.push(heading);
         if found.output.is_empty() {
-            // It was killed, or did not start: its last lines tell where.
+            // It was killed, or did not start: its last lines show where.
             let lines: Vec<_> = finished.output.lines().collect();
             let last = lines.iter().rev().take(20).rev();
             self.failures.output.extend(last.map(|line| (*line).into()));

@@ -47,7 +47,7 @@ pub(super) struct Attempts<'a> {
     hash: Option<u64>,
     /// Latest time at which the client gets a response.
     deadline: Deadline,
-    request: Request,
+    request: &'a mut Request,
     facts: retry::Request,
     grpc: bool,
     body: Payload,
@@ -73,7 +73,7 @@ impl<'a> Attempts<'a> {
         hop: Hop<'a>,
         cluster: &'a Arc<Cluster>,
         hash: Option<u64>,
-        request: Request,
+        request: &'a mut Request,
         body: Body,
         deadline: Deadline,
     ) -> Self {
@@ -87,7 +87,7 @@ impl<'a> Attempts<'a> {
             // It may change: see `retry_context`.
             deadline: None,
         };
-        let copies = mirror::chosen(&hop, &request);
+        let copies = mirror::chosen(&hop, request);
         let consults = cluster.queue_protocol().is_some();
         let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || consults;
         let limit = hop.forward.request_buffer_limit;
@@ -101,7 +101,7 @@ impl<'a> Attempts<'a> {
             &[]
         };
         let body = Payload::new(body, reserved.is_some(), limit);
-        mirror::send(&hop, copies, &request, body.replay(), &deadline);
+        mirror::send(&hop, copies, request, body.replay(), &deadline);
         Self {
             hop,
             cluster,
@@ -241,7 +241,7 @@ impl<'a> Attempts<'a> {
         let body = self.body.take();
         let limit = self.attempt_deadline(now);
         let body = (body, self.deadline.held());
-        send(&self.hop, &self.request, body, attempt, now, limit).await
+        send(&self.hop, self.request, body, attempt, now, limit).await
     }
 
     pub(super) fn service(&self) -> &'a Service {
@@ -277,7 +277,7 @@ impl<'a> Attempts<'a> {
 
     /// Adds the header fields about this attempt to the request.
     fn mark(&mut self, target: &Target, now: Instant) {
-        self.hop.rewrite_host(&mut self.request, target);
+        self.hop.rewrite_host(self.request, target);
         let fields = &mut self.request.fields;
         let mut digits = itoa::Buffer::new();
         let count = self.state.count();

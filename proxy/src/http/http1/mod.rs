@@ -22,7 +22,7 @@ use super::connection::{RequestContext, Service};
 use crate::net::fairness;
 use crate::net::io::{Io, Stream};
 use crate::protocol::http1::RequestHead;
-use crate::protocol::message::{Interim, TakenOver, Takeover};
+use crate::protocol::message::{Body, Interim, Request, Response, TakenOver, Takeover};
 
 /// How long an idle connection keeps its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(500);
@@ -122,7 +122,16 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
             Next::Request(head) => head,
         };
         served = true;
-        match serve_request(&shared, service, head).await {
+        let facts = RequestFacts::of(&head);
+        let handled = {
+            let (mut request, mut body) = shared.begin(head);
+            handle(&shared, service, &mut request, &mut body).await
+        };
+        // Dropping the pipeline's future has cancelled the request and logged it.
+        let Some(response) = handled else {
+            return End::Closed;
+        };
+        match response::respond(&shared, service, &facts, response).await {
             After::Close => return End::Closed,
             After::Linger => {
                 shared.linger().await;
@@ -150,36 +159,27 @@ enum After {
     TakenOver(TakenOver),
 }
 
-/// Serves one request and sends its response.
-async fn serve_request(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead) -> After {
-    let facts = RequestFacts {
-        method: head.method.clone(),
-        version: head.version,
-        // The bytes after a refused CONNECT may be meant for the tunnel, and are no request then.
-        keep_alive: head.keep_alive && head.method != Method::CONNECT,
-    };
-    let (request, body) = shared.begin(head);
+/// Runs the pipeline for a request; returns `None` if the client has disconnected.
+async fn handle(
+    shared: &Rc<Shared>,
+    service: &Service,
+    request: &mut Request,
+    body: &mut Body,
+) -> Option<Response> {
     let context = RequestContext {
         started: Instant::now(),
         timer: Rc::clone(&shared.timer),
-        interim: (facts.version == Version::HTTP_11)
+        interim: (request.version == Version::HTTP_11)
             .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
     };
-    let response = {
-        let mut handling = pin!(service.handle(request, body, context));
-        poll_fn(|cx| {
-            if let Poll::Ready(response) = handling.as_mut().poll(cx) {
-                return Poll::Ready(Some(response));
-            }
-            shared.poll_watch(cx).map(|()| None)
-        })
-        .await
-    };
-    // Dropping the pipeline's future has cancelled the request and logged it.
-    let Some(response) = response else {
-        return After::Close;
-    };
-    response::respond(shared, service, &facts, response).await
+    let mut handling = pin!(service.handle(request, body, context));
+    poll_fn(|cx| {
+        if let Poll::Ready(response) = handling.as_mut().poll(cx) {
+            return Poll::Ready(Some(response));
+        }
+        shared.poll_watch(cx).map(|()| None)
+    })
+    .await
 }
 
 /// Properties of the request that decide how the response is written.
@@ -187,6 +187,17 @@ struct RequestFacts {
     method: Method,
     version: Version,
     keep_alive: bool,
+}
+
+impl RequestFacts {
+    fn of(head: &RequestHead) -> Self {
+        Self {
+            method: head.method.clone(),
+            version: head.version,
+            // The bytes after a refused CONNECT may be meant for the tunnel, and are no request then.
+            keep_alive: head.keep_alive && head.method != Method::CONNECT,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,11 @@ const RECYCLED: usize = 64;
 const RECYCLED_TEXT: usize = 8 * 1024;
 const RECYCLED_FIELDS: usize = 128;
 
+/// Room in new buffers for what the proxy adds to a head: with more messages than `RECYCLED` at a time most buffers
+/// are new, and growing them costs more than filling them.
+const ADDED_TEXT: usize = 192;
+const ADDED_FIELDS: usize = 6;
+
 /// A name to look up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
@@ -167,7 +172,11 @@ pub(crate) fn forget_buffers() {
 impl Fields {
     /// Creates fields for a head with this text; spans added later refer to it.
     pub(crate) fn with_text(head: &[u8]) -> Self {
-        let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let new = || match head.len() {
+            0 => (Vec::new(), Vec::new()),
+            len => (Vec::with_capacity(len + ADDED_TEXT), Vec::new()),
+        };
+        let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(new);
         text.extend_from_slice(head);
         Self {
             text,
@@ -203,6 +212,9 @@ impl Fields {
 
     /// Adds fields whose text is already present, as names and the spans of name and value.
     pub(crate) fn extend(&mut self, fields: impl Iterator<Item = (Known, Span, Span)>) {
+        if self.list.capacity() == 0 {
+            self.list.reserve_exact(fields.size_hint().0 + ADDED_FIELDS);
+        }
         let mut present = self.present;
         let fields = fields.map(|(known, name, value)| {
             present |= known.bit();

@@ -3,6 +3,7 @@
 //! Each destination gets a cluster of its own with one endpoint, so that breakers, limits and pools are
 //! separate, and choosing an endpoint and sending to it need no special case.
 
+use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use maglor_balance::Time;
 use maglor_config::cluster::{self as config, DestinationAddress, EndpointAddress};
 
@@ -22,16 +23,21 @@ use crate::upstream::Cluster;
 
 /// Idle time after which a destination is dropped when a new one is added.
 const FORGET: Duration = Duration::from_secs(60);
-/// Maximum number of destinations; beyond it, a destination's cluster is built for a single connection or
-/// request.
-const MAX_KNOWN: usize = 4096;
+/// Number of parts of the table. A new destination copies its part only, and not the whole table.
+const PARTS: usize = 16;
+/// Maximum number of destinations of a part; beyond it, a destination's cluster is built for a single connection
+/// or request.
+const MAX_IN_PART: usize = 256;
 
 /// Destinations of a cluster of this type.
 #[derive(Debug)]
 pub(crate) struct Destinations {
     address: DestinationAddress,
-    known: ArcSwap<HashMap<SocketAddr, Arc<Known>>>,
+    hasher: DefaultHashBuilder,
+    parts: Box<[ArcSwap<Part>]>,
 }
+
+type Part = HashMap<SocketAddr, Arc<Known>>;
 
 /// One destination.
 #[derive(Debug)]
@@ -46,21 +52,27 @@ impl Destinations {
     pub(in crate::upstream) fn new(config: &config::Cluster) -> Option<Self> {
         Some(Self {
             address: config.original_destination?,
-            known: ArcSwap::default(),
+            hasher: DefaultHashBuilder::default(),
+            parts: (0..PARTS).map(|_| ArcSwap::default()).collect(),
         })
     }
 
     /// Returns the clusters of the known destinations.
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {
-        let known = self.known.load();
-        known
-            .values()
-            .map(|known| Arc::clone(&known.cluster))
-            .collect()
+        let mut clusters = Vec::new();
+        for part in &self.parts {
+            let part = part.load();
+            clusters.extend(part.values().map(|known| Arc::clone(&known.cluster)));
+        }
+        clusters
+    }
+
+    fn part(&self, address: SocketAddr) -> &ArcSwap<Part> {
+        &self.parts[self.hasher.hash_one(address) as usize % PARTS]
     }
 
     fn find(&self, address: SocketAddr, now: Time) -> Option<Arc<Cluster>> {
-        let known = self.known.load();
+        let known = self.part(address).load();
         let found = known.get(&address)?;
         // Relaxed: only an approximate time.
         found.used.store(now.as_nanos(), Ordering::Relaxed);
@@ -73,13 +85,13 @@ impl Destinations {
             used: AtomicU64::new(now.as_nanos()),
         });
         let oldest = now.as_nanos().saturating_sub(FORGET.as_nanos() as u64);
-        self.known.rcu(|known| {
+        self.part(address).rcu(|known| {
             let mut known = HashMap::clone(known);
             known.retain(|_, known| {
                 known.used.load(Ordering::Relaxed) >= oldest
                     || Arc::strong_count(&known.cluster) > 1
             });
-            if known.len() < MAX_KNOWN {
+            if known.len() < MAX_IN_PART {
                 known.entry(address).or_insert_with(|| Arc::clone(&new));
             }
             known

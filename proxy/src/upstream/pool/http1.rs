@@ -13,6 +13,7 @@ use http::{Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::Member;
 use crate::net::io::{Io, Stream};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
@@ -48,7 +49,7 @@ pub(crate) struct Connection {
     requests: u32,
     /// Time at which it was last returned to the pool.
     idle_since: Instant,
-    home: Rc<Pool>,
+    home: Member,
     /// Generation of the pool at the connection's creation.
     generation: u32,
     open: Open,
@@ -92,7 +93,7 @@ impl Connection {
             requests: 0,
             idle_since: now,
             generation: home.generation(),
-            home,
+            home: Member::new(home),
             open,
         })
     }
@@ -372,7 +373,7 @@ impl Source for Connection {
     /// Returns the connection to its pool, or closes it.
     fn release(self: Box<Self>) {
         if self.keep_alive && self.state == State::Idle && self.input.is_empty() {
-            let home = Rc::clone(&self.home);
+            let home = self.home.pool();
             home.put_idle(self);
         }
     }

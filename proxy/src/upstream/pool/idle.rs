@@ -1,7 +1,8 @@
 //! Idle HTTP/1.1 connections of a worker to one endpoint.
 //!
-//! They are used last in, first out: those that traffic needs stay in use, and the rest collect at the bottom. A
-//! sweep once a second closes a part of the connections that were not needed for a whole interval.
+//! They are used last in, first out: those that traffic needs stay in use, and the rest collect at the bottom. As
+//! many as were in use at once lately are kept for the next wave of requests; a sweep once a second closes the
+//! others.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -9,9 +10,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::Connection;
+use super::working_set::WorkingSet;
 use crate::protocol::proxy_protocol::Addresses;
 
-/// Share of the connections unneeded in an interval that is closed at its end.
+/// Share of the connections beyond those that were in use lately that a sweep closes.
 const TRIM: (usize, usize) = (3, 4);
 /// Number of idle connections that are kept until their idle timeout.
 const KEEP_WARM: usize = 4;
@@ -24,23 +26,51 @@ pub(super) struct IdleConnections {
         reason = "a connection moves between pool and request as one pointer"
     )]
     connections: RefCell<Vec<Box<Connection>>>,
+    /// Number of open connections, in use or idle.
+    open: Cell<usize>,
+    working_set: WorkingSet,
     /// Minimum number of connections in this interval, which were not needed.
     low_water: Cell<usize>,
     /// Time of the latest sweep: precise enough for the begin of an idle time.
     now: Cell<Instant>,
 }
 
+/// What a sweep leaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// How long a connection may be idle.
+    pub(super) idle_timeout: Duration,
+    /// Maximum number of connections that no request has needed since the last sweep.
+    pub(super) unneeded: usize,
+}
+
 impl IdleConnections {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             connections: RefCell::default(),
+            open: Cell::new(0),
+            working_set: WorkingSet::new(now),
             low_water: Cell::new(0),
             now: Cell::new(now),
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.connections.borrow().len()
+    /// Returns the number of connections in use.
+    fn in_use(&self) -> usize {
+        self.open
+            .get()
+            .saturating_sub(self.connections.borrow().len())
+    }
+
+    /// Counts a new connection, which is in use.
+    pub(super) fn opened(&self) {
+        self.open.set(self.open.get() + 1);
+        self.working_set.record(self.in_use());
+    }
+
+    /// Counts the end of a connection.
+    pub(super) fn closed(&self) {
+        self.open.set(self.open.get() - 1);
     }
 
     /// Returns the latest connection that can take a request of the client with these addresses.
@@ -54,8 +84,12 @@ impl IdleConnections {
                 break;
             }
         }
-        self.low_water
-            .set(self.low_water.get().min(connections.len()));
+        let left = connections.len();
+        drop(connections);
+        self.low_water.set(self.low_water.get().min(left));
+        if found.is_some() {
+            self.working_set.record(self.in_use());
+        }
         found
     }
 
@@ -78,14 +112,17 @@ impl IdleConnections {
     }
 
     /// Closes connections that are idle for too long or superfluous; returns their number.
-    pub(super) fn sweep(&self, now: Instant, idle_timeout: Duration) -> usize {
+    pub(super) fn sweep(&self, now: Instant, bounds: Bounds) -> usize {
         self.now.set(now);
+        self.working_set.sweep(now, self.in_use());
+        let needed = self.working_set.size().max(KEEP_WARM);
+        let surplus = self.open.get().saturating_sub(needed) * TRIM.0 / TRIM.1;
+        let unneeded = self.low_water.get().saturating_sub(bounds.unneeded);
         let mut connections = self.connections.borrow_mut();
         let before = connections.len();
-        let unneeded = self.low_water.get().saturating_sub(KEEP_WARM);
-        connections.drain(..unneeded * TRIM.0 / TRIM.1);
+        connections.drain(..surplus.max(unneeded).min(before));
         connections.retain_mut(|connection| {
-            now - connection.idle_since() < idle_timeout && connection.is_usable()
+            now - connection.idle_since() < bounds.idle_timeout && connection.is_usable()
         });
         if connections.is_empty() {
             connections.shrink_to_fit();

@@ -7,28 +7,35 @@ mod idle;
 pub(super) mod multiplexed;
 pub(super) mod room;
 mod send;
+mod working_set;
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use maglor_config::cluster as config;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::idle::IdleConnections;
+use self::idle::{Bounds, IdleConnections};
 use self::multiplexed::Slot;
 use super::cluster::guard::Queue;
 use super::{Cluster, Connection, Multiplexed, Target};
+use crate::os::memory;
+use crate::os::memory::Level;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::{Body, Interim};
 use crate::protocol::proxy_protocol::Addresses;
 
 /// Notified when a request waits for a connection, since another worker may have an idle one.
 static WANTED: Notify = Notify::const_new();
+
+/// Longest idle time of shared connections under memory pressure.
+const PRESSED_IDLE: Duration = Duration::from_secs(2);
 
 /// The pools of a worker.
 #[derive(Debug, Default)]
@@ -111,6 +118,27 @@ pub(super) struct Waits(Rc<Pool>);
 impl Drop for Waits {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
+/// An HTTP/1.1 connection's part of its pool, which counts it.
+#[derive(Debug)]
+struct Member(Rc<Pool>);
+
+impl Member {
+    fn new(pool: Rc<Pool>) -> Self {
+        pool.idle.opened();
+        Self(pool)
+    }
+
+    fn pool(&self) -> Rc<Pool> {
+        Rc::clone(&self.0)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.0.idle.closed();
     }
 }
 
@@ -262,7 +290,7 @@ impl Pool {
         let gone = self.target.strong_count() == 0 || connection.generation() != self.generation();
         let most = config.max_requests_per_connection;
         let worn = most.is_some_and(|most| connection.requests() >= most.get());
-        if gone || worn || self.idle.len() >= config.max_idle_connections {
+        if gone || worn || config.max_idle_connections == 0 {
             return;
         }
         let waited_for = self.is_waited_for();
@@ -293,8 +321,18 @@ impl Pool {
     }
 
     fn sweep(&self, now: Instant) -> usize {
-        let idle_timeout = self.config.borrow().idle_timeout;
-        self.multiplexed.sweep(now, idle_timeout);
-        self.idle.sweep(now, idle_timeout)
+        let config = self.config.borrow();
+        // Under memory pressure only connections that requests need stay.
+        let (shared, unneeded) = match memory::level() {
+            Level::Free => (config.idle_timeout, config.max_idle_connections),
+            _ => (config.idle_timeout.min(PRESSED_IDLE), 0),
+        };
+        let bounds = Bounds {
+            idle_timeout: config.idle_timeout,
+            unneeded,
+        };
+        drop(config);
+        self.multiplexed.sweep(now, shared);
+        self.idle.sweep(now, bounds)
     }
 }

@@ -85,6 +85,11 @@ impl Connection {
         }
     }
 
+    /// Returns whether bodies that the endpoint does not read can hold up others.
+    fn has_shared_window(&self) -> bool {
+        matches!(self.carrier, Carrier::Http2(_))
+    }
+
     /// Returns whether a new body need not wait for others. An endpoint may give a connection only as much
     /// credit as a single stream, which an unread upload holds permanently.
     fn has_credit(&self, now: Instant) -> bool {
@@ -227,17 +232,32 @@ impl Multiplexed {
 
     /// Returns a slot on an existing connection with fewer streams than `max_streams`; for a request that
     /// needs `credit`, on one that has it.
+    ///
+    /// The fullest is filled first: frames of many requests are read and written together, and connections that
+    /// traffic does not need become idle. Only bodies that share a window are spread.
     pub(crate) fn free_slot(&self, now: Instant, max_streams: u32, credit: bool) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
         let most = self.max_requests.get();
-        connections.retain(|connection| !connection.is_worn(most));
-        let free = connections.iter().filter(|c| c.has_room(max_streams));
-        let free = free.filter(|c| !credit || c.has_credit(now));
-        let key = |connection: &&Rc<Connection>| {
-            let short = credit && connection.is_short();
-            (short, connection.streams.get())
+        let is_free = |c: &Connection| {
+            c.has_room(max_streams) && (!credit || c.has_credit(now)) && !c.is_worn(most)
         };
-        free.min_by_key(key).map(|c| occupy(c, now))
+        // The one that is being filled; no other is looked at while it has room.
+        if let Some(last) = connections.last()
+            && is_free(last)
+            && !(credit && last.has_shared_window())
+        {
+            return Some(occupy(last, now));
+        }
+        connections.retain(|connection| !connection.is_worn(most));
+        let free = connections.iter().enumerate().filter(|(_, c)| is_free(c));
+        let key = |(_, c): &(usize, &Rc<Connection>)| match credit && c.has_shared_window() {
+            true => (c.is_short(), c.streams.get()),
+            false => (false, u32::MAX - c.streams.get()),
+        };
+        let (chosen, _) = free.min_by_key(key)?;
+        let last = connections.len() - 1;
+        connections.swap(chosen, last);
+        connections.last().map(|c| occupy(c, now))
     }
 
     /// Closes a connection without streams; returns whether there was one.

@@ -29,15 +29,13 @@ const GROUPS: [(&str, &[&str]); 5] = [
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  maglor demo
   maglor check maglor.yaml
   maglor install | kubectl apply --server-side -f -
   maglor top services
   maglor plan moves --without edge-2
 
-`maglor COMMAND --help` has options and examples. For editors and shells:
-`maglor schema`, `maglor completions SHELL`. The proxy is a separate program,
-maglor-proxy; simulations are in maglor-lab.";
+`maglor COMMAND --help` has more. For editors and shells: `maglor schema`,
+`maglor completions SHELL`. Other programs: maglor-proxy, maglor-lab.";
 
 /// Groups the commands in the help of the program.
 pub(crate) fn grouped(command: Command) -> Command {

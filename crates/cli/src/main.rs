@@ -13,6 +13,7 @@ mod analyze;
 mod check;
 mod figures;
 mod graph;
+mod health;
 mod identity;
 mod inject;
 mod input;

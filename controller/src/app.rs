@@ -175,7 +175,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         graphs: Arc::clone(&graphs),
         whole: Arc::clone(&whole),
         webhook: webhook_ready,
-        alive: threads.pulse(),
+        alive: threads.heartbeats(),
         identity: service.as_ref().map(admin::Identity::of),
     };
     let admin_address = match options.admin {

@@ -22,7 +22,7 @@ use crate::writes::{Manager, Seen};
 /// Interval of publications.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Poll interval for the next publication, and for the leadership of this replica.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Publishes the graph periodically.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Publishes as long as the process lives, while this replica is the leader.
     pub(crate) async fn run(self) {
-        let mut tick = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
+        let mut tick = tokio::time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut written: Option<(i32, Instant)> = None;
         loop {

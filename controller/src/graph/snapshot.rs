@@ -463,7 +463,9 @@ impl Snapshot {
     /// Returns the delays of all pairs of nodes, if any are known ([`delays::completed`]).
     #[must_use]
     pub fn all_delays(&self) -> Vec<Delay> {
-        delays::completed(&self.nodes, &self.delays)
+        let nodes = self.nodes.iter();
+        let zones = nodes.map(|node| (&*node.name, node.zone.as_deref()));
+        delays::completed(&zones.collect(), &self.delays)
     }
 
     /// Returns the nodes and the delays between them in the format of `maglor partition --nodes`.

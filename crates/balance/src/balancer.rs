@@ -115,18 +115,18 @@ impl Balancer {
     }
 
     /// Returns servers to query for their load for later requests, without waiting for the answers;
-    /// those are passed to [`heard`](Self::heard).
+    /// those are passed to [`record_load`](Self::record_load).
     pub fn asides(&self, ctx: &PickCtx<'_>, rng: &mut Rng) -> Asked {
         self.policy.asides(&self.view, ctx, rng)
     }
 
     /// Processes a server's load that no decision waits for: an answer to such a query, or an
     /// unsolicited report.
-    pub fn heard(&self, from: Index, load: &Load, now: Time) {
+    pub fn record_load(&self, from: Index, load: &Load, now: Time) {
         if let Some(endpoint) = self.view.endpoint(from) {
             endpoint.stats.report(load.in_flight);
         }
-        self.policy.heard(from, load, now);
+        self.policy.record_load(from, load, now);
     }
 
     /// Returns the view.

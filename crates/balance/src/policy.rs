@@ -101,7 +101,7 @@ pub trait Policy: Send + Sync + Debug {
     }
 
     /// Processes an answer to such a query, or an unsolicited report of a server.
-    fn heard(&self, _from: Index, _load: &Load, _now: Time) {}
+    fn record_load(&self, _from: Index, _load: &Load, _now: Time) {}
 
     /// Returns the data that a policy for the next view may reuse: hash tables, or knowledge of
     /// queried servers. Not for callers outside the crate.

@@ -18,6 +18,7 @@
 //! since; the worst consequence is a decision as good as a local one.
 
 mod announce;
+mod answer_timeout;
 mod board;
 mod classes;
 mod decision;
@@ -25,9 +26,9 @@ mod groups;
 mod inbound;
 mod ledger;
 mod message;
-mod patience;
 
 pub use announce::Announce;
+pub(crate) use answer_timeout::{AnswerTimeout, Trust};
 pub use board::Board;
 pub(crate) use classes::Classes;
 pub use decision::{Asked, Decision, Step};
@@ -35,4 +36,3 @@ pub use groups::Groups;
 pub use inbound::{Admitted, Held, Inbound};
 pub use ledger::{Audit, Ledger, Member};
 pub use message::{Admission, Among, Answer, Load, Name, Question, Referral, Report, Ticket};
-pub(crate) use patience::{Patience, Trust};

@@ -38,8 +38,8 @@ fn sent(step: &Step) -> (Index, Admission) {
 
 fn asked(step: &Step) -> Vec<Index> {
     match step {
-        Step::Ask { to, patience, .. } => {
-            assert!(*patience >= Duration::from_millis(1));
+        Step::Ask { to, timeout, .. } => {
+            assert!(*timeout >= Duration::from_millis(1));
             to.to_vec()
         }
         other => panic!("{other:?}"),
@@ -399,7 +399,7 @@ fn a_ledger_and_inbound_proxies_keep_the_true_count_through_losses() {
             }
         }
     }
-    // Let every server report once more, long after the last referral: the beliefs are the truth.
+    // Let every server report once more, long after the last referral: the estimates are exact.
     let later = Time::from_nanos((now + 1000) * 1_000_000);
     for (name, inbound) in names.iter().zip(&inbounds) {
         ledger.report(*name, &inbound.report(), later);
@@ -420,7 +420,7 @@ fn what_servers_say_reaches_the_statistics() {
             in_flight,
             latency: Duration::from_millis(u64::from(in_flight) + 1),
         };
-        b.heard(server, &load, at(1).now);
+        b.record_load(server, &load, at(1).now);
         assert_eq!(
             b.view().endpoint(server).unwrap().stats.estimated_load(),
             in_flight

@@ -8,7 +8,7 @@ use super::bounce::Bounce;
 use super::probe::Probe;
 use super::{Index, PickCtx};
 use crate::places::{least, unit_of};
-use crate::queue_protocol::{Answer, Decision, Patience, Step};
+use crate::queue_protocol::{Answer, AnswerTimeout, Decision, Step};
 use crate::{Rng, View};
 
 /// The policy that takes over when a ledger or board does not respond.
@@ -61,12 +61,12 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// Creates a fallback; `patience` is for its own queries.
-    pub(crate) fn new(fallback: Fallback, patience: Arc<Patience>) -> Self {
+    /// Creates a fallback; `timeout` is for its own queries.
+    pub(crate) fn new(fallback: Fallback, timeout: Arc<AnswerTimeout>) -> Self {
         match fallback {
             Fallback::Bounce => Self::Bounce(Bounce::new(ATTEMPTS)),
             Fallback::LeastOutstanding => Self::LeastOutstanding,
-            Fallback::Probe => Self::Probe(Probe::new(CHOICES, patience)),
+            Fallback::Probe => Self::Probe(Probe::new(CHOICES, timeout)),
         }
     }
 

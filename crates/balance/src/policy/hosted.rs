@@ -17,8 +17,8 @@ use super::fallback::{Fallback, Plan};
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
 use crate::queue_protocol::{
-    Admission, Answer, Asked, Classes, Decision, Groups, Name, Patience, Question, Step, Ticket,
-    Trust,
+    Admission, Answer, AnswerTimeout, Asked, Classes, Decision, Groups, Name, Question, Step,
+    Ticket, Trust,
 };
 use crate::{Rng, View};
 
@@ -52,9 +52,9 @@ struct Cell {
 /// The knowledge about hosts. It outlives the view.
 #[derive(Debug, Default)]
 struct Learnt {
-    patience: Arc<Patience>,
-    /// The patience of the fallback.
-    probe: Arc<Patience>,
+    timeout: Arc<AnswerTimeout>,
+    /// The timeout of the fallback.
+    probe: Arc<AnswerTimeout>,
     /// The trust in each group's host, with its name.
     trust: Box<[(Name, Arc<Trust>)]>,
 }
@@ -262,7 +262,7 @@ impl Learnt {
         });
         Self {
             trust: trust.collect(),
-            patience: previous.map_or_else(Arc::default, |one| Arc::clone(&one.patience)),
+            timeout: previous.map_or_else(Arc::default, |one| Arc::clone(&one.timeout)),
             probe: previous.map_or_else(Arc::default, |one| Arc::clone(&one.probe)),
         }
     }
@@ -310,8 +310,8 @@ impl Policy for Hosted {
                     .trust(decision)
                     .is_some_and(|trust| trust.allows(ctx.now)) =>
             {
-                let (to, patience) = (Asked::from_slice(&[host]), self.learnt.patience.get());
-                decision.ask(to, question, patience, ctx.now)
+                let (to, timeout) = (Asked::from_slice(&[host]), self.learnt.timeout.get());
+                decision.ask(to, question, timeout, ctx.now)
             }
             _ => self.fall_back(decision, view, ctx, rng),
         }
@@ -331,7 +331,7 @@ impl Policy for Hosted {
                 .fallback
                 .answered(decision, view, members, answer, ctx, rng);
         }
-        self.learnt.patience.learn(decision.asked_at, ctx.now);
+        self.learnt.timeout.learn(decision.asked_at, ctx.now);
         if let Some(trust) = self.trust(decision) {
             trust.answered();
         }
@@ -370,7 +370,7 @@ impl Policy for Hosted {
             let members = self.members(decision);
             return self.fallback.timed_out(decision, view, members, ctx, rng);
         }
-        self.learnt.patience.waited_in_vain();
+        self.learnt.timeout.expired();
         if let Some(trust) = self.trust(decision) {
             trust.silent(decision.asked_at, ctx.now);
         }

@@ -81,7 +81,7 @@ struct Known {
     index: Index,
     in_flight: u32,
     latency: Duration,
-    heard_at: Time,
+    reported_at: Time,
 }
 
 impl Known {
@@ -108,7 +108,7 @@ impl Prequal {
         // A panic elsewhere leaves a usable pool.
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.answers.retain(|known| {
-            ctx.now.saturating_since(known.heard_at) < MAX_AGE && view.is_usable(known.index)
+            ctx.now.saturating_since(known.reported_at) < MAX_AGE && view.is_usable(known.index)
         });
         if pool.answers.len() < LEAST_POOL {
             return None;
@@ -190,7 +190,7 @@ impl Policy for Prequal {
             .collect()
     }
 
-    fn heard(&self, from: Index, load: &Load, now: Time) {
+    fn record_load(&self, from: Index, load: &Load, now: Time) {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         if pool.answers.len() >= self.params.pool as usize {
             pool.answers.remove(0);
@@ -199,7 +199,7 @@ impl Policy for Prequal {
             index: from,
             in_flight: load.in_flight,
             latency: load.latency,
-            heard_at: now,
+            reported_at: now,
         });
     }
 }

@@ -26,14 +26,14 @@ pub type Asked = SmallVec<[Index; 4]>;
 pub enum Step {
     /// Send a query to the inbound proxies of these endpoints, and pass each answer to
     /// [`Balancer::answered`](crate::Balancer::answered) as it arrives. If not all arrive within
-    /// `patience`, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
+    /// `timeout`, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
     Ask {
         /// The queried endpoints.
         to: Asked,
         /// The query.
         question: Question,
         /// How long the request waits for answers.
-        patience: Duration,
+        timeout: Duration,
     },
     /// No endpoint is usable.
     Fail,
@@ -74,7 +74,7 @@ impl Step {
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// The endpoints whose true load is known, from an answer or a rejection.
-    pub(crate) seen: SmallVec<[Seen; 4]>,
+    pub(crate) seen: SmallVec<[KnownLoad; 4]>,
     /// The ledger's or board's group of servers that the request stays with.
     pub(crate) scope: Option<u32>,
     /// The part of the view, of one priority level and locality, that it stays in: comparing across
@@ -98,7 +98,7 @@ pub struct Decision {
 
 /// An endpoint's true load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct KnownLoad {
     pub(crate) index: Index,
     pub(crate) in_flight: u32,
 }
@@ -150,12 +150,12 @@ impl Decision {
     }
 
     pub(crate) fn saw(&mut self, index: Index, in_flight: u32) {
-        self.seen.push(Seen { index, in_flight });
+        self.seen.push(KnownLoad { index, in_flight });
     }
 
     /// Returns the least loaded of those seen; the first of equals, as they were drawn
     /// independently.
-    pub(crate) fn best(&self) -> Option<Seen> {
+    pub(crate) fn best(&self) -> Option<KnownLoad> {
         self.seen.iter().copied().min_by_key(|seen| seen.in_flight)
     }
 
@@ -164,7 +164,7 @@ impl Decision {
         &mut self,
         to: Asked,
         question: Question,
-        patience: Duration,
+        timeout: Duration,
         now: Time,
     ) -> Step {
         self.waiting = to.len() as u32;
@@ -172,7 +172,7 @@ impl Decision {
         Step::Ask {
             to,
             question,
-            patience,
+            timeout,
         }
     }
 

@@ -7,7 +7,6 @@
 //! Rules between blocks need names first: clusters are checked before routes, routes before
 //! listeners. [`Scope`] carries the names that later blocks refer to.
 
-mod action;
 mod authorization;
 mod bootstrap;
 mod cluster;
@@ -15,7 +14,6 @@ mod control_plane;
 mod endpoint;
 mod filter_chain;
 mod guard;
-mod hash;
 mod headers;
 mod health;
 mod host;
@@ -24,22 +22,17 @@ mod identity;
 mod listener;
 mod listener_context;
 mod load_reports;
-mod matching;
 mod outlier;
 mod overlap;
 mod own_port;
 mod pattern;
 mod reach;
-mod redirect;
 mod references;
-mod retry;
-mod rewrite;
 mod route;
 mod rule;
 mod sidecar;
 mod tcp;
 mod tls;
-mod traffic;
 mod unix_listener;
 mod variables;
 

@@ -60,8 +60,8 @@ impl Cluster<'_> {
             Step::Ask {
                 to,
                 question,
-                patience,
-            } => self.ask(at, &to, question, patience.as_nanos() as u64),
+                timeout,
+            } => self.ask(at, &to, question, timeout.as_nanos() as u64),
             Step::Fail => self.fail(at),
             Step::Send {
                 to,
@@ -72,13 +72,13 @@ impl Cluster<'_> {
         }
     }
 
-    fn ask(&mut self, at: u32, to: &Asked, question: Question, patience: u64) {
-        let deadline = self.now + patience;
+    fn ask(&mut self, at: u32, to: &Asked, question: Question, timeout: u64) {
+        let deadline = self.now + timeout;
         let job = self.jobs.get_mut(at);
         job.generation = job.generation.wrapping_add(1);
         job.deadline = deadline;
         let generation = job.generation;
-        let mut answerable = 2 * self.post.delay() <= patience;
+        let mut answerable = 2 * self.post.delay() <= timeout;
         for to in to {
             let to = to.get() as u32;
             let mail = Mail::Question {
@@ -181,7 +181,7 @@ impl Cluster<'_> {
             } => {
                 let tier = &self.tiers[usize::from(service)];
                 let from = Index::new(from as usize);
-                tier.balancers[balancer as usize].heard(from, &load, self.time());
+                tier.balancers[balancer as usize].record_load(from, &load, self.time());
             }
             Mail::Idle { service, from } => self.post_idle(service, from),
             Mail::Membership {

@@ -2,8 +2,9 @@
 
 use http::StatusCode;
 
-use super::headers::{self, Message};
-use super::{host, matching, rewrite, rule};
+use super::{matching, rewrite};
+use crate::check::headers::{self, Message};
+use crate::check::{host, rule};
 use crate::report::At;
 use crate::route::{DirectResponse, PathMatch, Redirect, RedirectPath};
 use crate::{raw, yaml};
@@ -13,7 +14,11 @@ const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 /// The maximum size of a direct response's body in bytes.
 const MAX_BODY: usize = 1 << 20;
 
-pub(super) fn redirect(raw: &raw::Redirect, at: &At<'_>, path: &PathMatch) -> Option<Redirect> {
+pub(in crate::check) fn redirect(
+    raw: &raw::Redirect,
+    at: &At<'_>,
+    path: &PathMatch,
+) -> Option<Redirect> {
     let status = raw.status.unwrap_or(301);
     if !STATUSES.contains(&status) {
         at.field("status")
@@ -89,7 +94,7 @@ fn redirect_path(raw: &raw::Redirect, at: &At<'_>, path: &PathMatch) -> Option<R
     }
 }
 
-pub(super) fn direct(raw: &raw::DirectResponse, at: &At<'_>) -> Option<DirectResponse> {
+pub(in crate::check) fn direct(raw: &raw::DirectResponse, at: &At<'_>) -> Option<DirectResponse> {
     let body = raw.body.as_deref().unwrap_or_default();
     if body.len() > MAX_BODY {
         at.field("body").error(format!(

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use super::rule::{self, DAY};
-use super::{headers, matching};
+use super::matching;
+use crate::check::headers;
+use crate::check::rule::{self, DAY};
 use crate::report::At;
 use crate::route::{HashKind, HashSource};
 use crate::{raw, yaml};
 
 /// Returns the parts of a request that are hashed.
-pub(super) fn policy(raw: &[raw::HashPolicy], at: &At<'_>) -> Vec<HashSource> {
+pub(in crate::check) fn policy(raw: &[raw::HashPolicy], at: &At<'_>) -> Vec<HashSource> {
     let mut sources = Vec::new();
     for (i, raw) in raw.iter().enumerate() {
         let at = at.index(i);
@@ -43,7 +44,7 @@ fn kind(raw: &raw::HashPolicy, at: &At<'_>) -> Option<HashKind> {
     }
 }
 
-pub(super) fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
+pub(in crate::check) fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
     let Some(name) = &raw.name else {
         at.missing("name", "write `name: COOKIE`");
         return None;

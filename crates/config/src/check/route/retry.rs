@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use maglor_balance::guard::retry::{BackOff, Condition, Conditions, HedgePolicy, RetryPolicy};
 
-use super::rule::{self, DAY, MILLISECOND, MINUTE};
-use super::{Scope, guard, hash, headers, matching};
+use super::{hash, matching};
+use crate::check::rule::{self, DAY, MILLISECOND, MINUTE};
+use crate::check::{Scope, guard, headers};
 use crate::report::At;
 use crate::route::HashKind;
 use crate::suggest::nearest;
@@ -16,7 +17,7 @@ use crate::{raw, yaml};
 const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// Validates a route's `retry`, within its `timeout` (zero: none).
-pub(super) fn retry(
+pub(in crate::check) fn retry(
     raw: Option<&raw::Retry>,
     timeout: Duration,
     at: &At<'_>,
@@ -170,7 +171,7 @@ fn back_off(raw: Option<&raw::BackOff>, at: &At<'_>) -> BackOff {
 }
 
 /// Validates a route's `hedge`, together with its `retry` and within its `timeout` (zero: none).
-pub(super) fn hedge(
+pub(in crate::check) fn hedge(
     raw: &raw::Hedge,
     retry: &Retry,
     timeout: Duration,
@@ -204,7 +205,7 @@ pub(super) fn hedge(
 }
 
 /// Validates a route's `mirror`.
-pub(super) fn mirrors(
+pub(in crate::check) fn mirrors(
     raw: &[raw::Short<raw::Mirror>],
     at: &At<'_>,
     scope: &Scope<'_>,
@@ -227,7 +228,7 @@ pub(super) fn mirrors(
 }
 
 /// Checks a route's retries together with its mirrors and its clusters' budgets.
-pub(super) fn combinations(
+pub(in crate::check) fn combinations(
     raw: &raw::Route,
     targets: &[&raw::Cluster],
     at: &At<'_>,
@@ -259,7 +260,7 @@ pub(super) fn combinations(
 }
 
 /// Validates a route's `sticky`.
-pub(super) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind> {
+pub(in crate::check) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind> {
     let (raw, clusters) = (raw.sticky.as_ref()?, &raw.clusters);
     let at = at.field("sticky");
     if clusters.iter().filter(|c| c.weight != Some(0)).count() < 2 {

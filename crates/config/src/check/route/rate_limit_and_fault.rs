@@ -4,13 +4,14 @@ use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::fault::{AbortAnswer, FaultAbort, FaultDelay, FaultParams};
 use maglor_balance::guard::rate::RateParams;
 
-use super::rule::{self, DAY, HOUR, MILLISECOND, SECOND};
-use super::{Scope, headers, matching};
+use super::matching;
+use crate::check::rule::{self, DAY, HOUR, MILLISECOND, SECOND};
+use crate::check::{Scope, headers};
 use crate::raw;
 use crate::report::At;
 use crate::traffic::{Fault, RateKey, RateLimit};
 
-pub(super) fn rate_limit(raw: &raw::RateLimit, at: &At<'_>) -> Option<RateLimit> {
+pub(in crate::check) fn rate_limit(raw: &raw::RateLimit, at: &At<'_>) -> Option<RateLimit> {
     let per = rule::time(raw.per, &at.field("per"), SECOND, MILLISECOND..=DAY);
     let key = raw.key.as_ref();
     let key = key.map(|raw| rate_key(raw, &at.field("key")));
@@ -52,7 +53,7 @@ fn rate_key(raw: &raw::RateKey, at: &At<'_>) -> Option<RateKey> {
     }
 }
 
-pub(super) fn fault(raw: &raw::Fault, at: &At<'_>, scope: &Scope<'_>) -> Fault {
+pub(in crate::check) fn fault(raw: &raw::Fault, at: &At<'_>, scope: &Scope<'_>) -> Fault {
     if raw.delay.is_none() && raw.abort.is_none() {
         at.error("one of `delay` and `abort` is required")
             .when_readable();

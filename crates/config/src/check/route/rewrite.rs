@@ -2,12 +2,13 @@
 
 use http::HeaderValue;
 
-use super::{Scope, host, matching, pattern, rule};
+use super::matching;
+use crate::check::{Scope, host, pattern, rule};
 use crate::report::At;
 use crate::route::{HostRewrite, PathMatch, PathRewrite};
 use crate::{raw, yaml};
 
-pub(super) fn path(
+pub(in crate::check) fn path(
     raw: &raw::Rewrite,
     at: &At<'_>,
     path: &PathMatch,
@@ -54,7 +55,7 @@ pub(super) fn path(
 }
 
 /// Checks that a route with a new prefix matches by prefix.
-pub(super) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
+pub(in crate::check) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
     matching::path(text, at);
     if !matches!(path, PathMatch::Prefix(_)) {
         at.error("the route matches no prefix that could be replaced")
@@ -100,7 +101,7 @@ fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
     }
 }
 
-pub(super) fn host(raw: &raw::Rewrite, at: &At<'_>) -> Option<HostRewrite> {
+pub(in crate::check) fn host(raw: &raw::Rewrite, at: &At<'_>) -> Option<HostRewrite> {
     let auto = raw.auto_host.unwrap_or(false);
     let Some(text) = &raw.host else {
         return auto.then_some(HostRewrite::Endpoint);

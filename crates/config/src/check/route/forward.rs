@@ -5,14 +5,15 @@ use std::time::Duration;
 use http::StatusCode;
 use maglor_balance as balance;
 
-use super::headers::{self, Message};
-use super::rule::{self, DAY, SECOND, Unique};
-use super::{Scope, hash, redirect, retry, rewrite};
+use super::{hash, redirect, retry, rewrite};
+use crate::check::Scope;
+use crate::check::headers::{self, Message};
+use crate::check::rule::{self, DAY, SECOND, Unique};
 use crate::report::At;
 use crate::route::{Destination, Forward, HeaderRules, RouteAction, RouteMatch, WeightedCluster};
 use crate::{raw, yaml};
 
-pub(super) fn action(
+pub(in crate::check) fn action(
     raw: &raw::Route,
     at: &At<'_>,
     matches: &RouteMatch,

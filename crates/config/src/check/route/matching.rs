@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{Scope, headers, pattern, rule};
+use crate::check::{Scope, headers, pattern, rule};
 use crate::report::At;
 use crate::route::{HeaderMatch, PathMatch, QueryMatch, RouteMatch, StringMatch};
 use crate::{raw, yaml};
@@ -31,7 +31,11 @@ const METHODS: &[&str] = &[
     "QUERY",
 ];
 
-pub(super) fn route_match(raw: &raw::RouteMatch, at: &At<'_>, scope: &Scope<'_>) -> RouteMatch {
+pub(in crate::check) fn route_match(
+    raw: &raw::RouteMatch,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) -> RouteMatch {
     let path = raw.path.as_ref().map(|raw::Short(path)| path);
     let path = path.and_then(|path| path_match(path, &at.field("path"), scope));
     let mut matches = RouteMatch {
@@ -104,7 +108,7 @@ fn pattern_like(text: &str, at: &At<'_>) {
 }
 
 /// Validates a path in the form of a request.
-pub(super) fn path(text: &str, at: &At<'_>) {
+pub(in crate::check) fn path(text: &str, at: &At<'_>) {
     let shown = yaml::short(text);
     if !text.starts_with('/') {
         at.error(format!("the path `{shown}` does not start with `/`"))
@@ -140,7 +144,7 @@ fn path_for(text: &str) -> String {
     format!("write `/{}`", yaml::short(text))
 }
 
-pub(super) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> {
+pub(in crate::check) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> {
     let (mut methods, mut seen) = (Vec::new(), rule::Unique::default());
     let list = raw.map_or(&[][..], |list| &list.0);
     for (i, text) in list.iter().enumerate() {
@@ -155,7 +159,7 @@ pub(super) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> 
 }
 
 /// Parses a method, or reports an error.
-pub(super) fn method(text: &str, at: &At<'_>) -> Option<Method> {
+pub(in crate::check) fn method(text: &str, at: &At<'_>) -> Option<Method> {
     let upper = text.to_ascii_uppercase();
     let Some(method) = Method::from_bytes(text.as_bytes())
         .ok()
@@ -177,7 +181,7 @@ pub(super) fn method(text: &str, at: &At<'_>) -> Option<Method> {
     Some(method)
 }
 
-pub(super) fn header(
+pub(in crate::check) fn header(
     raw: &raw::HeaderMatch,
     at: &At<'_>,
     scope: &Scope<'_>,

@@ -26,7 +26,7 @@ struct Taken {
 
 /// The limits of callers' reports; see the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Belief {
+pub(super) struct ReportLimits {
     /// By the name of the service.
     limits: BTreeMap<String, Limit>,
 }
@@ -40,21 +40,21 @@ struct Limit {
     any: bool,
 }
 
-impl Belief {
+impl ReportLimits {
     /// Creates the limits from the services all of whose replicas report accepted calls, with their numbers of
     /// replicas, and from these reports.
     pub(super) fn new<'a>(
         services: impl Iterator<Item = (&'a str, u32)>,
         taken: impl Iterator<Item = (&'a str, f64)>,
     ) -> Self {
-        let mut heard: BTreeMap<&str, Taken> = BTreeMap::new();
+        let mut accepted: BTreeMap<&str, Taken> = BTreeMap::new();
         for (service, rps) in taken {
-            let sum = heard.entry(service).or_default();
+            let sum = accepted.entry(service).or_default();
             sum.rps += rps;
             sum.proxies += 1;
         }
         let limits = services.map(|(service, replicas)| {
-            let taken = heard.get(service).copied().unwrap_or_default();
+            let taken = accepted.get(service).copied().unwrap_or_default();
             // Sidecars without a report are assumed to accept as much as the others.
             let all = f64::from(replicas.max(1)) / f64::from(taken.proxies.max(1));
             let limit = Limit {
@@ -74,19 +74,21 @@ impl Belief {
         &self,
         calls: impl Iterator<Item = (&'a str, Traffic)>,
     ) -> BTreeMap<String, f64> {
-        let mut said: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        let mut reported: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for (service, traffic) in calls {
-            let (good, failed) = said.entry(service).or_default();
+            let (good, failed) = reported.entry(service).or_default();
             *good += (traffic.rps - traffic.failures).max(0.0);
             *failed += traffic.failures;
         }
-        let more = said.into_iter().filter_map(|(service, (good, failed))| {
-            let limit = *self.limits.get(service)?;
-            // Failed calls may never have arrived.
-            let said = good.max(if limit.any { failed } else { 0.0 });
-            (said > limit.most).then(|| (service.to_owned(), limit.most / said))
-        });
-        more.collect()
+        let exceeding = reported
+            .into_iter()
+            .filter_map(|(service, (good, failed))| {
+                let limit = *self.limits.get(service)?;
+                // Failed calls may never have arrived.
+                let calls = good.max(if limit.any { failed } else { 0.0 });
+                (calls > limit.most).then(|| (service.to_owned(), limit.most / calls))
+            });
+        exceeding.collect()
     }
 }
 
@@ -114,23 +116,23 @@ mod tests {
         }
     }
 
-    fn factor(taken: &[f64], replicas: u32, said: &[(f64, f64)]) -> Option<f64> {
+    fn factor(taken: &[f64], replicas: u32, reported: &[(f64, f64)]) -> Option<f64> {
         let services = [("shop/cart", replicas)].into_iter();
         let taken = taken.iter().map(|rps| ("shop/cart", *rps));
-        let said = said.iter();
-        let said = said.map(|(rps, failures)| ("shop/cart", calls(*rps, *failures)));
-        let factors = Belief::new(services, taken).factors(said);
+        let reported = reported.iter();
+        let reported = reported.map(|(rps, failures)| ("shop/cart", calls(*rps, *failures)));
+        let factors = ReportLimits::new(services, taken).factors(reported);
         factors.get("shop/cart").copied()
     }
 
     #[test]
-    fn callers_say_no_more_than_is_confirmed() {
+    fn reports_are_limited_to_confirmed_calls() {
         assert_eq!(factor(&[50.0, 50.0], 2, &[(60.0, 0.0), (40.0, 0.0)]), None);
         // Callers outside of the mesh are in what is taken.
         assert_eq!(factor(&[500.0], 1, &[(60.0, 0.0)]), None);
         let lied = factor(&[50.0, 50.0], 2, &[(60.0, 0.0), (1e15, 0.0)]).unwrap();
         assert!(lied * 1e15 <= TOLERANCE * 100.0 + FEW, "{lied}");
-        // Of four replicas two have said something so far.
+        // Of four replicas two have reported so far.
         assert_eq!(factor(&[50.0, 50.0], 4, &[(200.0, 0.0)]), None);
         assert!(factor(&[50.0, 50.0], 2, &[(200.0, 0.0)]).is_some());
         // Nothing is taken.

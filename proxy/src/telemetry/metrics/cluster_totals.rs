@@ -7,7 +7,7 @@ use super::ClusterMetrics;
 
 /// Counts of a cluster since it was built.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ClusterCounts {
+pub(crate) struct ClusterTotals {
     /// Attempts with a response other than 5xx.
     pub(crate) succeeded: u64,
     /// Attempts with a 5xx response, or none.
@@ -25,11 +25,11 @@ pub(crate) struct ClusterCounts {
 impl ClusterMetrics {
     /// Reads the counters. A request that ends meanwhile may be in one of the sums and not in another; the
     /// next call has it in all of them.
-    pub(crate) fn counts(&self) -> ClusterCounts {
+    pub(crate) fn totals(&self) -> ClusterTotals {
         let [informational, ok, redirect, refused, error, none] =
             self.requests.each_ref().map(Counter::value);
         let times = self.duration.snapshot();
-        ClusterCounts {
+        ClusterTotals {
             succeeded: informational + ok + redirect + refused,
             failed: error + none,
             dropped: self.no_endpoint.value(),

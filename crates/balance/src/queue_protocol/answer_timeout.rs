@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::Time;
 
-/// The patience in round trips. Late answers are useless, so it is well above the usual spread.
+/// The timeout in round trips. Late answers are useless, so it is well above the usual spread.
 const ROUND_TRIPS: u64 = 4;
 
-/// The bounds of the patience, and its value before the first answer.
+/// The bounds of the timeout, and its value before the first answer.
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(50);
 const FIRST: Duration = Duration::from_millis(10);
@@ -17,7 +17,7 @@ const FIRST: Duration = Duration::from_millis(10);
 /// The inverse of the weight of a new round trip in the average.
 const SMOOTHING: u64 = 8;
 
-/// The number of consecutive time-outs for which the patience is doubled once, and the maximum
+/// The number of consecutive time-outs for which the timeout is doubled once, and the maximum
 /// number of doublings.
 const SILENCES_A_DOUBLING: u32 = 4;
 const MAX_DOUBLINGS: u32 = 6;
@@ -37,17 +37,17 @@ const DOUBLINGS: u32 = 4;
 ///
 /// Accesses are `Relaxed`: a lost update of an average does no harm.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct AnswerTimeout {
     /// The average round trip in nanoseconds; 0 before the first answer.
     round_trip: AtomicU64,
     /// The number of time-outs since the last answer.
     silences: AtomicU32,
 }
 
-impl Patience {
-    /// Records a time-out. Several in a row make the patience grow: otherwise a longer round trip
+impl AnswerTimeout {
+    /// Records a time-out. Several in a row make the timeout grow: otherwise a longer round trip
     /// would never be measured. Single ones are losses, and contain no information about time.
-    pub(crate) fn waited_in_vain(&self) {
+    pub(crate) fn expired(&self) {
         self.silences.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -146,36 +146,32 @@ mod tests {
     }
 
     #[test]
-    fn patience_follows_the_round_trip_within_bounds() {
-        let patience = Patience::default();
-        assert_eq!(patience.get(), FIRST);
-        patience.learn(at(0), at(2));
-        assert_eq!(patience.get(), Duration::from_millis(8));
+    fn it_follows_the_round_trip_within_bounds() {
+        let timeout = AnswerTimeout::default();
+        assert_eq!(timeout.get(), FIRST);
+        timeout.learn(at(0), at(2));
+        assert_eq!(timeout.get(), Duration::from_millis(8));
         for _ in 0..100 {
-            patience.learn(at(5), at(5));
+            timeout.learn(at(5), at(5));
         }
-        assert_eq!(patience.get(), LEAST);
+        assert_eq!(timeout.get(), LEAST);
         for _ in 0..100 {
-            patience.learn(at(0), at(1000));
+            timeout.learn(at(0), at(1000));
         }
-        assert_eq!(patience.get(), MOST);
+        assert_eq!(timeout.get(), MOST);
     }
 
     #[test]
-    fn a_round_trip_above_the_first_patience_is_found() {
-        let patience = Patience::default();
+    fn a_round_trip_above_the_first_timeout_is_found() {
+        let timeout = AnswerTimeout::default();
         let mut waits = 0;
-        while patience.get() < Duration::from_millis(30) {
-            patience.waited_in_vain();
+        while timeout.get() < Duration::from_millis(30) {
+            timeout.expired();
             waits += 1;
         }
         assert_eq!(waits, 8);
-        patience.learn(at(0), at(2));
-        assert_eq!(
-            patience.get(),
-            Duration::from_millis(8),
-            "no more than that"
-        );
+        timeout.learn(at(0), at(2));
+        assert_eq!(timeout.get(), Duration::from_millis(8), "no more than that");
     }
 
     #[test]

@@ -21,12 +21,12 @@ const READ: usize = 4096;
 
 /// A connection and its unread input.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct FrameStream {
     io: Io,
     input: BytesMut,
 }
 
-impl Wire {
+impl FrameStream {
     pub(crate) fn new(stream: Stream) -> Self {
         Self {
             io: stream.io,

@@ -49,7 +49,7 @@ fn amounts(service: &Service) -> Option<String> {
     (!amounts.is_empty()).then(|| amounts.join(" · "))
 }
 
-/// Cuts the middle of a long name out: its ends tell most.
+/// Cuts the middle of a long name out: its ends distinguish it.
 fn shortened(name: &str) -> String {
     let signs: Vec<char> = name.chars().collect();
     if signs.len() <= LONGEST_NAME {

@@ -20,7 +20,7 @@ pub(super) fn reduce_crossings(chains: &mut Chains) {
         let right = sweep % 2 == 0;
         sweep_once(chains, right, sweep % 4 < 2);
         if items <= SMALL {
-            exchange(chains);
+            swap_neighbours(chains);
         }
         let count = crossings::count(chains);
         if count < best.0 {
@@ -74,7 +74,7 @@ fn sweep_once(chains: &mut Chains, right: bool, keep: bool) {
 }
 
 /// Lets items that are next to each other change places as long as that removes crossings.
-fn exchange(chains: &mut Chains) {
+fn swap_neighbours(chains: &mut Chains) {
     let mut places = chains.places();
     let (left, right) = (&chains.left, &chains.right);
     let mut improved = true;

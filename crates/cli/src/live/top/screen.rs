@@ -104,7 +104,7 @@ pub(super) async fn show<U>(
     }
 }
 
-/// Resolves when the process is told to end.
+/// Resolves at a signal that ends the process.
 fn terminated() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

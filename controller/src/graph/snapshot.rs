@@ -65,6 +65,9 @@ pub struct Service {
     pub pending: f64,
     /// Requests a second that the pods accept, from any source; without sidecars, the sum of the edges.
     pub rps: f64,
+    /// Whether proxies call it by mutual TLS on all of its ports, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtls: Option<bool>,
     /// Whether calls to it stay on their node if possible (`localFirst`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local_first: bool,
@@ -270,6 +273,7 @@ impl Builder<'_> {
             memory_limit_mib: vertex.limits.memory_mib,
             local_first: vertex.local_first,
             takes: self.topology.takes(name),
+            mtls: self.topology.secured.get(name).copied(),
             nodes: match vertex.meshed {
                 true => vertex.nodes.clone(),
                 false => BTreeMap::new(),

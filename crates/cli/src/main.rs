@@ -12,6 +12,7 @@ mod advice;
 mod analyze;
 mod check;
 mod graph;
+mod health;
 mod help;
 mod identity;
 mod inject;

@@ -7,6 +7,7 @@
 //! Rules between blocks need names first: clusters are checked before routes, routes before
 //! listeners. [`Scope`] carries the names that later blocks refer to.
 
+mod access_log;
 mod authorization;
 mod bootstrap;
 mod cluster;
@@ -63,7 +64,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         workers: bootstrap::workers(raw, at),
         admin,
         log_level: bootstrap::log_level(raw),
-        access_log: bootstrap::access_log_of(raw, at),
+        access_log: access_log::settings(raw, at),
         identity,
         control_plane,
         drain_timeout: bootstrap::drain_timeout(raw, at),

@@ -232,6 +232,10 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
     );
     assert_eq!(json["moves"].as_array().unwrap().len(), 2, "{json}");
     assert_eq!(json["routing"], "even", "the default");
+    let csv = text(&plan(&["-o", "csv"]));
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("service,node,before,after"));
+    assert_eq!(lines.count(), 2, "{csv}");
     // One node is enough for both, not for a third.
     assert!(plan(&["--without", "n2"]).status.success());
     let full = plan(&["--without", "n2", "--replicas", "shop/cart=2"]);

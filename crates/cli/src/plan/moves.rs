@@ -123,10 +123,10 @@ struct Move {
 
 impl Row for Move {
     const COLUMNS: &'static [Column] = &[
-        Column::text("SERVICE"),
-        Column::text("NODE"),
-        Column::number("REPLICAS NOW"),
-        Column::number("PLANNED"),
+        Column::text("SERVICE").of("service"),
+        Column::text("NODE").of("node"),
+        Column::number("REPLICAS NOW").of("before"),
+        Column::number("PLANNED").of("after"),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -312,9 +312,16 @@ fn moves(graph: &Graph, nodes: &Nodes, before: &Placement, after: &Placement) ->
 }
 
 fn show(report: &Report, format: Format) {
-    if matches!(format, Format::Json | Format::Yaml) {
-        output::print(&table::serialized(report, format));
-        return;
+    match format {
+        Format::Json | Format::Yaml => return output::print(&table::serialized(report, format)),
+        // The moves; a reason why there is no plan is no record of them.
+        Format::Csv => {
+            if let Some(reason) = &report.reason {
+                eprintln!("not everything fits: {reason}");
+            }
+            return output::print(&table::csv(&report.moves));
+        }
+        Format::Table | Format::Wide => {}
     }
     if let Some(reason) = &report.reason {
         output::print(&format!("not everything fits: {reason}\n"));

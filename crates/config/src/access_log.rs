@@ -61,6 +61,8 @@ impl AccessLogKey {
 /// A field of a finished request; docs/access-log.md describes all of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AccessLogField {
+    /// `tries`.
+    Attempts,
     /// `client`.
     Client,
     /// `cluster`.
@@ -93,8 +95,6 @@ pub enum AccessLogField {
     Target,
     /// `time`.
     Time,
-    /// `tries`.
-    Tries,
     /// `upstream`.
     Upstream,
     /// `user_agent`.
@@ -121,7 +121,7 @@ impl AccessLogField {
         Self::DurationMs,
         Self::Cluster,
         Self::Upstream,
-        Self::Tries,
+        Self::Attempts,
         Self::Error,
     ];
 

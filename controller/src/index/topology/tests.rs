@@ -8,6 +8,7 @@ fn index(objects: &[Value]) -> Index {
     for object in objects {
         index.apply(Object::read(object).unwrap());
     }
+    index.changes();
     index
 }
 

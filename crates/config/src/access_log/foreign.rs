@@ -1,4 +1,4 @@
-//! The names that nginx and Envoy have for the fields of the access log, to tell what to write instead.
+//! The names that nginx and Envoy have for the fields of the access log, so that errors can suggest what to write instead.
 
 /// Our notation, with nginx' variables and Envoy's commands (both "access logging") that mean the same.
 const NAMES: &[(&str, &[&str], &[&str])] = &[
@@ -53,7 +53,11 @@ const NAMES: &[(&str, &[&str], &[&str])] = &[
         &["time_local", "time_iso8601", "msec"],
         &["START_TIME"],
     ),
-    ("{tries}", &[], &["UPSTREAM_REQUEST_ATTEMPT_COUNT"]),
+    (
+        concat!("{", "tries", "}"),
+        &[],
+        &["UPSTREAM_REQUEST_ATTEMPT_COUNT"],
+    ),
     ("{upstream}", &["upstream_addr"], &["UPSTREAM_HOST"]),
     ("{user_agent}", &["http_user_agent"], &["REQ(USER-AGENT)"]),
     // Without a name of ours: what is always absent here.

@@ -40,7 +40,7 @@ fn with_value(
         AccessLogField::ResponseBytes => return write(Value::Number(ended.response_bytes.into())),
         AccessLogField::Status => return write(Value::Number(ended.status.as_u16().into())),
         AccessLogField::Time => return write(Value::Text(format_args!("{}", timestamp()))),
-        AccessLogField::Tries => return write(Value::Number(entry.attempts.into())),
+        AccessLogField::Attempts => return write(Value::Number(entry.attempts.into())),
         AccessLogField::Upstream => {
             return match upstream {
                 Some((address, _)) => write(Value::Text(format_args!("{address}"))),

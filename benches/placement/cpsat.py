@@ -1,4 +1,4 @@
-"""The exact placement of a graph by CP-SAT: an oracle for `maglor partition`.
+"""The exact placement of a graph by CP-SAT: an oracle for `maglor plan placement`.
 
 Integer model: x[s, n] replicas of service s on node n; an edge (u, v) keeps k[n] <= both services'
 shares of node n, in units of the least common multiple of the two counts of replicas; the kept

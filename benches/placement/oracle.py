@@ -1,8 +1,8 @@
-"""Runs `maglor partition` beside CP-SAT, KaHIP and Mt-KaHyPar; see README.md in this folder.
+"""Runs `maglor plan placement` beside CP-SAT, KaHIP and Mt-KaHyPar; see README.md in this folder.
 
-    oracle.py exact  --maglor target/release/maglor --out DIR [--graphs 200] [--seconds 4]
-    oracle.py graphs --maglor target/release/maglor --out DIR [--mesh 4elt.graph]
-    oracle.py time   --maglor target/release/maglor --out DIR
+    oracle.py exact  --maglor "target/release/maglor plan placement" --out DIR [--graphs 200] [--seconds 4]
+    oracle.py graphs --maglor "target/release/maglor plan placement" --out DIR [--mesh 4elt.graph]
+    oracle.py time   --maglor "target/release/maglor plan placement" --out DIR
 """
 
 import argparse
@@ -220,7 +220,7 @@ def times(options):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["exact", "graphs", "time"])
-    parser.add_argument("--maglor", required=True, help="the command, `maglor partition` for example")
+    parser.add_argument("--maglor", required=True, help="the command, `maglor plan placement` for example")
     parser.add_argument("--out", required=True)
     parser.add_argument("--graphs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=4)

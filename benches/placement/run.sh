@@ -13,5 +13,5 @@ for what in "${@:-exact}"; do
     if [ "$what" = graphs ] && [ -n "${MESH:-}" ]; then mesh="--mesh $MESH"; fi
     # shellcheck disable=SC2086
     nice -n 10 "$venv/bin/python" "$here/oracle.py" "$what" $mesh --out "$out" \
-        --maglor "${MAGLOR:-target/release/maglor partition}"
+        --maglor "${MAGLOR:-target/release/maglor plan placement}"
 done

@@ -53,13 +53,20 @@ fn locate_all(options: &Options) -> Result<Vec<Peer>> {
     let credentials = options.pair.then(Credentials::new).transpose()?;
     let pair = credentials.map(Arc::new);
     let located = |subject| {
-        let peer = peer::locate(subject, options.maglor.as_deref())?;
+        let passed = match subject {
+            Subject::Earlier => &options.earlier,
+            _ => &options.maglor,
+        };
+        let peer = peer::locate(subject, passed.as_deref())?;
         let pair = pair.clone();
         Ok(Peer { pair, ..peer })
     };
     Subject::ALL
         .into_iter()
-        .filter(|subject| options.only.contains(subject))
+        .filter(|subject| match subject {
+            Subject::Earlier => options.earlier.is_some(),
+            _ => options.only.contains(subject),
+        })
         .map(located)
         .collect()
 }

@@ -59,6 +59,9 @@ pub struct Options {
     /// maglor-proxy binary to measure [default: it is built].
     #[arg(long)]
     pub maglor: Option<PathBuf>,
+    /// Another maglor-proxy binary, such as that of an earlier commit, to compare in the same rounds.
+    #[arg(long, value_name = "PATH")]
+    pub earlier: Option<PathBuf>,
     /// Directory for the results [default: results/DATE[-LABEL] in this crate].
     #[arg(long)]
     pub out: Option<PathBuf>,

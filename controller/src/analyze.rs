@@ -21,7 +21,7 @@ use self::gateways::Gateways;
 use self::groups::Groups;
 use self::source::{Source, conditions};
 use crate::crd::check::SpecError;
-use crate::crd::{GROUP, check, typed};
+use crate::crd::{GROUP, operated, typed};
 use crate::index::Index;
 use crate::index::facts::route::{RouteKind, Unsupported};
 use crate::index::facts::{Facts, Object, ReadError};
@@ -190,7 +190,7 @@ impl Analysis {
             place.problem(value, severity, reason, finding.to_string())
         };
         self.problems
-            .extend(keys::look(value).into_iter().map(problem));
+            .extend(keys::check(value).into_iter().map(problem));
     }
 
     /// Handles a resource of a kind that the index does not read.
@@ -201,7 +201,7 @@ impl Analysis {
             let problem = place.problem(value, severity, reason, message);
             self.problems.push(problem);
         };
-        if let Some(checked) = check::operated(value) {
+        if let Some(checked) = operated::check(value) {
             if let Err(error) = checked {
                 for text in parts(&error.to_string()) {
                     problem(Severity::Error, "Invalid", text);

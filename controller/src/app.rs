@@ -153,7 +153,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         &options.source,
         options.auto,
         &listener,
-        (&threads, &metrics),
+        (&mut threads, &metrics),
     )
     .await?;
     let service = secure(&options, kubernetes.as_mut(), &metrics, &mut threads)?;
@@ -175,7 +175,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         graphs: Arc::clone(&graphs),
         whole: Arc::clone(&whole),
         webhook: webhook_ready,
-        alive: threads.pulse(),
+        alive: threads.heartbeats(),
         identity: service.as_ref().map(admin::Identity::of),
     };
     let admin_address = match options.admin {
@@ -384,15 +384,22 @@ fn start(
         gateways,
         term,
         own_term,
-        moves: _,
-        tunes: _,
-        way: _,
+        ..
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
     let written = status::write(clients.operators.clone(), wanted, term.subscribe());
     spawn("statuses", Box::pin(written));
-    let asked = (replicas, Arc::clone(graphs), table.clone());
-    let operator = proxy_service::run::run(asked, (proxies, inserts), auto, term.subscribe());
+    let inserted = proxy_service::run::Options {
+        client: clients.operators.clone(),
+        root: namespace.clone(),
+        replicas,
+        graphs: Arc::clone(graphs),
+        table: table.clone(),
+        settings: proxies,
+        inserts,
+        limits: auto,
+    };
+    let operator = proxy_service::run::run(inserted, term.subscribe());
     spawn("ProxyServices", Box::pin(operator));
     let secrets = gateways
         .as_ref()

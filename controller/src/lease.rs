@@ -69,6 +69,16 @@ impl Term {
             .is_some_and(|until| until.is_to_come(now, system))
     }
 
+    /// Returns how long it will last if it is not renewed.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.until.map_or(Duration::ZERO, |until| {
+            let system = until.system.duration_since(SystemTime::now());
+            let steady = until.steady.saturating_duration_since(Instant::now());
+            steady.min(system.unwrap_or_default())
+        })
+    }
+
     /// Returns a term of some seconds, for tests.
     #[cfg(test)]
     pub(crate) fn of_seconds(seconds: u64) -> Self {

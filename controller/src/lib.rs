@@ -24,6 +24,7 @@
 //! | [`webhook`] | admission webhooks: sidecar injection and validation |
 //! | `external_metrics` | the external metrics API: proxies' load, for their autoscalers |
 //! | [`gateway`] | proxies that serve Gateways |
+//! | `reconcile` | the kernel of the operators below: watches, caches, and a queue of units of work |
 //! | [`placement`] | moving pods so that few calls leave a node |
 //! | [`tuning`] | applying recommendations of Algorithm 2 to running services |
 //! | [`proxy_service`] | starting and removing proxies in front of Services |
@@ -38,6 +39,10 @@ pub mod crd;
 mod epoch;
 pub mod events;
 mod external_metrics;
+#[cfg(test)]
+#[allow(dead_code, reason = "each test uses a part of it")]
+#[path = "../tests/support/fake_api.rs"]
+mod fake_api;
 pub mod gateway;
 pub mod generated;
 pub mod graph;
@@ -48,7 +53,6 @@ pub mod lease;
 pub mod lifecycle;
 mod metrics;
 mod names;
-mod operate;
 mod panics;
 pub mod pipeline;
 pub mod placement;
@@ -56,6 +60,7 @@ mod port;
 mod proxy_pod;
 pub mod proxy_service;
 mod query;
+mod reconcile;
 pub mod revision;
 pub mod scope;
 pub mod serve;

@@ -14,7 +14,7 @@ use crate::index::facts::Kind;
 use crate::index::{Change, ResourceKind};
 use crate::serve::Table;
 use crate::source::Event;
-use crate::webhook;
+use crate::webhook::metrics::AdmissionMetrics;
 use crate::writes::WriteMetrics;
 use on_call::OnCall;
 
@@ -38,8 +38,7 @@ pub(crate) struct Metrics {
     pub(crate) placement: PlacementMetrics,
     pub(crate) tuning: TuningMetrics,
     sessions: [(&'static str, Gauge); 2],
-    /// Counters by webhook and decision.
-    admissions: Vec<((&'static str, webhook::Word), Counter)>,
+    pub(crate) admissions: AdmissionMetrics,
 }
 
 /// Metrics of moved pods.
@@ -181,15 +180,7 @@ impl Metrics {
             "Connected clients, by protocol.",
             &["protocol"],
         );
-        let admissions = count(
-            "controller_admissions_total",
-            "Admission requests, by webhook and decision.",
-            &["webhook", "decision"],
-        );
         Self {
-            admissions: webhook::asked()
-                .map(|(webhook, word)| ((webhook, word), admissions.with(&[webhook, word])))
-                .collect(),
             events: Kind::ALL
                 .map(|kind| (kind, events.with(&[kind.label()])))
                 .into(),
@@ -233,6 +224,7 @@ impl Metrics {
                 );
                 Phase::ALL.map(|phase| (phase, family.with(&[phase.word()])))
             },
+            admissions: AdmissionMetrics::new(&registry),
             certificates: CertifyMetrics::new(&registry),
             on_call: OnCall::new(&registry),
             writes: WriteMetrics::new(&registry),
@@ -268,14 +260,6 @@ impl Metrics {
         self.update.observe_shared(time);
     }
 
-    /// Counts a decision of a webhook.
-    pub(crate) fn admitted(&self, webhook: &str, decision: &str) {
-        let known = self.admissions.iter();
-        for (_, counter) in known.filter(|(labels, _)| *labels == (webhook, decision)) {
-            counter.add_shared(1);
-        }
-    }
-
     /// Returns the client metrics of a port, one of [`PORTS`].
     pub(crate) fn clients(&self, port: &'static str) -> ClientMetrics {
         let mut all = self.clients.iter();
@@ -302,7 +286,7 @@ impl Metrics {
                 gauge.set(count);
             }
         }
-        self.on_call.refresh(table);
+        self.on_call.refresh(table.longest_unanswered());
         self.registry.encode()
     }
 }

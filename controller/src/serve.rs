@@ -351,12 +351,12 @@ struct Client {
 
 impl Access {
     fn client(&self, peer: &Peer, node: &Node) -> Result<Client, Status> {
-        let said = node.id.split_once('/').map(|(namespace, _)| namespace);
+        let claimed = node.id.split_once('/').map(|(namespace, _)| namespace);
         let refused = |code, what: String| Err(Status::new(code, what));
         self.admit(peer)?;
         let Some(identity) = &peer.identity else {
             return Ok(Client {
-                namespace: said.map(str::to_owned),
+                namespace: claimed.map(str::to_owned),
                 node: node.id.clone(),
                 account: None,
             });
@@ -366,7 +366,7 @@ impl Access {
             let what = format!("{identity} is not a Kubernetes workload");
             return refused(Code::PermissionDenied, what);
         };
-        if said.is_some_and(|said| said != namespace) {
+        if claimed.is_some_and(|claimed| claimed != namespace) {
             let what = format!("{identity} is not in the namespace of node `{}`", node.id);
             return refused(Code::PermissionDenied, what);
         }

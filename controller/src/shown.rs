@@ -160,7 +160,7 @@ pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError
         Kind::Listener => listener(&decode::listener(own, body)?),
         Kind::Routes => json!(decode::routes(own, body)?),
     };
-    Ok(said(json!({
+    Ok(without_nulls(json!({
         "kind": kind.to_string(),
         "name": own,
         "namespace": namespace,
@@ -173,12 +173,14 @@ pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError
 }
 
 /// Removes null fields.
-fn said(value: Value) -> Value {
+fn without_nulls(value: Value) -> Value {
     match value {
-        Value::Array(list) => list.into_iter().map(said).collect(),
+        Value::Array(list) => list.into_iter().map(without_nulls).collect(),
         Value::Object(fields) => {
             let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
-            fields.map(|(name, value)| (name, said(value))).collect()
+            fields
+                .map(|(name, value)| (name, without_nulls(value)))
+                .collect()
         }
         other => other,
     }

@@ -371,6 +371,10 @@ fn a_line_of_the_access_log_has_the_fields_that_were_chosen() {
             r#"{"target":"/x?y","status":200,"method":"GET"}"#,
         ),
         (
+            "fields: {code: status, path: target}",
+            r#"{"code":200,"path":"/x?y"}"#,
+        ),
+        (
             "template: '{method} {target}: {{{status}}}'",
             "GET /x?y: {200}",
         ),

@@ -12,7 +12,9 @@ use crate::scenario::Protocol;
 
 /// The number of connections of both parts.
 const CONNECTIONS: u32 = 2000;
-const SETTLE: Duration = Duration::from_millis(700);
+/// From the start, and from the end of traffic, until a proxy counts as idle: Maglor releases pages that only its start
+/// needed within a second.
+const SETTLE: Duration = Duration::from_secs(2);
 const HELD_SETTLE: Duration = Duration::from_secs(5);
 /// The duration of the measurement of the cost of idleness.
 const WATCHED: Duration = Duration::from_secs(10);

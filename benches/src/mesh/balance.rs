@@ -153,7 +153,7 @@ fn spec(policy: &str) -> Result<Spec> {
 }
 
 fn scenario(stage: &Stage, way: &Way, balancers: u32) -> Result<Scenario> {
-    let base = Scenario::of(spec(&way.policy)?);
+    let base = Scenario::of(spec(&way.policy)?.into());
     Ok(Scenario {
         balancers,
         servers: SERVERS,

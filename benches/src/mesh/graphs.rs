@@ -201,7 +201,7 @@ fn scenario(stage: &Stage, form: Form, way: Way, replicas: u32) -> Result<Scenar
         }),
         requests: SIMULATED,
         seed: stage.options.seed,
-        ..Scenario::of(spec)
+        ..Scenario::of(spec.into())
     })
 }
 

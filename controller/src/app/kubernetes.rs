@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use k8s_openapi::api::core::v1::Pod;
 use maglor_service_graph::rule::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -16,12 +17,13 @@ use crate::external_metrics::ExternalMetrics;
 use crate::gateway;
 use crate::graph::Graphs;
 use crate::graph::publish::Publisher;
-use crate::graph::replicas::{Replicas, Way};
+use crate::graph::replicas::{Replicas, Way, watched};
 use crate::https::{self, Serving};
 use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::placement;
 use crate::proxy_service;
+use crate::reconcile::Cache;
 use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::tuning;
@@ -86,6 +88,8 @@ pub(super) struct Kubernetes {
     pub(super) own_term: watch::Sender<Term>,
     /// The connection to other replicas.
     pub(super) way: Way,
+    /// The pods of the mesh itself.
+    pods: Cache<Pod>,
 }
 
 impl Kubernetes {
@@ -93,7 +97,7 @@ impl Kubernetes {
         source: &Source,
         auto: Limits,
         listener: &TcpListener,
-        (threads, metrics): (&Threads, &Metrics),
+        (threads, metrics): (&mut Threads, &Metrics),
     ) -> Result<Option<Self>, RunError> {
         let Source::Kubernetes {
             namespace,
@@ -114,8 +118,12 @@ impl Kubernetes {
             true => term.clone(),
             false => watch::Sender::new(Term::default()),
         };
+        let clients = Clients::of(threads, (&term, &own_term), metrics).await?;
+        let (pods, watched) = watched(clients.operators.clone(), namespace);
+        threads.spawn(Thread::Operators, "pods of replicas", watched);
         Ok(Some(Self {
-            clients: Clients::of(threads, (&term, &own_term), metrics).await?,
+            clients,
+            pods,
             namespace: namespace.clone(),
             replica: replica.clone(),
             revision: revision.clone(),
@@ -133,8 +141,7 @@ impl Kubernetes {
 
     pub(super) fn replicas(&self) -> Replicas {
         Replicas {
-            client: self.clients.operators.clone(),
-            namespace: self.namespace.clone(),
+            pods: self.pods.clone(),
             replica: self.replica.clone(),
             way: self.way.clone(),
         }
@@ -142,6 +149,7 @@ impl Kubernetes {
 
     pub(super) fn publisher(&self, graphs: &Arc<Graphs>) -> Publisher {
         Publisher {
+            client: self.clients.operators.clone(),
             replicas: self.replicas(),
             term: self.term.subscribe(),
             graphs: Arc::clone(graphs),
@@ -190,6 +198,7 @@ impl Kubernetes {
         serving: Serving,
     ) -> ExternalMetrics {
         ExternalMetrics {
+            client: self.clients.operators.clone(),
             replicas: self.replicas(),
             graphs: Arc::clone(graphs),
             serving,

@@ -107,12 +107,12 @@ impl Serving {
         let Some(own) = &self.trust_domain else {
             return;
         };
-        let said = self.pipeline.index().trust_domain();
-        let differs = self.pipeline.is_whole() && own.as_str() != said;
+        let configured = self.pipeline.index().trust_domain();
+        let differs = self.pipeline.is_whole() && own.as_str() != configured;
         if differs && !self.warned {
             tracing::error!(
                 authority = %own,
-                mesh_config = said,
+                mesh_config = configured,
                 "trust domains differ: workloads will not authenticate each other; see --trust-domain"
             );
         }
@@ -156,7 +156,7 @@ impl Serving {
             .gave(&changes.resources, unserved, begun.elapsed());
         for (kind, key, status) in changes.statuses {
             let unusable = &self.metrics.on_call.unusable;
-            unusable.judged(kind, &key, status.as_ref());
+            unusable.record(kind, &key, status.as_ref());
             match &self.statuses {
                 Some(statuses) => {
                     // The writer is gone: the process is about to end.

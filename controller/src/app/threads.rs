@@ -56,13 +56,13 @@ const LATE: Duration = Duration::from_secs(30);
 
 /// The last heartbeat of each thread.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeats {
     started: Instant,
     /// Milliseconds since `started`, by thread.
     last: [AtomicU64; ALL.len()],
 }
 
-impl Pulse {
+impl Heartbeats {
     fn new() -> Self {
         Self {
             started: Instant::now(),
@@ -107,7 +107,7 @@ pub(super) struct Threads {
     _ends: Vec<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
     names: HashMap<Id, &'static str>,
-    pulse: Arc<Pulse>,
+    heartbeats: Arc<Heartbeats>,
 }
 
 impl Threads {
@@ -137,18 +137,18 @@ impl Threads {
             _ends: ends,
             tasks: JoinSet::new(),
             names: HashMap::new(),
-            pulse: Arc::new(Pulse::new()),
+            heartbeats: Arc::new(Heartbeats::new()),
         };
         for thread in ALL {
-            let pulse = Arc::clone(&threads.pulse);
-            threads.spawn(thread, "pulse", pulse.heartbeat(thread));
+            let heartbeats = Arc::clone(&threads.heartbeats);
+            threads.spawn(thread, "heartbeat", heartbeats.heartbeat(thread));
         }
         Ok(threads)
     }
 
     /// Returns the heartbeats of all threads.
-    pub(super) fn pulse(&self) -> Arc<Pulse> {
-        Arc::clone(&self.pulse)
+    pub(super) fn heartbeats(&self) -> Arc<Heartbeats> {
+        Arc::clone(&self.heartbeats)
     }
 
     /// Runs a task on a thread until the task ends.
@@ -268,15 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_pulse_is_named() {
-        let pulse = Pulse::new();
+    fn a_thread_without_a_heartbeat_is_named() {
+        let heartbeats = Heartbeats::new();
         let limit = u64::try_from(LATE.as_millis()).unwrap();
-        assert_eq!(pulse.late_at(limit), None);
-        assert_eq!(pulse.late_at(limit + 1), Some("discovery"));
+        assert_eq!(heartbeats.late_at(limit), None);
+        assert_eq!(heartbeats.late_at(limit + 1), Some("discovery"));
         for thread in &ALL[..3] {
-            pulse.last[*thread as usize].store(limit, Ordering::Relaxed);
+            heartbeats.last[*thread as usize].store(limit, Ordering::Relaxed);
         }
-        assert_eq!(pulse.late_at(limit + 1), Some("webhook"));
-        assert_eq!(Pulse::new().late(), None);
+        assert_eq!(heartbeats.late_at(limit + 1), Some("webhook"));
+        assert_eq!(Heartbeats::new().late(), None);
     }
 }

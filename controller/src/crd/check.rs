@@ -4,10 +4,7 @@ use maglor_config::{Diagnostic, raw, resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::traffic_policy::foreign_fields;
-use super::{
-    CommunicationGraphSpec, GROUP, PlacementPolicySpec, ProxyServiceSpec, TuningPolicySpec, VERSION,
-};
+use super::derived_fields;
 use crate::wire;
 
 /// The reason why a resource is invalid.
@@ -27,22 +24,6 @@ pub enum SpecError {
         /// The error, and a valid alternative.
         message: String,
     },
-}
-
-/// Validates the `spec` of a kind that operators read, not the index: a `CommunicationGraph`, `PlacementPolicy`,
-/// `ProxyService` or `TuningPolicy` of this version. Returns `None` for any other object.
-#[must_use]
-pub fn operated(object: &Value) -> Option<Result<(), SpecError>> {
-    if object["apiVersion"] != format!("{GROUP}/{VERSION}") {
-        return None;
-    }
-    Some(match object["kind"].as_str()? {
-        "CommunicationGraph" => spec(object).and_then(|spec: CommunicationGraphSpec| spec.check()),
-        "PlacementPolicy" => spec(object).and_then(|spec: PlacementPolicySpec| spec.check()),
-        "ProxyService" => spec(object).and_then(|spec: ProxyServiceSpec| spec.check()),
-        "TuningPolicy" => spec(object).and_then(|spec: TuningPolicySpec| spec.check()),
-        _ => return None,
-    })
 }
 
 /// Reads the `spec` of one of the mesh's own resources.
@@ -104,7 +85,7 @@ const ROUTE: &str = "listeners[0].http.virtual_hosts[0].routes[0]";
 /// # Errors
 /// All errors.
 pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Result<(), SpecError> {
-    if let Some(field) = foreign_fields(cluster, route).into_iter().next() {
+    if let Some(field) = derived_fields::set_in(cluster, route).into_iter().next() {
         return Err(SpecError::Foreign { field });
     }
     let cluster = raw::Cluster {

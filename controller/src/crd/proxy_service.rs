@@ -231,7 +231,7 @@ impl ProxyServiceSpec {
     /// Returns the load balancing policy of the proxies.
     ///
     /// # Errors
-    /// It is not a policy, or one that only the simulator supports.
+    /// It is not a policy of the proxy.
     pub fn policy(&self) -> Result<Spec, SpecError> {
         let wrong = |message| SpecError::Value {
             path: "spec.policy".to_owned(),
@@ -240,14 +240,7 @@ impl ProxyServiceSpec {
         let Some(text) = &self.policy else {
             return Ok(Spec::default());
         };
-        let policy: Spec = text.parse().map_err(|error| wrong(format!("{error}")))?;
-        match policy {
-            Spec::JoinIdleQueue { .. } | Spec::Prequal(_) => Err(wrong(format!(
-                "{} is for comparison in `maglor sim` only",
-                policy.name()
-            ))),
-            policy => Ok(policy),
-        }
+        text.parse().map_err(|error| wrong(format!("{error}")))
     }
 
     /// Returns whether proxies run only while they are worthwhile.
@@ -398,7 +391,7 @@ mod tests {
             ("{targetRef: {name: a}, policy: best}", "spec.policy: "),
             (
                 "{targetRef: {name: a}, policy: 'join-idle-queue(boards=4)'}",
-                "spec.policy: join-idle-queue is for comparison",
+                "spec.policy: policy join-idle-queue is for comparison",
             ),
             ("{targetRef: {name: a}, replicas: 0}", "spec.replicas: "),
             (

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::derived_fields::{OF_THE_ROUTE, OF_THE_SERVICE};
 use super::schema::{Shape, without};
 use super::{LocalFirst, PolicyStatus, SpecError, TargetRef, check};
 
@@ -72,31 +73,6 @@ impl TrafficPolicySpec {
 
 const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
 
-/// Fields of a cluster that are determined by the Service.
-const OF_THE_SERVICE: [&str; 7] = [
-    "address",
-    "dns_addresses",
-    "dns_refresh",
-    "endpoints",
-    "name",
-    "tls",
-    "type",
-];
-/// Fields of a route that are determined by HTTPRoute, GRPCRoute and the Service.
-const OF_THE_ROUTE: [&str; 11] = [
-    "cluster",
-    "clusters",
-    "direct_response",
-    "match",
-    "mirror",
-    "name",
-    "redirect",
-    "request_headers",
-    "response_headers",
-    "rewrite",
-    "sticky",
-];
-
 /// Restricts the cluster and route blocks, which several kinds have in common.
 pub(super) fn limit_blocks(properties: &mut Value) {
     without(&mut properties["cluster"], &OF_THE_SERVICE);
@@ -124,26 +100,6 @@ pub(super) fn schema() -> Value {
         "message": SAYS_NOTHING,
     }]);
     shape.into_schema()
-}
-
-/// Returns the fields that are set but not allowed in a policy, such as `cluster.endpoints`.
-pub(crate) fn foreign_fields(
-    cluster: Option<&raw::Cluster>,
-    route: Option<&raw::Route>,
-) -> Vec<String> {
-    let set = |block: &str, value: Option<Value>, names: &[&str]| -> Vec<String> {
-        let Some(Value::Object(map)) = value else {
-            return Vec::new();
-        };
-        let is_set = |name: &&&str| map.get(**name).is_some_and(|value| !value.is_null());
-        let found = names.iter().filter(is_set);
-        found.map(|name| format!("{block}.{name}")).collect()
-    };
-    let cluster = cluster.and_then(|cluster| serde_json::to_value(cluster).ok());
-    let route = route.and_then(|route| serde_json::to_value(route).ok());
-    let mut found = set("cluster", cluster, &OF_THE_SERVICE);
-    found.extend(set("route", route, &OF_THE_ROUTE));
-    found
 }
 
 /// Copies the fields that `$into` leaves unset from `$outer`.
@@ -254,18 +210,5 @@ mod tests {
             let error = check(&text).unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn what_is_the_services_is_named() {
-        let spec: TrafficPolicySpec = serde_yaml::from_str(
-            "{cluster: {name: a, policy: random, endpoints: ['10.0.0.1:80']}, route: {cluster: b}}",
-        )
-        .unwrap();
-        let found = foreign_fields(spec.cluster.as_ref(), spec.route.as_ref());
-        assert_eq!(
-            found,
-            ["cluster.endpoints", "cluster.name", "route.cluster"]
-        );
     }
 }

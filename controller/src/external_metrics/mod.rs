@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use tokio::net::TcpListener;
 
 use crate::clients::Clients;
@@ -22,8 +22,7 @@ use crate::graph::Graphs;
 use crate::graph::parts::{ProxyLoad, latest};
 use crate::graph::replicas::Replicas;
 use crate::https::{self, Serving};
-use crate::index::facts::service::PROXY_GROUP;
-use crate::proxy_service::LABEL;
+use crate::index::facts::service::{PROXIED, PROXY_GROUP};
 
 /// The name of the `APIService`.
 pub(crate) const API_SERVICE: &str = "v1beta1.external.metrics.k8s.io";
@@ -38,10 +37,11 @@ pub(crate) const GROUP: &str = "group";
 /// The owner of proxies: the label of its values, and its name.
 type Whose = (&'static str, String);
 /// The pod label that names the owner of a proxy, by the label of the values.
-const LABELS: [(&str, &str); 2] = [(SERVICE, LABEL), (GROUP, PROXY_GROUP)];
+const LABELS: [(&str, &str); 2] = [(SERVICE, PROXIED), (GROUP, PROXY_GROUP)];
 
 /// The dependencies of the server.
 pub(crate) struct ExternalMetrics {
+    pub(crate) client: Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     /// The webhook's certificate, which the API server trusts here, too.
@@ -63,7 +63,7 @@ impl ExternalMetrics {
     /// Serves requests as long as it is polled.
     pub(crate) async fn run(self, socket: TcpListener, clients: Clients) {
         let (sender, serving) = tokio::sync::watch::channel(None);
-        let known = front::follow(self.replicas.client.clone(), self.serving.clone(), sender);
+        let known = front::follow(self.client.clone(), self.serving.clone(), sender);
         let service = Arc::new(self);
         let handle = move |request: http::Request<bytes::Bytes>| {
             let service = Arc::clone(&service);
@@ -81,7 +81,7 @@ impl ExternalMetrics {
         namespace: &str,
         whose: Option<&Whose>,
     ) -> Result<BTreeMap<Whose, f64>, ValueError> {
-        let pods: Api<Pod> = Api::namespaced(self.replicas.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let mut proxies = Vec::new();
         for (of, label) in LABELS {
             let labels = match whose {
@@ -95,7 +95,7 @@ impl ExternalMetrics {
                 Some((format!("{namespace}/{}", pod.name_any()), (of, name)))
             }));
         }
-        let others = self.replicas.ask("/graph?proxies").await?;
+        let others = self.replicas.ask("/graph?proxies").await;
         if others.missing > 0 {
             return Err(ValueError::Missing(others.missing));
         }

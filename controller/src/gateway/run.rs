@@ -1,41 +1,35 @@
-//! The operator: applies the objects of a Gateway whenever the Gateway, its class or one of the objects changes. Only
-//! the leader writes.
+//! The operator: applies the objects of a Gateway whenever the Gateway, its class or one of the objects changes.
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client};
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt as _};
+use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::sync::watch;
 
 use super::FIELD_MANAGER;
 use super::left_over::{self, Successors};
 use super::manifests::{PART_OF, manifests};
-use crate::api_server;
+use crate::api_server::is;
 use crate::events::Events;
-use crate::index::facts::Kind;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, GATEWAY_NAME};
+use crate::index::facts::{Key, Kind};
 use crate::lease::Term;
 use crate::proxy_pod::Settings;
 use crate::proxy_service::manifests::is_as_applied;
+use crate::reconcile::cache::{Watched, key};
+use crate::reconcile::{self, Again, Cache, Lookup, Reconciler, Watch, Watches};
 use crate::scope::{Certificates, Scope};
 use crate::source::kubernetes::api_resource;
 use crate::writes::{self, Manager, Seen};
 
-/// Delay in which changes are collected into one check.
-const SETTLE: Duration = Duration::from_millis(100);
-/// Interval of full checks, independent of watches.
-const ROUND: Duration = Duration::from_secs(30);
-/// Pause after a failed watch.
-const REST: Duration = Duration::from_secs(5);
+/// The pause before a rejected object is applied again.
+const REJECTED: Duration = Duration::from_secs(30);
 
 /// The class that the operator creates.
 const CLASS: &str = "maglor";
@@ -58,198 +52,165 @@ pub struct Options {
     pub certificates: Certificates,
 }
 
-/// Returns the kinds of a Gateway's objects.
-fn made() -> [ApiResource; 4] {
-    [
-        ApiResource::erase::<ServiceAccount>(&()),
-        ApiResource::erase::<Deployment>(&()),
-        ApiResource::erase::<Service>(&()),
-        ApiResource::erase::<PodDisruptionBudget>(&()),
-    ]
-}
-
-/// Runs the operator forever.
-pub async fn run(
+/// Runs the operator as long as the process.
+pub(crate) async fn run(
     client: Client,
     options: Options,
-    mut term: watch::Receiver<Term>,
+    term: watch::Receiver<Term>,
     events: Events,
 ) {
-    let changed = Notify::new();
-    let all = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
-    let ours = || api_server::watch().labels(GATEWAY_NAME);
-    let [_, deployments, services, _] = made();
-    let watches = async {
-        tokio::join!(
-            watch_changes(
-                all(&api_resource(Kind::GatewayClass)),
-                api_server::watch(),
-                &changed
-            ),
-            watch_changes(
-                all(&api_resource(Kind::Gateway)),
-                api_server::watch(),
-                &changed
-            ),
-            watch_changes(all(&deployments), ours(), &changed),
-            watch_changes(all(&services), ours(), &changed),
-        )
+    let options = Options {
+        settings: options.settings.for_cluster(&client).await,
+        ..options
     };
-    let work = async {
-        let options = Options {
-            settings: options.settings.for_cluster(&client).await,
-            ..options
-        };
-        let mut round = interval(ROUND);
-        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let operator = Operator {
-            client: client.clone(),
-            options,
-            events,
-        };
-        let mut led = None;
-        loop {
-            tokio::select! {
-                () = changed.notified() => {}
-                _ = round.tick() => {}
-                begun = term.changed() => {
-                    if begun.is_err() {
-                        return;
-                    }
-                    let now = *term.borrow_and_update();
-                    if led.replace(now.number()) == Some(now.number()) {
-                        continue;
-                    }
-                }
-            }
-            sleep(SETTLE).await;
-            if !term.borrow().holds(Instant::now()) {
-                continue;
-            }
-            if let Err(error) = operator.apply_all(&term).await {
-                tracing::warn!(%error, "gateway reconciliation failed; retrying");
-                sleep(SETTLE * 10).await;
-                changed.notify_one();
-            }
-        }
-    };
-    tokio::select! {
-        _ = watches => {}
-        () = work => {}
-    }
+    let begin = |watches| Operator::new(client.clone(), options.clone(), events.clone(), &watches);
+    reconcile::run(term, begin).await;
 }
 
-/// Sends a notification for each change; retries if the kind is not installed.
-async fn watch_changes(api: Api<DynamicObject>, config: watcher::Config, changed: &Notify) {
-    let mut stream = pin!(watcher(api, config));
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(_) => changed.notify_one(),
-            Err(error) => {
-                tracing::debug!(%error, "watch failed; retrying");
-                sleep(REST).await;
-            }
-        }
-    }
+/// What is reconciled.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Unit {
+    /// The class that the operator creates.
+    Class,
+    /// The objects of a Gateway.
+    Gateway(Key),
+}
+
+/// A kind of a Gateway's objects.
+struct Made {
+    resource: ApiResource,
+    there: Box<dyn Lookup>,
 }
 
 struct Operator {
     client: Client,
     options: Options,
     events: Events,
+    classes: Cache<DynamicObject>,
+    gateways: Cache<DynamicObject>,
+    /// In the order of [`manifests`].
+    made: [Made; 4],
+}
+
+impl Reconciler for Operator {
+    type Unit = Unit;
+
+    const NAME: &'static str = "gateways";
+
+    async fn reconcile(&mut self, unit: &Unit) -> Result<Again, kube::Error> {
+        match unit {
+            Unit::Class => self.make_class().await?,
+            Unit::Gateway(key) => {
+                if let Some(gateway) = self.gateways.value(key) {
+                    return self.attend(&gateway).await;
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Operator {
-    async fn apply_all(&self, term: &watch::Receiver<Term>) -> Result<(), kube::Error> {
-        let Some(classes) = self.list(Kind::GatewayClass).await? else {
-            return Ok(());
+    fn new(client: Client, options: Options, events: Events, watches: &Watches<Unit>) -> Self {
+        let all = |kind| {
+            let resource = api_resource(kind);
+            Watch::of(vec![Api::all_with(client.clone(), &resource)], resource)
         };
-        if !classes
-            .iter()
-            .any(|class| class["metadata"]["name"] == CLASS)
-        {
-            self.make_class().await?;
+        let gateway = |gateway: &DynamicObject| vec![Unit::Gateway(key(gateway))];
+        let gateways = watches.open(all(Kind::Gateway), gateway, Vec::new);
+        let of_class = {
+            let gateways = gateways.clone();
+            move |_: &DynamicObject| {
+                let gateways = gateways.all();
+                let gateways = gateways.iter().map(|one| Unit::Gateway(key(&**one)));
+                gateways.chain([Unit::Class]).collect()
+            }
+        };
+        let class = || vec![Unit::Class];
+        let classes = watches.open(all(Kind::GatewayClass), of_class, class);
+        Self {
+            made: [
+                Made::of::<ServiceAccount>(&client, &options.scope, watches),
+                Made::of::<Deployment>(&client, &options.scope, watches),
+                Made::of::<Service>(&client, &options.scope, watches),
+                Made::of::<PodDisruptionBudget>(&client, &options.scope, watches),
+            ],
+            client,
+            options,
+            events,
+            classes,
+            gateways,
         }
-        let own = |class: &&Value| class["spec"]["controllerName"] == GATEWAY_CONTROLLER;
-        let own = classes.iter().filter(own);
-        let own: BTreeSet<&str> = own
-            .filter_map(|class| class["metadata"]["name"].as_str())
-            .collect();
-        let gateways = self.list(Kind::Gateway).await?.unwrap_or_default();
-        let mut failed = None;
-        for gateway in &gateways {
-            let class = gateway["spec"]["gatewayClassName"].as_str();
-            let ends = !gateway["metadata"]["deletionTimestamp"].is_null();
-            if ends || !class.is_some_and(|class| own.contains(class)) {
-                continue;
-            }
-            let namespace = gateway["metadata"]["namespace"].as_str();
-            if !namespace.is_some_and(|namespace| self.options.scope.covers(namespace)) {
-                let note = "Gateways in this namespace are not enabled; see `gateway.namespaces` of the installation";
-                self.warn(gateway, "NotEnabled", note);
-                continue;
-            }
-            // An error of one Gateway does not affect the others.
-            if let Err(error) = self.apply_one(gateway, term).await {
-                failed = Some(error);
-            }
-        }
-        self.remove_left_over(&gateways, &own, term).await?;
-        failed.map_or(Ok(()), Err)
     }
 
-    /// Applies the objects of one Gateway.
-    async fn apply_one(
-        &self,
-        gateway: &Value,
-        term: &watch::Receiver<Term>,
-    ) -> Result<(), kube::Error> {
-        let Options {
-            settings,
-            service_type,
-            ..
-        } = &self.options;
-        for (kind, resource) in made()
-            .iter()
-            .zip(manifests(gateway, settings, service_type))
-        {
-            if !term.borrow().holds(Instant::now()) {
-                return Ok(());
-            }
-            self.apply(gateway, kind, &resource).await?;
-        }
-        Ok(())
+    /// Returns the names of our classes.
+    fn own_classes(&self) -> BTreeSet<String> {
+        let own =
+            |class: &DynamicObject| class.data["spec"]["controllerName"] == GATEWAY_CONTROLLER;
+        let own = self.classes.filter(own);
+        own.iter().map(|class| class.name_any()).collect()
     }
 
-    /// Deletes the objects of Gateways under the name of their former class.
+    /// Applies the objects of a Gateway, and deletes those of its former class.
+    async fn attend(&self, gateway: &Value) -> Result<Again, kube::Error> {
+        if !gateway["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(None);
+        }
+        let own = self.own_classes();
+        let class = gateway["spec"]["gatewayClassName"].as_str();
+        let namespace = gateway["metadata"]["namespace"].as_str();
+        let ours = class.is_some_and(|class| own.contains(class));
+        let served = namespace.is_some_and(|namespace| self.options.scope.covers(namespace));
+        let mut again = None;
+        if ours && served {
+            let Options {
+                settings,
+                service_type,
+                ..
+            } = &self.options;
+            let wanted = manifests(gateway, settings, service_type);
+            for (kind, wanted) in self.made.iter().zip(&wanted) {
+                again = again.max(self.apply(gateway, kind, wanted).await?);
+            }
+        } else if ours {
+            let note = "Gateways in this namespace are not enabled; see `gateway.namespaces` of the installation";
+            self.warn(gateway, "NotEnabled", note);
+        }
+        self.remove_left_over(gateway, &own).await?;
+        Ok(again)
+    }
+
+    /// Deletes the objects of a Gateway under the name of its former class.
     async fn remove_left_over(
         &self,
-        gateways: &[Value],
-        own: &BTreeSet<&str>,
-        term: &watch::Receiver<Term>,
+        gateway: &Value,
+        own: &BTreeSet<String>,
     ) -> Result<(), kube::Error> {
-        let [_, deployments, ..] = &made();
-        let successors = Successors::new(gateways, own, &self.made_ones(deployments).await?);
-        for kind in made() {
-            for one in self.made_ones(&kind).await? {
-                if !successors.outlive(&one) {
-                    continue;
-                }
-                if !term.borrow().holds(Instant::now()) {
-                    return Ok(());
-                }
-                let (namespace, name) = left_over::name(&one);
-                let api: Api<DynamicObject> =
-                    Api::namespaced_with(self.client.clone(), &namespace, &kind);
+        let (namespace, of) = left_over::name(gateway);
+        let made = |kind: &Made| {
+            kind.there.values(&|meta| {
+                let labels = meta.labels.as_ref();
+                let gateway = labels.and_then(|labels| labels.get(GATEWAY_NAME));
+                gateway == Some(&of) && meta.namespace.as_ref() == Some(&namespace)
+            })
+        };
+        let own = own.iter().map(String::as_str).collect();
+        let gateways = std::slice::from_ref(gateway);
+        let successors = Successors::new(gateways, &own, &made(&self.made[1]));
+        for kind in &self.made {
+            for one in made(kind).iter().filter(|one| successors.outlive(one)) {
+                let (_, name) = left_over::name(one);
+                let resource = &kind.resource;
                 tracing::info!(
-                    kind = kind.kind,
+                    kind = resource.kind,
                     namespace,
                     name,
                     "Gateway of a former class: proxies removed"
                 );
-                match writes::delete(&api, &name, &Seen::of_value(&one)).await {
-                    // The object has changed: it is checked again in the next round.
-                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                let api = self.api(&namespace, resource);
+                match writes::delete(&api, &name, &Seen::of_value(one)).await {
+                    // It has changed: its next version is an event.
+                    Err(error) if is(&error, 404) || is(&error, 409) => {}
                     other => other?,
                 }
             }
@@ -257,67 +218,52 @@ impl Operator {
         Ok(())
     }
 
-    /// Lists the objects of a kind that were created for Gateways.
-    async fn made_ones(&self, kind: &ApiResource) -> Result<Vec<Value>, kube::Error> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
-        let ours = ListParams::default().labels(&format!("{GATEWAY_NAME},{PART_OF}=maglor"));
-        let list = api.list(&ours).await?;
-        let items = list.items.iter();
-        Ok(items
-            .filter_map(|one| serde_json::to_value(one).ok())
-            .collect())
-    }
-
     /// Creates the default class, unless a class of that name exists.
     async fn make_class(&self) -> Result<(), kube::Error> {
+        if self.classes.get(&Key::new("", CLASS)).is_some() {
+            return Ok(());
+        }
         let resource = api_resource(Kind::GatewayClass);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let class = DynamicObject::new(CLASS, &resource).data(json!({
             "spec": {"controllerName": GATEWAY_CONTROLLER},
         }));
         match Manager(FIELD_MANAGER).create(&api, &class).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            // It exists, or the Gateway API is not installed.
+            Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
             other => other.map(drop),
         }
     }
 
-    /// Lists all resources of a kind; `None` if the Gateway API is not installed.
-    async fn list(&self, kind: Kind) -> Result<Option<Vec<Value>>, kube::Error> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &api_resource(kind));
-        match api.list(&ListParams::default()).await {
-            Ok(list) => {
-                let items = list.items.iter();
-                Ok(Some(
-                    items
-                        .filter_map(|one| serde_json::to_value(one).ok())
-                        .collect(),
-                ))
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
-        }
+    fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
-    /// Applies an object, unless another writer owns one of that name.
+    /// Applies an object, unless another writer owns one of that name; returns when to try again if it was rejected.
     async fn apply(
         &self,
         gateway: &Value,
-        resource: &ApiResource,
+        kind: &Made,
         wanted: &Value,
-    ) -> Result<(), kube::Error> {
-        let kind = resource.kind.as_str();
+    ) -> Result<Again, kube::Error> {
         let (namespace, name) = left_over::name(wanted);
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &namespace, resource);
+        let cached = kind.there.value(&Key::new(&namespace, &name));
+        if cached.is_some_and(|there| is_as_applied(&there, wanted)) {
+            return Ok(None);
+        }
+        let resource = &kind.resource;
+        let kind = resource.kind.as_str();
+        let api = self.api(&namespace, resource);
+        // The cache may be behind, and has no objects of others.
         let there = api.get_opt(&name).await?;
         let there = there.and_then(|there| serde_json::to_value(there).ok());
         if let Some(there) = &there {
             if there["metadata"]["labels"][GATEWAY_NAME] != gateway["metadata"]["name"] {
                 self.refuse(gateway, kind, &name);
-                return Ok(());
+                return Ok(Some(REJECTED));
             }
             if is_as_applied(there, wanted) {
-                return Ok(());
+                return Ok(None);
             }
         }
         let seen = there.as_ref().map(Seen::of_value);
@@ -329,7 +275,7 @@ impl Operator {
             by.apply(&api, &name, wanted.clone(), seen.as_ref()).await
         };
         match applied.await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(None),
             // The object has changed between the two requests.
             Err(kube::Error::Api(status)) if status.code == 409 && seen.is_some() => {
                 Err(kube::Error::Api(status))
@@ -342,7 +288,7 @@ impl Operator {
                     "NotApplied",
                     &format!("{kind} {name}: {}", status.message),
                 );
-                Ok(())
+                Ok(Some(REJECTED))
             }
             Err(error) => Err(error),
         }
@@ -360,7 +306,7 @@ impl Operator {
         let first: DynamicObject =
             serde_json::from_value(first).map_err(kube::Error::SerdeError)?;
         match Manager(REPLICAS_MANAGER).create(api, &first).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) if is(&error, 409) => Ok(()),
             other => other.map(drop),
         }
     }
@@ -385,6 +331,27 @@ impl Operator {
             ..ObjectReference::default()
         };
         self.events.warn(about, reason, "Apply", note);
+    }
+}
+
+impl Made {
+    fn of<K>(client: &Client, scope: &Scope, watches: &Watches<Unit>) -> Self
+    where
+        K: Watched
+            + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + Serialize,
+    {
+        let wanted =
+            Watch::<K>::new(scope.apis(client)).labels(&format!("{GATEWAY_NAME},{PART_OF}=maglor"));
+        let gateway = |object: &K| {
+            let of = object.labels().get(GATEWAY_NAME).map(String::as_str);
+            let namespace = object.namespace().unwrap_or_default();
+            vec![Unit::Gateway(Key::new(&namespace, of.unwrap_or_default()))]
+        };
+        Self {
+            resource: ApiResource::erase::<K>(&()),
+            there: Box::new(watches.open(wanted, gateway, Vec::new)),
+        }
     }
 }
 

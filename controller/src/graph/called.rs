@@ -42,13 +42,10 @@ pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        match replicas.ask::<Words>("/graph?called").await {
-            // If a replica did not respond, the previous services stay.
-            Ok(answers) if answers.missing > 0 => {}
-            Ok(answers) => graphs.called_elsewhere(&answers.all),
-            Err(error) => {
-                tracing::debug!(%error, "cannot query other replicas for called services");
-            }
+        let answers = replicas.ask::<Words>("/graph?called").await;
+        // If a replica did not respond, the previous services stay.
+        if answers.missing == 0 {
+            graphs.called_elsewhere(&answers.all);
         }
     }
 }

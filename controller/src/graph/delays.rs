@@ -10,8 +10,6 @@ use std::time::Duration;
 use maglor_balance::Time;
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::Node;
-
 /// The length of the current period: the minimum of this one and the previous one counts.
 const LATELY: Duration = Duration::from_secs(600);
 /// The most pairs: all of 250 nodes.
@@ -93,15 +91,11 @@ pub fn least(replicas: impl IntoIterator<Item = Vec<Delay>>) -> Vec<Delay> {
     all.map(|((from, to), ms)| Delay { from, to, ms }).collect()
 }
 
-/// Returns the delays between all nodes, if any are known. An unmeasured pair gets the median of the pairs between
-/// the same zones; else the median of all pairs within a zone, or of all pairs between zones, depending on the pair;
-/// else the median of all.
+/// Returns the delays between all nodes, which are given by name with their zones, if any are known. An unmeasured
+/// pair gets the median of the pairs between the same zones; else the median of all pairs within a zone, or of all
+/// pairs between zones, depending on the pair; else the median of all.
 #[must_use]
-pub fn completed(nodes: &[Node], known: &[Delay]) -> Vec<Delay> {
-    let zones: BTreeMap<&str, Option<&str>> = nodes
-        .iter()
-        .map(|node| (&*node.name, node.zone.as_deref()))
-        .collect();
+pub fn completed(zones: &BTreeMap<&str, Option<&str>>, known: &[Delay]) -> Vec<Delay> {
     let zones_of = |from: &str, to: &str| {
         let zone = |node: &str| zones.get(node).copied().flatten();
         let (one, other) = (zone(from)?, zone(to)?);
@@ -171,14 +165,6 @@ mod tests {
         }
     }
 
-    fn node(name: &str, zone: Option<&str>) -> Node {
-        Node {
-            name: name.to_owned(),
-            zone: zone.map(str::to_owned),
-            ..Node::default()
-        }
-    }
-
     #[test]
     fn the_least_recent_delay_of_any_proxy_counts() {
         let mut delays = Delays::default();
@@ -198,23 +184,23 @@ mod tests {
         assert_eq!(delays.all(), [delay("a", "b", 10.0)]);
         delays.retain(|node| node != "b");
         assert!(delays.all().is_empty());
-        let heard = [
+        let replicas = [
             vec![delay("a", "b", 3.0), delay("a", "c", 1.0)],
             vec![delay("a", "b", 2.0)],
         ];
         let together = [delay("a", "b", 2.0), delay("a", "c", 1.0)];
-        assert_eq!(least(heard), together);
+        assert_eq!(least(replicas), together);
     }
 
     #[test]
     fn unmeasured_delays_are_those_of_similar_pairs() {
-        let nodes = [
-            node("a1", Some("a")),
-            node("a2", Some("a")),
-            node("b1", Some("b")),
-            node("b2", Some("b")),
-            node("x", None),
-        ];
+        let zones = BTreeMap::from([
+            ("a1", Some("a")),
+            ("a2", Some("a")),
+            ("b1", Some("b")),
+            ("b2", Some("b")),
+            ("x", None),
+        ]);
         let known = [
             delay("a1", "a2", 0.2),
             delay("a1", "b1", 5.0),
@@ -222,7 +208,7 @@ mod tests {
             delay("a2", "b2", 6.0),
             delay("a1", "gone", 90.0),
         ];
-        let all = completed(&nodes, &known);
+        let all = completed(&zones, &known);
         assert_eq!(all.len(), 10);
         let of = |from: &str, to: &str| {
             let found = all.iter().find(|one| one.from == from && one.to == to);
@@ -232,6 +218,6 @@ mod tests {
         assert_eq!(of("a1", "b2"), 6.0, "as others between a and b");
         assert_eq!(of("b1", "b2"), 0.2, "as others inside of a zone");
         assert_eq!(of("a1", "x"), 6.0, "as any");
-        assert!(completed(&nodes, &[]).is_empty());
+        assert!(completed(&zones, &[]).is_empty());
     }
 }

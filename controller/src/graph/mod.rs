@@ -4,7 +4,6 @@
 //! replica of the controller gets the reports of the proxies that are connected to it; the whole graph is merged from
 //! the parts of all replicas ([`parts`]).
 
-mod belief;
 pub(crate) mod called;
 mod callers;
 pub mod delays;
@@ -14,6 +13,7 @@ pub mod parts;
 pub(crate) mod peers;
 pub(crate) mod publish;
 pub(crate) mod replicas;
+mod report_limits;
 mod snapshot;
 pub(crate) mod usage;
 
@@ -28,12 +28,12 @@ use maglor_service_graph::{Averaging, Counters, LiveEdge, LiveEdges, Times, Traf
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use tokio::time::Instant;
 
-use self::belief::Belief;
 use self::called::Calls;
 use self::callers::Callers;
 use self::delays::{Delay, Delays};
 use self::history::History;
 use self::parts::{Part, ProxyLoad};
+use self::report_limits::ReportLimits;
 pub use self::snapshot::{Container, Edge, Node, Service, Snapshot, Split, Version};
 use crate::index::Called;
 use crate::index::facts::Key;
@@ -100,7 +100,7 @@ struct State {
     /// Calls to versions of services, by the versions' clusters; they are in `edges`, too.
     versions: LiveEdges,
     /// The time of each proxy's last report.
-    heard: HashMap<String, Time>,
+    reported_at: HashMap<String, Time>,
     usage: HashMap<Key, Usage>,
     delays: Delays,
     callers: Callers,
@@ -161,7 +161,7 @@ impl Graphs {
                 taken: edges.clone(),
                 versions: edges.clone(),
                 edges,
-                heard: HashMap::new(),
+                reported_at: HashMap::new(),
                 usage: HashMap::new(),
                 delays: Delays::default(),
                 callers: Callers::default(),
@@ -248,11 +248,11 @@ impl Graphs {
                 state.called.note(maker, &load.name, now);
             }
         }
-        let heard = state.heard.insert(node.to_owned(), now);
+        let previous = state.reported_at.insert(node.to_owned(), now);
         // The begin of the interval is unknown in an empty report.
-        let length = match (report.interval.is_zero(), heard) {
+        let length = match (report.interval.is_zero(), previous) {
             (false, _) => report.interval,
-            (true, Some(heard)) => now.saturating_since(heard),
+            (true, Some(previous)) => now.saturating_since(previous),
             (true, None) => self.settings.interval.unwrap_or_default(),
         };
         let most = (MOST_CALLS * length.as_secs_f64().max(1.0)) as u64;
@@ -306,8 +306,8 @@ impl Graphs {
         let takes = vertices.filter(|(name, _)| topology.takes(name));
         let takes = takes.map(|(name, vertex)| (&**name, vertex.replicas));
         let confirmed = taken.parts(now).map(|part| (part.to, part.traffic.rps));
-        let belief = Belief::new(takes, confirmed);
-        let doubted = belief.factors(edges.parts(now).map(|part| (part.to, part.traffic)));
+        let limits = ReportLimits::new(takes, confirmed);
+        let doubted = limits.factors(edges.parts(now).map(|part| (part.to, part.traffic)));
         let trusted = edges.parts(now);
         let trusted = trusted.filter(|part| !doubted.contains_key(part.to));
         callers.follow(&topology, trusted)
@@ -352,10 +352,9 @@ impl Graphs {
             let sum = called.entry(part.proxy).or_default();
             *sum = sum.plus(part.traffic);
         }
-        let heard = state.heard.iter();
-        let heard = heard.map(|(proxy, at)| (proxy, now.saturating_since(*at)));
-        heard
-            .filter(|(_, age)| *age < self.settings.window)
+        let ages = state.reported_at.iter();
+        let ages = ages.map(|(proxy, at)| (proxy, now.saturating_since(*at)));
+        ages.filter(|(_, age)| *age < self.settings.window)
             .map(|(proxy, age)| {
                 let traffic = called.get(&**proxy).copied().unwrap_or_default();
                 ProxyLoad {
@@ -391,7 +390,7 @@ impl Graphs {
             state.versions.expire(now);
             let window = self.settings.window;
             state
-                .heard
+                .reported_at
                 .retain(|_, at| now.saturating_since(*at) < window);
         }
     }

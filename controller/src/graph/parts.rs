@@ -9,7 +9,7 @@ use maglor_balance::Time;
 use maglor_service_graph::{self as service_graph, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
-use super::belief::{Belief, scaled};
+use super::report_limits::{ReportLimits, scaled};
 use super::snapshot::MOST;
 use super::{Edge, Snapshot};
 
@@ -144,11 +144,11 @@ impl Snapshot {
     }
 
     /// Returns the confirmed limits of calls to its services.
-    fn belief(&self, replicas: &[Vec<Part>]) -> Belief {
+    fn report_limits(&self, replicas: &[Vec<Part>]) -> ReportLimits {
         let takes = self.services.iter().filter(|service| service.takes);
         let takes = takes.map(|service| (&*service.name, service.replicas));
         let taken = current(replicas).filter(|part| part.taken);
-        Belief::new(takes, taken.map(|part| (&*part.edge.to, part.edge.rps)))
+        ReportLimits::new(takes, taken.map(|part| (&*part.edge.to, part.edge.rps)))
     }
 
     /// Returns this replica's snapshot with the observations of all replicas instead of its own.
@@ -184,7 +184,7 @@ impl Snapshot {
             }
         }
         let all = || edges.iter().map(|((_, to), sum)| (*to, sum.0));
-        let factors = self.belief(replicas).factors(all());
+        let factors = self.report_limits(replicas).factors(all());
         for ((_, to), sum) in &mut edges {
             if let Some(factor) = factors.get(*to) {
                 sum.0 = scaled(sum.0, *factor);
@@ -230,10 +230,10 @@ impl Snapshot {
 pub(crate) fn current(replicas: &[Vec<Part>]) -> impl Iterator<Item = &Part> {
     let mut last: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
     for (replica, part) in each(replicas) {
-        let heard = (part.age_seconds, replica);
-        let last = last.entry(&part.proxy).or_insert(heard);
+        let reported = (part.age_seconds, replica);
+        let last = last.entry(&part.proxy).or_insert(reported);
         if part.age_seconds < last.0 {
-            *last = heard;
+            *last = reported;
         }
     }
     let is_current = move |(replica, part): &(usize, &Part)| {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Api;
+use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -22,11 +22,12 @@ use crate::writes::{Manager, Seen};
 /// Interval of publications.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Poll interval for the next publication, and for the leadership of this replica.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Publishes the graph periodically.
 #[derive(Clone)]
 pub(crate) struct Publisher {
+    pub(crate) client: Client,
     pub(crate) replicas: Replicas,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) graphs: Arc<Graphs>,
@@ -35,7 +36,7 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Publishes as long as the process lives, while this replica is the leader.
     pub(crate) async fn run(self) {
-        let mut tick = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
+        let mut tick = tokio::time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut written: Option<(i32, Instant)> = None;
         loop {
@@ -55,7 +56,7 @@ impl Publisher {
     }
 
     async fn write(&self) -> Result<(), kube::Error> {
-        let api: Api<CommunicationGraph> = Api::all(self.replicas.client.clone());
+        let api: Api<CommunicationGraph> = Api::all(self.client.clone());
         let by = Manager(FIELD_MANAGER);
         let there = match api.get_opt(GRAPH_NAME).await? {
             Some(there) => there,
@@ -64,7 +65,7 @@ impl Publisher {
                 by.apply(&api, GRAPH_NAME, json!(new), None).await?
             }
         };
-        let parts = self.replicas.parts(&self.graphs).await?;
+        let parts = self.replicas.parts(&self.graphs).await;
         let snapshot = self.graphs.snapshot_of(&parts.all);
         let status = status(&snapshot, there.spec.edges(), parts.missing);
         let patch = json!({

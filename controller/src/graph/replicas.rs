@@ -11,7 +11,6 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use maglor_identity::Refusal;
 use maglor_identity::tls::{self, peer};
@@ -26,6 +25,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::delays::Delay;
 use super::parts::Part;
 use super::{Graphs, Snapshot};
+use crate::reconcile::cache::{self, Cache, Watch};
 use crate::revision::{PODS, is_replica};
 
 /// The timeout of a request to another replica.
@@ -36,8 +36,8 @@ const LONGEST: usize = 32 << 20;
 /// This replica, and access to the others.
 #[derive(Clone)]
 pub(crate) struct Replicas {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
+    /// The pods of the mesh itself.
+    pub(crate) pods: Cache<Pod>,
     /// The name of this replica.
     pub(crate) replica: String,
     /// The connection to other replicas.
@@ -83,21 +83,21 @@ enum AskError {
     Timeout,
 }
 
+/// Watches the pods of the mesh itself; the future keeps them up to date.
+pub(crate) fn watched(
+    client: Client,
+    namespace: &str,
+) -> (Cache<Pod>, impl Future<Output = ()> + use<>) {
+    let pods = Watch::new(vec![Api::namespaced(client, namespace)]).labels(PODS);
+    cache::alone(pods)
+}
+
 impl Replicas {
-    /// Requests the same path from all other replicas.
-    pub(crate) async fn ask<T: DeserializeOwned>(
-        &self,
-        path: &str,
-    ) -> Result<Answers<T>, kube::Error> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        let list = pods.list(&ListParams::default().labels(PODS)).await?;
-        let (mut all, mut missing) = (Vec::new(), 0);
-        for pod in list
-            .items
-            .iter()
-            .filter(|pod| is_replica(pod))
-            .filter(|pod| pod.name_any() != self.replica)
-        {
+    /// Requests the same path from all other replicas. Until these are known, one is missing.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> Answers<T> {
+        let (mut all, mut missing) = (Vec::new(), u32::from(!self.pods.is_complete()));
+        let other = |pod: &Pod| is_replica(pod) && pod.name_any() != self.replica;
+        for pod in self.pods.filter(other) {
             let status = pod.status.as_ref();
             let running = status.is_some_and(|status| status.phase.as_deref() == Some("Running"));
             let ip = status.and_then(|status| status.pod_ip.as_deref()?.parse().ok());
@@ -113,27 +113,27 @@ impl Replicas {
                 }
             }
         }
-        Ok(Answers { all, missing })
+        Answers { all, missing }
     }
 
     /// Returns the observations of the other replicas, followed by those of this one.
-    pub(crate) async fn parts(&self, graphs: &Graphs) -> Result<Answers<Vec<Part>>, kube::Error> {
-        let mut answers = self.ask::<Vec<Part>>("/graph?parts").await?;
+    pub(crate) async fn parts(&self, graphs: &Graphs) -> Answers<Vec<Part>> {
+        let mut answers = self.ask::<Vec<Part>>("/graph?parts").await;
         answers.all.push(graphs.parts());
-        Ok(answers)
+        answers
     }
 
     /// Returns the graph as observed by all replicas; `None` while the data of one is missing.
-    pub(crate) async fn whole(&self, graphs: &Graphs) -> Result<Option<Snapshot>, kube::Error> {
-        let parts = self.parts(graphs).await?;
-        let delays = self.ask::<Vec<Delay>>("/graph?delays").await?;
+    pub(crate) async fn whole(&self, graphs: &Graphs) -> Option<Snapshot> {
+        let parts = self.parts(graphs).await;
+        let delays = self.ask::<Vec<Delay>>("/graph?delays").await;
         let missing = parts.missing + delays.missing;
         if missing > 0 {
             tracing::debug!(missing, "graph data of other replicas is unavailable");
-            return Ok(None);
+            return None;
         }
         let snapshot = graphs.snapshot_of(&parts.all);
-        Ok(Some(snapshot.with_delays(delays.all)))
+        Some(snapshot.with_delays(delays.all))
     }
 }
 

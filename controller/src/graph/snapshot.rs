@@ -1,4 +1,4 @@
-//! The graph at one point in time, which is served, stored, and read by `maglor partition`.
+//! The graph at one point in time, which is served, stored, and read by `maglor plan placement`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -65,6 +65,9 @@ pub struct Service {
     pub pending: f64,
     /// Requests a second that the pods accept, from any source; without sidecars, the sum of the edges.
     pub rps: f64,
+    /// Whether proxies call it by mutual TLS on all of its ports, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtls: Option<bool>,
     /// Whether calls to it stay on their node if possible (`localFirst`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local_first: bool,
@@ -161,7 +164,7 @@ impl Version {
     }
 }
 
-/// A node, in the format of `maglor partition`.
+/// A node, in the format of `maglor plan placement`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Node {
     /// Its name.
@@ -270,6 +273,7 @@ impl Builder<'_> {
             memory_limit_mib: vertex.limits.memory_mib,
             local_first: vertex.local_first,
             takes: self.topology.takes(name),
+            mtls: self.topology.secured.get(name).copied(),
             nodes: match vertex.meshed {
                 true => vertex.nodes.clone(),
                 false => BTreeMap::new(),
@@ -421,7 +425,7 @@ impl Snapshot {
         Routing::of_most(graph, |name| names.contains(name))
     }
 
-    /// Returns what can be placed in the format of `maglor partition --graph`: services and edges, with only the
+    /// Returns what can be placed in the format of `maglor plan placement --graph`: services and edges, with only the
     /// fields of that format.
     #[must_use]
     pub fn graph_file(&self) -> String {
@@ -459,10 +463,12 @@ impl Snapshot {
     /// Returns the delays of all pairs of nodes, if any are known ([`delays::completed`]).
     #[must_use]
     pub fn all_delays(&self) -> Vec<Delay> {
-        delays::completed(&self.nodes, &self.delays)
+        let nodes = self.nodes.iter();
+        let zones = nodes.map(|node| (&*node.name, node.zone.as_deref()));
+        delays::completed(&zones.collect(), &self.delays)
     }
 
-    /// Returns the nodes and the delays between them in the format of `maglor partition --nodes`.
+    /// Returns the nodes and the delays between them in the format of `maglor plan placement --nodes`.
     #[must_use]
     pub fn nodes_file(&self) -> String {
         let nodes = self.nodes.iter().cloned();
@@ -477,7 +483,7 @@ impl Snapshot {
         format!("{file:#}\n")
     }
 
-    /// Returns the current placement in the format of `maglor partition --current`.
+    /// Returns the current placement in the format of `maglor plan placement --current`.
     #[must_use]
     pub fn placement_file(&self) -> String {
         let placed = self.services.iter().filter(|one| !one.nodes.is_empty());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::external::ExternalSigner;
@@ -89,6 +90,19 @@ pub struct Texts<'a> {
     pub chain: Option<&'a [u8]>,
 }
 
+/// An authority as a source has it: PEM.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Signer {
+    /// Its certificate first; where that is no root, what leads from it to one.
+    pub certificate: String,
+    /// Its key.
+    pub private_key: String,
+    /// The roots to be trusted; absent = the certificate.
+    pub bundle: Option<String>,
+    /// Certificates that are sent in addition to each leaf.
+    pub chain: Option<String>,
+}
+
 impl Ca {
     /// Reads an authority. An intermediate certificate is sent along with each leaf, and `bundle` must contain its
     /// root.
@@ -109,5 +123,41 @@ impl Ca {
             None => authority.bundle()?,
         };
         Ok(Self { authority, bundle })
+    }
+}
+
+impl Signer {
+    /// Copies the texts of an authority.
+    #[must_use]
+    pub fn of(texts: &Texts<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            certificate: text(texts.certificate),
+            private_key: text(texts.private_key),
+            bundle: texts.bundle.map(text),
+            chain: texts.chain.map(text),
+        }
+    }
+
+    pub(super) fn ca(&self, domain: &TrustDomain) -> Result<Ca, Error> {
+        let texts = Texts {
+            certificate: self.certificate.as_bytes(),
+            private_key: self.private_key.as_bytes(),
+            bundle: self.bundle.as_deref().map(str::as_bytes),
+            chain: self.chain.as_deref().map(str::as_bytes),
+        };
+        Ca::read(&texts, Some(domain))
+    }
+
+    /// Returns whether both sign with the same key and certificate.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (&self.certificate, &self.private_key) == (&other.certificate, &other.private_key)
+    }
+
+    /// Returns the certificates sent with each leaf: those of the source, or the chain from an intermediate to its
+    /// root.
+    pub(super) fn chain(&self, ca: &Ca) -> Option<&str> {
+        let own = (!ca.authority.is_root()).then_some(&*self.certificate);
+        self.chain.as_deref().or(own)
     }
 }

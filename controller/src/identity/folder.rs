@@ -11,14 +11,14 @@ use k8s_openapi::jiff::Timestamp;
 use maglor_identity::{Fingerprint, TrustDomain};
 use tokio::sync::watch;
 
-use super::authority::{Ca, InForce, Texts};
+use super::authority::{Ca, InForce, Signer, Texts};
 use super::rotation::{Circumstances, Phase, Spread};
 use super::secret::Progress;
-use super::succession::{Signer, Succession, SuccessionError};
+use super::succession::{Succession, SuccessionError};
 use crate::serve::Table;
 
 /// Poll interval for changes of the files.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 const CERTIFICATE: &str = "ca.pem";
 const PRIVATE_KEY: &str = "ca_key.pem";
@@ -147,10 +147,10 @@ impl Follower {
         progress: watch::Sender<Option<Progress>>,
     ) {
         let mut seen = None;
-        let mut look = tokio::time::interval(LOOK);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         loop {
             tokio::select! {
-                _ = look.tick() => {}
+                _ = poll.tick() => {}
                 () = ca.closed() => return,
             }
             let now = fingerprint(&self.folder);

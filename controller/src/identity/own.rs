@@ -29,7 +29,7 @@ const REST: Duration = Duration::from_secs(10);
 /// The ALPN ID of the protocol between replicas, HTTP/1.1.
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
 /// How often the system clock is compared with the certificate.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The ALPN IDs of the port.
 const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 
@@ -55,7 +55,7 @@ enum OwnError {
 
 /// The identity of the controller, and the parameters of its certificate.
 #[derive(Clone, Debug)]
-pub struct Own {
+pub struct ControllerIdentity {
     /// Its SPIFFE ID.
     pub id: SpiffeId,
     /// DNS names for clients outside the mesh.
@@ -66,7 +66,7 @@ pub struct Own {
     pub expiries: Expiries,
 }
 
-impl Own {
+impl ControllerIdentity {
     /// Keeps a valid certificate: renews it when it ages, or when the clock, the issuer or the roots change. Returns
     /// when there are no receivers any more.
     pub async fn keep(self, mut in_force: Watched, serving: Serving) {
@@ -217,9 +217,9 @@ impl Renewal {
     }
 
     async fn due(self) {
-        let mut look = tokio::time::interval(LOOK);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         while !self.is_due(self.began.elapsed(), SystemTime::now()) {
-            look.tick().await;
+            poll.tick().await;
         }
     }
 }

@@ -148,7 +148,7 @@ impl Replicas {
                 forgotten.push((name, Seen::of(&lease.metadata)));
             } else if age <= GONE {
                 any = true;
-                missing.extend(said(&name, &lease.metadata.annotations, &wanted));
+                missing.extend(missing_of(&name, &lease.metadata.annotations, &wanted));
             }
         }
         for (name, seen) in forgotten {
@@ -179,7 +179,7 @@ impl Replicas {
 }
 
 /// Returns the missing clients in a replica's report.
-fn said(
+fn missing_of(
     name: &str,
     annotations: &Option<BTreeMap<String, String>>,
     wanted: &str,

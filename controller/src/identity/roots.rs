@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::authority::{InForce, Issuer};
 use super::external::ExternalSigner;
 use super::rotation::{BUNDLE, Phase};
-use super::secret::{Progress, Seen, seen};
+use super::secret::{Progress, WatchEvent, watch_event};
 use crate::api_server;
 
 /// After a failure.
@@ -73,11 +73,11 @@ pub async fn follow(
             event = stream.next() => event,
             () = roots.in_force.closed() => return,
         };
-        match seen(&mut found, event) {
-            Seen::Now(secret) => roots.take(Option::as_ref(&secret)),
-            Seen::Nothing => {}
-            Seen::Failed => tokio::time::sleep(REST).await,
-            Seen::Ended => return,
+        match watch_event(&mut found, event) {
+            WatchEvent::Now(secret) => roots.take(Option::as_ref(&secret)),
+            WatchEvent::Nothing => {}
+            WatchEvent::Failed => tokio::time::sleep(REST).await,
+            WatchEvent::Ended => return,
         }
     }
 }

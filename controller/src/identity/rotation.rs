@@ -18,8 +18,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 
-use super::authority::{Ca, Texts};
-use super::succession::Signer;
+use super::authority::{Ca, Signer, Texts};
 
 /// The key of the signing certificate, as in a Secret of type `kubernetes.io/tls` and as cert-manager writes it.
 pub const CERTIFICATE: &str = "tls.crt";

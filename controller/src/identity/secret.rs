@@ -22,18 +22,18 @@ use maglor_identity::TrustDomain;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::authority::InForce;
+use super::authority::{InForce, Signer};
 use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::replicas::Replicas;
 use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
-use super::succession::{Signer, Succession, SuccessionError};
+use super::succession::{Succession, SuccessionError};
 use crate::api_server;
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
 use crate::writes::Manager;
 
 /// Poll interval for the next step of a rotation.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
 
@@ -103,7 +103,7 @@ enum KeepError {
 }
 
 /// An event of the watch of one Secret.
-pub(super) enum Seen {
+pub(super) enum WatchEvent {
     /// The current Secret; `None` = there is none.
     Now(Box<Option<Secret>>),
     /// No change.
@@ -114,23 +114,23 @@ pub(super) enum Seen {
 }
 
 /// Converts a watch event of one Secret.
-pub(super) fn seen(
+pub(super) fn watch_event(
     found: &mut Option<Secret>,
     event: Option<Result<Event<Secret>, watcher::Error>>,
-) -> Seen {
+) -> WatchEvent {
     match event {
         Some(Ok(Event::Init)) => *found = None,
         Some(Ok(Event::InitApply(secret))) => *found = Some(secret),
-        Some(Ok(Event::InitDone)) => return Seen::Now(found.take().into()),
-        Some(Ok(Event::Apply(secret))) => return Seen::Now(Some(secret).into()),
-        Some(Ok(Event::Delete(_))) => return Seen::Now(None.into()),
+        Some(Ok(Event::InitDone)) => return WatchEvent::Now(found.take().into()),
+        Some(Ok(Event::Apply(secret))) => return WatchEvent::Now(Some(secret).into()),
+        Some(Ok(Event::Delete(_))) => return WatchEvent::Now(None.into()),
         Some(Err(error)) => {
             tracing::warn!(%error, "watch of the authority's Secret failed; retrying");
-            return Seen::Failed;
+            return WatchEvent::Failed;
         }
-        None => return Seen::Ended,
+        None => return WatchEvent::Ended,
     }
-    Seen::Nothing
+    WatchEvent::Nothing
 }
 
 impl Keeper {
@@ -166,27 +166,27 @@ impl Keeper {
         let named = |name: &str| api_server::watch().fields(&format!("metadata.name={name}"));
         let mut stream = pin!(watcher(self.api.clone(), named(&self.settings.name)));
         let mut kept = pin!(watcher(self.api.clone(), named(&self.kept_name())));
-        let mut look = tokio::time::interval(LOOK);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         let (mut found, mut found_kept) = (None, None);
         loop {
-            let (heard, is_source) = tokio::select! {
-                event = stream.next() => (seen(&mut found, event), true),
-                event = kept.next() => (seen(&mut found_kept, event), false),
-                _ = look.tick() => (Seen::Nothing, true),
+            let (event, is_source) = tokio::select! {
+                event = stream.next() => (watch_event(&mut found, event), true),
+                event = kept.next() => (watch_event(&mut found_kept, event), false),
+                _ = poll.tick() => (WatchEvent::Nothing, true),
                 () = self.ca.closed() => return,
             };
-            match heard {
-                Seen::Now(secret) if is_source => {
+            match event {
+                WatchEvent::Now(secret) if is_source => {
                     self.listed = true;
                     self.take(*secret);
                 }
-                Seen::Now(secret) => {
+                WatchEvent::Now(secret) => {
                     self.kept_listed = true;
                     self.take_kept(*secret);
                 }
-                Seen::Nothing => {}
-                Seen::Failed => tokio::time::sleep(REST).await,
-                Seen::Ended => return,
+                WatchEvent::Nothing => {}
+                WatchEvent::Failed => tokio::time::sleep(REST).await,
+                WatchEvent::Ended => return,
             }
             if self.listed && self.kept_listed {
                 self.go_on().await;

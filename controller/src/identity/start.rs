@@ -15,7 +15,7 @@ use super::authority::{InForce, Watched};
 use super::certify::{Certifier, CertifyMetrics};
 use super::external::{ExternalSigner, SignerName};
 use super::folder::{CaDirError, Follower};
-use super::own::{Own, Serving};
+use super::own::{ControllerIdentity, Serving};
 use super::replicas;
 use super::review::Reviews;
 use super::roots;
@@ -135,7 +135,7 @@ pub(crate) fn start(
     (metrics, expiries): (CertifyMetrics, &Expiries),
     spawn: Spawn<'_>,
 ) -> Result<Service, StartError> {
-    let own = Own {
+    let own = ControllerIdentity {
         id: SpiffeId::workload(&settings.trust_domain, &settings.namespace, ACCOUNT)?,
         dns_names: dns_names(&settings.service, &settings.namespace),
         ttl: settings.ttl,
@@ -262,7 +262,7 @@ fn report(
 /// Maintains the controller's certificate after the replica is registered: the port is served only then, so that the
 /// leader overlooks none of its clients.
 async fn certify_own(
-    own: Own,
+    own: ControllerIdentity,
     ca: Watched,
     mut registered: watch::Receiver<bool>,
     serving: Serving,

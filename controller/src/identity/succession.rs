@@ -23,21 +23,8 @@ use maglor_identity::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::authority::{Ca, Texts};
+use super::authority::{Ca, Signer};
 use super::rotation::{ANNOUNCED, Circumstances, Phase, SKEW, Spread};
-
-/// An authority as a source has it: PEM.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Signer {
-    /// Its certificate first; where that is no root, what leads from it to one.
-    pub certificate: String,
-    /// Its key.
-    pub private_key: String,
-    /// The roots to be trusted; absent = the certificate.
-    pub bundle: Option<String>,
-    /// Certificates that are sent in addition to each leaf.
-    pub chain: Option<String>,
-}
 
 /// Roots, PEM, or an authority, and since when.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -77,42 +64,6 @@ pub enum SuccessionError {
     /// The stored state is invalid.
     #[error("invalid stored state of the authority's replacement: {0}")]
     Json(#[from] serde_json::Error),
-}
-
-impl Signer {
-    /// Copies the texts of an authority.
-    #[must_use]
-    pub fn of(texts: &Texts<'_>) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self {
-            certificate: text(texts.certificate),
-            private_key: text(texts.private_key),
-            bundle: texts.bundle.map(text),
-            chain: texts.chain.map(text),
-        }
-    }
-
-    fn ca(&self, domain: &TrustDomain) -> Result<Ca, Error> {
-        let texts = Texts {
-            certificate: self.certificate.as_bytes(),
-            private_key: self.private_key.as_bytes(),
-            bundle: self.bundle.as_deref().map(str::as_bytes),
-            chain: self.chain.as_deref().map(str::as_bytes),
-        };
-        Ca::read(&texts, Some(domain))
-    }
-
-    /// Returns whether both sign with the same key and certificate.
-    fn is_same(&self, other: &Self) -> bool {
-        (&self.certificate, &self.private_key) == (&other.certificate, &other.private_key)
-    }
-
-    /// Returns the certificates sent with each leaf: those of the source, or the chain from an intermediate to its
-    /// root.
-    fn chain(&self, ca: &Ca) -> Option<&str> {
-        let own = (!ca.authority.is_root()).then_some(&*self.certificate);
-        self.chain.as_deref().or(own)
-    }
 }
 
 /// Returns whether members with this bundle trust a leaf that the authority signs now.

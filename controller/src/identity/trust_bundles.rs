@@ -26,7 +26,7 @@ pub const NAME: &str = "maglor-trust-bundle";
 pub const KEY: &str = "ca.pem";
 
 /// The longest delay until a wrong ConfigMap is rewritten.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(1);
 
@@ -99,7 +99,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
     ));
     let mut config_maps = pin!(watcher(Api::<ConfigMap>::all(client.clone()), config));
     let mut known = Known::default();
-    let mut look = tokio::time::interval(LOOK);
+    let mut poll = tokio::time::interval(POLL_INTERVAL);
     loop {
         tokio::select! {
             event = namespaces.next() => match event {
@@ -110,7 +110,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
                 Some(Ok(event)) => { known.config_map(event); continue }
                 failed => rest(failed.map(Result::err)).await,
             },
-            _ = look.tick() => {}
+            _ = poll.tick() => {}
             changed = ca.changed() => if changed.is_err() { return },
         }
         let text = ca.borrow().as_ref().map(|ca| ca.bundle.to_pem());

@@ -44,7 +44,7 @@ impl Problem {
 
 /// A listener, and its problems.
 #[derive(Debug)]
-pub(super) struct Judged<'a> {
+pub(super) struct ValidatedListener<'a> {
     pub(super) listener: &'a Listener,
     /// Its protocol or an option is not supported.
     pub(super) unsupported: Option<Problem>,
@@ -57,7 +57,7 @@ pub(super) struct Judged<'a> {
     pub(super) kinds: Vec<&'static str>,
 }
 
-impl Judged<'_> {
+impl ValidatedListener<'_> {
     /// Returns whether clients can connect to it.
     pub(super) fn is_served(&self) -> bool {
         let certified =
@@ -109,13 +109,17 @@ impl Index {
     }
 
     /// Returns the listeners of a Gateway with their problems.
-    pub(super) fn judged<'a>(&'a self, key: &Key, gateway: &'a Gateway) -> Vec<Judged<'a>> {
+    pub(super) fn validated_listeners<'a>(
+        &'a self,
+        key: &Key,
+        gateway: &'a Gateway,
+    ) -> Vec<ValidatedListener<'a>> {
         let all = &gateway.listeners;
-        let judge = |(at, listener): (usize, &'a Listener)| {
+        let validate = |(at, listener): (usize, &'a Listener)| {
             let certificates = self.certificates(key, listener);
             let (kinds, invalid) = kinds(listener);
             let unresolved = invalid.or(certificates.as_ref().err().cloned());
-            Judged {
+            ValidatedListener {
                 unsupported: unsupported(listener),
                 conflict: conflict(all, at),
                 unresolved,
@@ -124,7 +128,7 @@ impl Index {
                 listener,
             }
         };
-        all.iter().enumerate().map(judge).collect()
+        all.iter().enumerate().map(validate).collect()
     }
 
     fn certificates(
@@ -195,26 +199,26 @@ impl Index {
         parent: &Parent,
     ) -> Result<Vec<Attached<'a>>, Problem> {
         let key = &parent.key;
-        let judged = self.judged(key, gateway);
-        let named = judged.into_iter().filter(|one| {
+        let listeners = self.validated_listeners(key, gateway);
+        let named = listeners.into_iter().filter(|one| {
             let section = parent.section.as_ref();
             let port = parent.port.is_none_or(|port| port == one.listener.port);
             port && section.is_none_or(|section| *section == one.listener.name)
         });
-        let named: Vec<Judged<'a>> = named.collect();
+        let named: Vec<ValidatedListener<'a>> = named.collect();
         if named.is_empty() {
             let what = format!("Gateway {key} {NO_LISTENER}");
             return Err(Problem::new("NoMatchingParent", what));
         }
         let kind = id.0.kind();
-        let takes = |one: &&Judged<'_>| {
+        let takes = |one: &&ValidatedListener<'_>| {
             let namespace = &id.1.namespace;
             one.kinds.contains(&kind) && self.takes_namespace(key, one.listener, namespace)
         };
-        let taking: Vec<&Judged<'a>> = named.iter().filter(takes).collect();
+        let taking: Vec<&ValidatedListener<'a>> = named.iter().filter(takes).collect();
         if taking.is_empty() {
             let namespace = &id.1.namespace;
-            let chosen = |one: &Judged<'_>| {
+            let chosen = |one: &ValidatedListener<'_>| {
                 let by_labels = matches!(one.listener.namespaces, RouteNamespaces::Selector(_));
                 by_labels && one.kinds.contains(&kind)
             };

@@ -62,8 +62,8 @@ impl Status {
             return false;
         };
         let reasons = ["DefinitionOutdated", "Invalid", "UnsupportedValue"];
-        let mut said = conditions.iter();
-        said.any(|one| one.status == "False" && reasons.contains(&one.reason.as_str()))
+        let mut all = conditions.iter();
+        all.any(|one| one.status == "False" && reasons.contains(&one.reason.as_str()))
     }
 
     /// Returns the JSON form in the resource.

@@ -4,6 +4,8 @@
 //! for its versions, or an additional headless one, are one vertex, and no pod counts twice. Pods without a Service are
 //! named after their owner; so are proxies that Services share.
 
+mod secured;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -37,6 +39,8 @@ pub struct Topology {
     pub servers: BTreeMap<Key, Servers>,
     /// Services whose requests are divided among versions, by the name of their vertex.
     pub splits: BTreeMap<String, Split>,
+    /// Whether sidecars use mutual TLS to all ports of a vertex; without the vertices of no Service.
+    pub secured: BTreeMap<String, bool>,
     /// The nodes of the cluster.
     pub nodes: BTreeMap<String, Room>,
 }
@@ -144,6 +148,7 @@ impl Index {
             Some((service.clone(), servers))
         });
         topology.servers = servers.collect();
+        topology.secured = self.secured(&topology.services);
         let meshed = self.workloads.iter().filter(|(_, one)| one.has_sidecar);
         let made = meshed.map(|(pod, one)| (pod.clone(), Key::new(&pod.namespace, &one.owner)));
         topology.makers = made.collect();

@@ -14,7 +14,6 @@ use crate::identity::authority::{InForce, Watched};
 use crate::index::Status;
 use crate::index::facts::{Key, Kind as Facet};
 use crate::panics;
-use crate::serve::Table;
 
 /// The expiry times of certificates. Clones share the same state.
 #[derive(Clone, Debug, Default)]
@@ -130,7 +129,7 @@ pub(crate) struct Unusable(Arc<Mutex<BTreeSet<(Facet, Key)>>>);
 
 impl Unusable {
     /// Records the status of a policy; `None` = it was deleted.
-    pub(crate) fn judged(&self, kind: Facet, key: &Key, status: Option<&Status>) {
+    pub(crate) fn record(&self, kind: Facet, key: &Key, status: Option<&Status>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let id = (kind, key.clone());
         match status.is_some_and(Status::is_unusable) {
@@ -262,9 +261,10 @@ impl OnCall {
         }
     }
 
-    /// Updates gauges from state that is held elsewhere.
-    pub(super) fn refresh(&self, table: &Table) {
-        let pending = table.longest_unanswered().as_secs();
+    /// Updates gauges from state that is held elsewhere: the age of the oldest unacknowledged response, and the number
+    /// of panics.
+    pub(super) fn refresh(&self, longest_unanswered: Duration) {
+        let pending = longest_unanswered.as_secs();
         self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
         let counted = panics::counted().saturating_sub(self.panics.value());
         self.panics.add_shared(counted);
@@ -323,18 +323,18 @@ mod tests {
         let registry = Registry::new(1);
         let unusable = OnCall::new(&registry).unusable;
         let key = Key::new("shop", "web");
-        let judged = |holds, reason| {
+        let is_counted = |holds, reason| {
             let condition = Condition::new("Accepted", holds, reason, "why", None);
             let status = Status::Kept(vec![condition], None);
-            unusable.judged(Facet::AuthorizationPolicy, &key, Some(&status));
+            unusable.record(Facet::AuthorizationPolicy, &key, Some(&status));
             let shown = registry.encode();
             let line = "unusable_policies{kind=\"AuthorizationPolicy\"} 1\n";
             shown.contains(line)
         };
-        assert!(judged(false, "Invalid"));
-        assert!(!judged(true, "Accepted"));
-        assert!(judged(false, "DefinitionOutdated"));
-        unusable.judged(Facet::AuthorizationPolicy, &key, None);
+        assert!(is_counted(false, "Invalid"));
+        assert!(!is_counted(true, "Accepted"));
+        assert!(is_counted(false, "DefinitionOutdated"));
+        unusable.record(Facet::AuthorizationPolicy, &key, None);
         assert!(
             registry
                 .encode()

@@ -1,17 +1,19 @@
-//! Reads from the API server, and writes to it: moving pods, their ReplicaSets and Deployments, statuses.
+//! The objects that a move depends on, from watches or from the API server, and writes to moving pods.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
+use kube::api::ListParams;
 use kube::{Api, Client};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::moving::{self, Deployment, Seen, Step, Ticket};
-use super::pod::{Node, Pod, ReplicaSet};
+use super::pod::{Pod, ReplicaSet};
 use super::{HASH, MOVING};
 use crate::api_server::is;
-use crate::crd::{PlacementPolicy, PlacementPolicyStatus};
-use crate::operate;
+use crate::reconcile::{Cache, Watch, Watches};
 use crate::status::FIELD_MANAGER;
 use crate::writes::{self, Manager, Seen as Version};
 
@@ -26,6 +28,119 @@ pub(super) enum Written {
     Stale,
 }
 
+/// The watched Deployments and ReplicaSets of a namespace with moving pods.
+pub(super) struct Workloads {
+    deployments: Cache<apps::Deployment>,
+    sets: Cache<apps::ReplicaSet>,
+}
+
+impl Workloads {
+    /// Opens the watches of a namespace; the units of `moving` are reconciled after each change.
+    pub(super) fn open<U: Send + 'static>(
+        client: &Client,
+        watches: &Watches<U>,
+        namespace: &str,
+        moving: impl Fn() -> Vec<U> + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let (of_deployment, of_set) = (moving.clone(), moving.clone());
+        let deployments = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
+        let sets = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
+        Self {
+            deployments: watches.open(deployments, move |_| of_deployment(), moving.clone()),
+            sets: watches.open(sets, move |_| of_set(), moving),
+        }
+    }
+
+    /// Returns whether everything was listed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.deployments.is_complete() && self.sets.is_complete()
+    }
+
+    /// Returns the objects of the namespace.
+    pub(super) fn objects(&self, pods: &Cache<core::Pod>) -> Objects {
+        Objects {
+            pods: pods.json().iter().map(Pod::read).collect(),
+            deployments: self.deployments.all(),
+            sets: self.sets.all(),
+        }
+    }
+}
+
+/// The objects of a namespace that the next step of a move depends on.
+pub(super) struct Objects {
+    pods: Vec<Pod>,
+    deployments: Vec<Arc<apps::Deployment>>,
+    sets: Vec<Arc<apps::ReplicaSet>>,
+}
+
+impl Objects {
+    /// Returns the state of a moving pod; `None` if it does not exist any more.
+    pub(super) fn seen(&self, pod: &Pod, ticket: &Ticket) -> Option<Seen> {
+        let pod = self.pods.iter().find(|one| one.uid == pod.uid)?;
+        let (set, hash) = (&ticket.replica_set, &ticket.hash);
+        let name = set.strip_suffix(hash.as_str()).unwrap_or_default();
+        let name = name.strip_suffix('-').unwrap_or_default();
+        let found = self
+            .sets
+            .iter()
+            .find(|one| is_named(&one.metadata.name, set));
+        let mut siblings: Vec<Pod> = self.pods.clone();
+        siblings.retain(|pod| is_sibling(pod, set, hash));
+        Some(Seen {
+            set: found.and_then(|one| ReplicaSet::read(&json(&**one))),
+            deployment: self.deployment(name),
+            siblings,
+            pod: pod.clone(),
+        })
+    }
+
+    /// Returns a Deployment across all its ReplicaSets; `None` if it is being deleted.
+    fn deployment(&self, name: &str) -> Option<Deployment> {
+        let mut all = self.deployments.iter();
+        let found = all.find(|one| is_named(&one.metadata.name, name))?;
+        if found.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let replicas = found.spec.as_ref().and_then(|spec| spec.replicas);
+        let own = |set: &&Arc<apps::ReplicaSet>| {
+            let mut owners = set.metadata.owner_references.iter().flatten();
+            owners.any(|one| one.kind == "Deployment" && one.name == name)
+        };
+        let (mut ready, mut versions) = (0, 0);
+        for set in self.sets.iter().filter(own) {
+            let Some(wanted) = ReplicaSet::read(&json(&**set)) else {
+                continue;
+            };
+            let serving = |pod: &&Pod| pod.ready && !pod.ends && !pod.is_moving();
+            let of_set = |pod: &&Pod| pod.replica_set() == set.metadata.name.as_deref();
+            let serving = self.pods.iter().filter(serving).filter(of_set).count();
+            // The ReplicaSet is about to remove pods above its wanted number.
+            ready += u32::try_from(serving)
+                .unwrap_or(u32::MAX)
+                .min(wanted.replicas);
+            versions += u32::from(wanted.replicas > 0);
+        }
+        Some(Deployment {
+            replicas: u32::try_from(replicas.unwrap_or(1)).unwrap_or(0),
+            ready,
+            rolling: versions > 1,
+        })
+    }
+}
+
+fn is_named(name: &Option<String>, wanted: &str) -> bool {
+    name.as_deref() == Some(wanted)
+}
+
+fn is_sibling(pod: &Pod, set: &str, hash: &str) -> bool {
+    let labelled = pod.labels.get(HASH).is_some_and(|label| label == hash);
+    labelled && pod.replica_set() == Some(set) && !pod.ends
+}
+
+fn json<K: Serialize>(object: &K) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
 /// A client of the API server.
 #[derive(Clone)]
 pub(crate) struct Server {
@@ -37,50 +152,30 @@ impl Server {
         Self { client }
     }
 
-    fn pods(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &resource("", "Pod", "pods"))
+    fn pods(&self, namespace: &str) -> Api<core::Pod> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Returns the policies, the oldest first; none if the kind is not defined.
-    pub(super) async fn policies(&self) -> Result<Vec<PlacementPolicy>, kube::Error> {
-        operate::policies(&self.client).await
+    /// Returns the current objects of a namespace.
+    pub(super) async fn objects(&self, namespace: &str) -> Result<Objects, kube::Error> {
+        let (all, client) = (ListParams::default(), &self.client);
+        let deployments: Api<apps::Deployment> = Api::namespaced(client.clone(), namespace);
+        let sets: Api<apps::ReplicaSet> = Api::namespaced(client.clone(), namespace);
+        let (deployments, sets) = (deployments.list(&all).await?, sets.list(&all).await?);
+        Ok(Objects {
+            deployments: deployments.items.into_iter().map(Arc::new).collect(),
+            sets: sets.items.into_iter().map(Arc::new).collect(),
+            pods: self.list(namespace, None).await?,
+        })
     }
 
-    pub(crate) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
-        let kind = resource("", "Node", "nodes");
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
-        // From the API server's cache: this check is repeated periodically.
-        let list = api.list(&ListParams::default().match_any()).await?;
-        Ok(list
-            .items
-            .iter()
-            .map(|one| Node::read(&value(one)))
-            .collect())
-    }
-
-    /// Returns the pods of a namespace, from the API server's cache.
-    pub(crate) async fn pods_of(&self, namespace: &str) -> Result<Vec<Pod>, kube::Error> {
-        let list = self
-            .pods(namespace)
-            .list(&ListParams::default().match_any())
-            .await?;
-        Ok(list
-            .items
-            .iter()
-            .map(|one| Pod::read(&value(one)))
-            .collect())
-    }
-
-    /// Returns the moving pods of all namespaces.
-    pub(super) async fn moving(&self) -> Result<Vec<Pod>, kube::Error> {
-        let kind = resource("", "Pod", "pods");
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
-        let list = api.list(&ListParams::default().labels(MOVING)).await?;
-        Ok(list
-            .items
-            .iter()
-            .map(|one| Pod::read(&value(one)))
-            .collect())
+    async fn list(&self, namespace: &str, labels: Option<&str>) -> Result<Vec<Pod>, kube::Error> {
+        let params = ListParams {
+            label_selector: labels.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let list = self.pods(namespace).list(&params).await?;
+        Ok(list.items.iter().map(|pod| Pod::read(&json(pod))).collect())
     }
 
     /// Returns the current pods of a ReplicaSet, without terminating ones.
@@ -90,14 +185,9 @@ impl Server {
         set: &str,
         hash: &str,
     ) -> Result<Vec<Pod>, kube::Error> {
-        let params = ListParams::default().labels(&format!("{HASH}={hash}"));
-        let list = self.pods(namespace).list(&params).await?;
-        let mut pods: Vec<Pod> = list
-            .items
-            .iter()
-            .map(|one| Pod::read(&value(one)))
-            .collect();
-        pods.retain(|pod| pod.replica_set() == Some(set) && !pod.ends);
+        let labels = format!("{HASH}={hash}");
+        let mut pods = self.list(namespace, Some(&labels)).await?;
+        pods.retain(|pod| is_sibling(pod, set, hash));
         Ok(pods)
     }
 
@@ -107,95 +197,10 @@ impl Server {
         namespace: &str,
         set: &str,
     ) -> Result<Option<Ticket>, kube::Error> {
-        let list = self
-            .pods(namespace)
-            .list(&ListParams::default().labels(MOVING))
-            .await?;
-        let pods = list.items.iter().map(|one| Pod::read(&value(one)));
-        let mut tickets = pods.filter(|pod| !pod.ends).filter_map(|pod| pod.ticket());
+        let pods = self.list(namespace, Some(MOVING)).await?;
+        let pods = pods.iter().filter(|pod| !pod.ends);
+        let mut tickets = pods.filter_map(Pod::ticket);
         Ok(tickets.find(|ticket| ticket.replica_set == set && !ticket.returned))
-    }
-
-    /// Observes a moving pod.
-    pub(super) async fn observe(&self, pod: Pod, ticket: &Ticket) -> Result<Seen, kube::Error> {
-        let namespace = pod.key.namespace.clone();
-        let (set, hash) = (&ticket.replica_set, &ticket.hash);
-        let name = set.strip_suffix(hash.as_str()).unwrap_or_default();
-        let name = name.strip_suffix('-').unwrap_or_default();
-        let found = self
-            .get(&namespace, "ReplicaSet", "replicasets", set)
-            .await?;
-        let deployment = self
-            .get(&namespace, "Deployment", "deployments", name)
-            .await?;
-        let deployment = match &deployment {
-            Some(found) if found["metadata"]["deletionTimestamp"].is_null() => {
-                let replicas = found["spec"]["replicas"].as_u64().unwrap_or(1);
-                let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
-                Some(self.whole(&namespace, name, replicas).await?)
-            }
-            _ => None,
-        };
-        let siblings = self.siblings(&namespace, set, hash).await?;
-        Ok(Seen {
-            set: found.as_ref().and_then(ReplicaSet::read),
-            deployment,
-            siblings,
-            pod,
-        })
-    }
-
-    async fn get(
-        &self,
-        namespace: &str,
-        kind: &str,
-        plural: &str,
-        name: &str,
-    ) -> Result<Option<Value>, kube::Error> {
-        let kind = resource("apps", kind, plural);
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        Ok(api.get_opt(name).await?.map(|found| value(&found)))
-    }
-
-    /// Observes a Deployment with the wanted number of pods, across all its ReplicaSets.
-    async fn whole(
-        &self,
-        namespace: &str,
-        deployment: &str,
-        replicas: u32,
-    ) -> Result<Deployment, kube::Error> {
-        let kind = resource("apps", "ReplicaSet", "replicasets");
-        let sets: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        let sets = sets.list(&ListParams::default()).await?;
-        let list = self.pods(namespace).list(&ListParams::default()).await?;
-        let pods: Vec<Pod> = list
-            .items
-            .iter()
-            .map(|one| Pod::read(&value(one)))
-            .collect();
-        let own = |set: &&DynamicObject| {
-            let mut owners = set.metadata.owner_references.iter().flatten();
-            owners.any(|one| one.kind == "Deployment" && one.name == deployment)
-        };
-        let (mut ready, mut versions) = (0, 0);
-        for set in sets.items.iter().filter(own) {
-            let Some(wanted) = ReplicaSet::read(&value(set)) else {
-                continue;
-            };
-            let serving = |pod: &&Pod| pod.ready && !pod.ends && !pod.is_moving();
-            let of_set = |pod: &&Pod| pod.replica_set() == set.metadata.name.as_deref();
-            let serving = pods.iter().filter(serving).filter(of_set).count();
-            // The ReplicaSet is about to remove pods above its wanted number.
-            ready += u32::try_from(serving)
-                .unwrap_or(u32::MAX)
-                .min(wanted.replicas);
-            versions += u32::from(wanted.replicas > 0);
-        }
-        Ok(Deployment {
-            replicas,
-            ready,
-            rolling: versions > 1,
-        })
     }
 
     /// Executes a step.
@@ -228,32 +233,13 @@ impl Server {
 
     /// Evicts a pod by the Eviction API, which respects PodDisruptionBudgets.
     async fn evict(&self, pod: &Pod) -> Result<Written, kube::Error> {
-        let api: Api<core::Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let api = self.pods(&pod.key.namespace);
         written(writes::evict(&api, &pod.key.name, &version(pod)).await)
-    }
-
-    /// Writes a policy's status if it has changed, for the generation that was observed.
-    pub(super) async fn report(
-        &self,
-        policy: &PlacementPolicy,
-        status: &PlacementPolicyStatus,
-    ) -> Result<(), kube::Error> {
-        let api: Api<PlacementPolicy> = Api::all(self.client.clone());
-        operate::report(&api, policy, policy.status.as_ref(), status).await
     }
 }
 
 fn version(pod: &Pod) -> Version {
     Version::new(&pod.uid, &pod.version)
-}
-
-fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
-    let kind = GroupVersionKind::gvk(group, "v1", kind);
-    ApiResource::from_gvk_with_plural(&kind, plural)
-}
-
-fn value(object: &DynamicObject) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
 }
 
 fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {

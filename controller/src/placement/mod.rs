@@ -20,6 +20,7 @@ pub(crate) mod run;
 pub mod status;
 #[cfg(test)]
 mod tests;
+pub mod ticket;
 pub(crate) mod wishes;
 
 /// Label of a moving pod, and annotation with its [`moving::Ticket`].

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::moving::Ticket;
+use super::ticket::{CHEAPEST, Ticket};
 use super::{DELETION_COST, HASH, MOVING};
 use crate::index::facts::Key;
 
@@ -125,7 +125,7 @@ impl Pod {
     pub fn is_cheapest(&self) -> bool {
         self.annotations
             .get(DELETION_COST)
-            .is_some_and(|cost| cost == super::moving::CHEAPEST)
+            .is_some_and(|cost| cost == CHEAPEST)
     }
 }
 

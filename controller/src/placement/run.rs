@@ -1,36 +1,42 @@
-//! The operator: makes a plan periodically, begins moves, and takes the next step of each pending move. Only the
-//! leader writes.
+//! The operator: makes a plan periodically, begins moves, and takes the next step of each pending move.
 
 mod moves;
+mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource as _;
+use k8s_openapi::api::core::v1::{self as core, ObjectReference};
+use kube::{Api, Resource as _};
 use maglor_service_graph::relocate::{Move, Relocation, Round, View};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::api::Server;
+use super::MOVING;
+use super::api::{Server, Workloads};
 use super::inputs::{InputError, Inputs, Sources, inputs, params};
-use super::pod::Pod;
+use super::pod::{Node, Pod};
 use super::status::{self, Done, StatusInput};
 use crate::crd::{PlacementMode, PlacementPolicy, PlacementPolicyStatus};
 use crate::epoch;
 use crate::events::Events;
 use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
+use crate::index::facts::Key;
 use crate::lease::Term;
 use crate::metrics::PlacementMetrics;
-use crate::operate::{self, Operator as _};
+use crate::reconcile::cache::key;
+use crate::reconcile::policies::{by_age, nodes, report};
+use crate::reconcile::{self, Again, Cache, Reconciler, Watch, Watches};
 use crate::scope::Scope;
+use watched::read;
 
 /// Default interval between plans.
 const ROUND_SECONDS: u32 = 60;
 
 /// The dependencies and permissions of the operator.
+#[derive(Clone)]
 pub(crate) struct Options {
     /// The client. Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
@@ -49,6 +55,7 @@ struct Governed {
     done: Done,
     /// The time of the next plan.
     due: Instant,
+    generation: Option<i64>,
     /// Moves of the last round that have not begun.
     queue: Vec<Move>,
     /// Why services were moved back, or were not moved, by name.
@@ -56,13 +63,32 @@ struct Governed {
     advised: bool,
 }
 
+/// What is reconciled.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Unit {
+    /// A moving pod.
+    Pod(Key),
+    /// A policy.
+    Policy(String),
+}
+
 struct Operator {
     options: Options,
     server: Server,
+    watches: Watches<Unit>,
+    policies: Cache<PlacementPolicy>,
+    nodes: Cache<core::Node>,
+    /// The moving pods.
+    moving: Cache<core::Pod>,
+    /// Pods that were taken out of their ReplicaSets, and that the watch does not show as moving yet: their
+    /// service, and since when.
+    begun_moves: BTreeMap<Key, (String, Instant)>,
+    /// The pods of namespaces with a policy or a moving pod.
+    pods: BTreeMap<String, Cache<core::Pod>>,
+    /// By namespace with a moving pod.
+    workloads: BTreeMap<String, Workloads>,
     /// By name and UID, since the begin of the term.
     governed: BTreeMap<(String, String), Governed>,
-    /// The moving pods.
-    under_way: Vec<Pod>,
     /// Pods whose eviction is blocked by a PodDisruptionBudget; logged once.
     blocked: BTreeSet<String>,
     /// When this process began to receive reports.
@@ -71,58 +97,112 @@ struct Operator {
 
 /// Runs as long as the process does.
 pub(crate) async fn run(options: Options) {
-    let server = Server::new(options.client.clone());
-    let operator = Operator {
-        options,
-        server,
-        governed: BTreeMap::new(),
-        under_way: Vec::new(),
-        blocked: BTreeSet::new(),
-        begun: Instant::now(),
-    };
-    operate::run(operator).await;
+    let (term, begun) = (options.term.clone(), Instant::now());
+    let begin = |watches| Operator::new(options.clone(), watches, begun);
+    reconcile::run(term, begin).await;
 }
 
-impl operate::Operator for Operator {
+impl Reconciler for Operator {
+    type Unit = Unit;
+
     const NAME: &'static str = "placement";
 
-    fn term(&self) -> &watch::Receiver<Term> {
-        &self.options.term
-    }
-
-    fn begin_term(&mut self) {
-        self.governed.clear();
-    }
-
-    async fn look(&mut self) -> Result<bool, kube::Error> {
-        let policies = self.server.policies().await?;
-        let known: BTreeSet<_> = policies.iter().map(id).collect();
-        self.governed.retain(|id, _| known.contains(id));
-        // Before any step: the results of steps are added to the stored counters.
-        policies.iter().for_each(|policy| self.remember(policy));
-        self.advance().await?;
-        let mut taken = BTreeMap::new();
-        for policy in &policies {
-            if let Err(error) = self.attend(policy, &mut taken).await {
-                tracing::warn!(policy = id(policy).0, %error, "placement: reconciliation failed; retrying");
-            }
-        }
-        Ok(!policies.is_empty() || !self.under_way.is_empty())
+    async fn reconcile(&mut self, unit: &Unit) -> Result<Again, kube::Error> {
+        let again = match unit {
+            Unit::Pod(pod) => self.advance(pod).await,
+            Unit::Policy(name) => self.look(name).await,
+        };
+        self.close_unused();
+        again
     }
 }
 
 impl Operator {
-    /// Begins moves of a policy, or makes its next plan when it is due.
-    async fn attend(
-        &mut self,
-        policy: &PlacementPolicy,
-        taken: &mut BTreeMap<String, String>,
-    ) -> Result<(), kube::Error> {
-        let id = id(policy);
-        let before = policy.status.clone().unwrap_or_default();
-        let generation = policy.metadata.generation;
+    fn new(options: Options, watches: Watches<Unit>, begun: Instant) -> Self {
+        let client = &options.client;
+        let policy = |policy: &PlacementPolicy| vec![Unit::Policy(key(policy).name)];
+        let policies = Watch::new(vec![Api::all(client.clone())]);
+        // A policy continues when a pod has moved.
+        let pod = |pod: &core::Pod| {
+            let ticket = read(pod).ticket();
+            let policy = ticket.map(|ticket| Unit::Policy(ticket.policy));
+            [Unit::Pod(key(pod))].into_iter().chain(policy).collect()
+        };
+        let moving = Watch::new(vec![Api::all(client.clone())]).labels(MOVING);
+        Self {
+            server: Server::new(client.clone()),
+            policies: watches.open(policies, policy, Vec::new),
+            nodes: watches.hold(nodes(client), Vec::new),
+            moving: watches.open(moving, pod, Vec::new),
+            begun_moves: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            governed: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            options,
+            watches,
+            begun,
+        }
+    }
+
+    /// Begins moves of a policy, or makes its next plan when it is due; returns when that will be.
+    async fn look(&mut self, name: &str) -> Result<Again, kube::Error> {
+        let all = by_age(&self.policies);
+        let known: BTreeSet<_> = all.iter().map(|policy| id(policy)).collect();
+        self.governed.retain(|id, _| known.contains(id));
+        let Some(at) = all.iter().position(|policy| key(&**policy).name == name) else {
+            return Ok(None);
+        };
+        let policy = &*all[at];
+        self.remember(policy);
+        if let Some((reason, message)) = self.problem(policy) {
+            let generation = policy.metadata.generation;
+            let status = status::refused(&self.since(policy), reason, &message, generation);
+            self.report(policy, &status).await?;
+            return Ok(None);
+        }
+        let mut taken = BTreeMap::new();
+        for older in all[..at].iter().filter(|one| self.problem(one).is_none()) {
+            let services = older.status.iter().flat_map(|status| &status.services);
+            for service in services.filter(|one| one.state != status::FIXED) {
+                let owner = || key(&**older).name;
+                taken.entry(service.name.clone()).or_insert_with(owner);
+            }
+        }
+        let settle = self.options.graphs.window();
+        let Some(governed) = self.governed.get_mut(&id(policy)) else {
+            return Ok(None);
+        };
+        let now = Instant::now();
+        if governed.generation != policy.metadata.generation {
+            (governed.generation, governed.due) = (policy.metadata.generation, now);
+        }
+        // Averages over less than T are incomplete.
+        governed.due = governed.due.max(self.begun + settle);
+        let due = governed.due;
+        if due <= now {
+            let Some(pods) = self.selected(policy) else {
+                return Ok(None);
+            };
+            let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
+            let due = now + Duration::from_secs(u64::from(every));
+            if let Some(governed) = self.governed.get_mut(&id(policy)) {
+                governed.due = due;
+            }
+            self.plan(policy, &pods, &taken).await?;
+        } else {
+            // Results of moves are published without waiting for the next round.
+            self.report(policy, &self.since(policy)).await?;
+        }
+        self.begin(policy).await?;
+        let governed = self.governed.get(&id(policy));
+        Ok(governed.map(|governed| governed.due.saturating_duration_since(now)))
+    }
+
+    /// Returns why a policy is not in force, if so.
+    fn problem(&self, policy: &PlacementPolicy) -> Option<(&'static str, String)> {
         let apply = policy.spec.mode() == PlacementMode::Apply;
-        let problem = match policy.spec.check() {
+        match policy.spec.check() {
             Err(error) => Some(("Invalid", error.to_string())),
             Ok(()) if apply && !self.options.moves.covers_all(&policy.spec.namespaces) => Some((
                 "NotEnabled",
@@ -130,39 +210,17 @@ impl Operator {
                     .to_owned(),
             )),
             Ok(()) => None,
-        };
-        if let Some((reason, message)) = problem {
-            if self.writes() {
-                let said = self.since(policy);
-                let status = status::refused(&said, reason, &message, generation);
-                self.server.report(policy, &status).await?;
-            }
-            return Ok(());
         }
-        for service in before
-            .services
-            .iter()
-            .filter(|one| one.state != status::FIXED)
-        {
-            taken
-                .entry(service.name.clone())
-                .or_insert_with(|| id.0.clone());
-        }
-        let Some(governed) = self.governed.get_mut(&id) else {
-            return Ok(());
-        };
-        // Averages over less than T are incomplete.
-        let known = self.begun.elapsed() >= self.options.graphs.window();
-        if known && governed.due <= Instant::now() {
-            let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
-            governed.due = Instant::now() + Duration::from_secs(u64::from(every));
-            return self.plan(policy, taken).await;
-        }
-        if self.writes() {
-            // Results of moves are published without waiting for the next round.
-            self.server.report(policy, &self.since(policy)).await?;
-        }
-        self.begin(policy).await
+    }
+
+    /// Writes a policy's status if it has changed; returns whether it is there now.
+    async fn report(
+        &self,
+        policy: &PlacementPolicy,
+        status: &PlacementPolicyStatus,
+    ) -> Result<bool, kube::Error> {
+        let api: Api<PlacementPolicy> = Api::all(self.options.client.clone());
+        report(&api, policy, policy.status.as_ref(), status).await
     }
 
     /// Restores the state of a policy from its status.
@@ -176,6 +234,7 @@ impl Operator {
                 relocation: Relocation::restored(params, records, judged_since),
                 done,
                 due: Instant::now(),
+                generation: policy.metadata.generation,
                 queue: Vec::new(),
                 why: status::reasons(&before),
                 advised: false,
@@ -199,16 +258,17 @@ impl Operator {
             .get(id)
             .is_some_and(|one| !one.queue.is_empty());
         let moving = |pod: &Pod| pod.ticket().is_some_and(|ticket| ticket.policy == id.0);
-        queued || self.under_way.iter().any(moving)
+        queued || !self.begun_moves.is_empty() || self.under_way().iter().any(moving)
     }
 
     /// Runs a round.
     async fn plan(
         &mut self,
         policy: &PlacementPolicy,
+        pods: &[Pod],
         taken: &BTreeMap<String, String>,
     ) -> Result<(), kube::Error> {
-        let Some(inputs) = self.inputs(policy, taken).await? else {
+        let Some(inputs) = self.inputs(policy, pods, taken).await else {
             return Ok(());
         };
         let before = self.since(policy);
@@ -226,10 +286,12 @@ impl Operator {
                 None => return Ok(()),
             },
         };
-        if !self.writes() {
-            return Ok(());
+        let reported = self.report(policy, &status).await;
+        if !matches!(reported, Ok(true)) {
+            // Moves are recorded before they begin; the state is what the last status says.
+            self.governed.remove(&id(policy));
+            return reported.map(drop);
         }
-        self.server.report(policy, &status).await?;
         if let Some(round) = round {
             self.announce(policy, &round);
         }
@@ -240,30 +302,22 @@ impl Operator {
     async fn inputs(
         &self,
         policy: &PlacementPolicy,
+        pods: &[Pod],
         taken: &BTreeMap<String, String>,
-    ) -> Result<Option<Result<Inputs, InputError>>, kube::Error> {
-        let known = self.options.replicas.whole(&self.options.graphs).await?;
-        let Some(snapshot) = known else {
-            return Ok(None);
-        };
-        let mut pods = Vec::new();
-        for namespace in &policy.spec.namespaces {
-            pods.extend(self.server.pods_of(namespace).await?);
-        }
-        let nodes = self.server.nodes().await?;
-        let own = id(policy).0;
-        let others = taken.iter().filter(|(_, owner)| **owner != own);
-        let topology = self.options.graphs.topology();
-        Ok(Some(inputs(&Sources {
+    ) -> Option<Result<Inputs, InputError>> {
+        let Options {
+            replicas, graphs, ..
+        } = &self.options;
+        let snapshot = replicas.whole(graphs).await?;
+        let nodes: Vec<Node> = self.nodes.json().iter().map(Node::read).collect();
+        Some(inputs(&Sources {
             snapshot: &snapshot,
-            topology: &topology,
-            pods: &pods,
+            topology: &graphs.topology(),
+            pods,
             nodes: &nodes,
             spec: &policy.spec,
-            taken: &others
-                .map(|(name, owner)| (name.clone(), owner.clone()))
-                .collect(),
-        })))
+            taken,
+        }))
     }
 
     /// Evaluates the inputs, and applies the result; `None` if it was interrupted.

@@ -43,11 +43,6 @@ impl Advisor {
         }
     }
 
-    /// Resets the state, because another replica is the leader now.
-    pub(super) fn clear(&mut self) {
-        self.auto.clear();
-    }
-
     /// Returns whether a Service is in automatic mode, and so has to be checked periodically.
     pub(super) fn governs(&self, service: &Key) -> bool {
         self.auto.governs(service)
@@ -132,7 +127,7 @@ impl Advisor {
         let fresh = |(at, _): &(Instant, BTreeMap<String, Calls>)| at.elapsed() < FRESH;
         if !self.heard.as_ref().is_some_and(fresh) {
             let parts = self.replicas.parts(&self.graphs).await;
-            let parts = parts.ok().filter(|parts| parts.missing == 0)?;
+            let parts = Some(parts).filter(|parts| parts.missing == 0)?;
             self.heard = Some((Instant::now(), Calls::by_vertex(current(&parts.all))));
         }
         self.heard.as_ref().map(|(_, calls)| calls)

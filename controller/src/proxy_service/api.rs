@@ -5,77 +5,30 @@ mod land;
 mod write;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DynamicObject, ListParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::fields::text;
+use super::kind::Kind;
 use super::observed::{Claim, Observed};
 use super::progress::{Progress, auto_status, conditions, proxies};
 use super::sidecars::{is_about, policy_name};
 use super::steps::Step;
 use super::waiting;
+use super::watched::Watched;
 use super::{FIELD_MANAGER, FINALIZER, Settings};
 use crate::api_server::is;
 use crate::index::facts::Key;
 use crate::index::target_name;
 use crate::status::patch_of;
 use crate::writes::{self, Manager, Seen};
+pub(super) use land::land;
 use write::{is_stale, released};
-
-/// The kinds that are read or written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    Deployment,
-    EndpointSlice,
-    HorizontalPodAutoscaler,
-    Namespace,
-    Pod,
-    ProxyService,
-    Service,
-    ServiceAccount,
-    TrafficPolicy,
-}
-
-impl Kind {
-    const WRITTEN: [Self; 5] = [
-        Self::Deployment,
-        Self::HorizontalPodAutoscaler,
-        Self::Service,
-        Self::ServiceAccount,
-        Self::TrafficPolicy,
-    ];
-
-    pub(super) fn resource(self) -> ApiResource {
-        let (group, version, kind, plural) = match self {
-            Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
-            Self::EndpointSlice => ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
-            Self::HorizontalPodAutoscaler => (
-                "autoscaling",
-                "v2",
-                "HorizontalPodAutoscaler",
-                "horizontalpodautoscalers",
-            ),
-            Self::Namespace => ("", "v1", "Namespace", "namespaces"),
-            Self::Pod => ("", "v1", "Pod", "pods"),
-            Self::ProxyService => ("maglor.dev", "v1alpha1", "ProxyService", "proxyservices"),
-            Self::Service => ("", "v1", "Service", "services"),
-            Self::ServiceAccount => ("", "v1", "ServiceAccount", "serviceaccounts"),
-            Self::TrafficPolicy => ("maglor.dev", "v1alpha1", "TrafficPolicy", "trafficpolicies"),
-        };
-        let kind = GroupVersionKind::gvk(group, version, kind);
-        ApiResource::from_gvk_with_plural(&kind, plural)
-    }
-
-    fn of(resource: &Value) -> Option<Self> {
-        let kind = resource["kind"].as_str()?;
-        let mut written = Self::WRITTEN.into_iter();
-        written.find(|one| one.resource().kind == kind)
-    }
-}
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -90,6 +43,8 @@ pub(super) enum Written {
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
+    /// Where objects are read; `None` = from the API server.
+    watched: Option<Arc<Watched>>,
     recorder: Recorder,
     settings: Settings,
     /// The controller's namespace, whose `ProxyService`s may apply to the whole mesh.
@@ -105,17 +60,25 @@ impl Server {
         Self {
             recorder: Recorder::new(client.clone(), reporter),
             client,
+            watched: None,
             settings,
             root: root.to_owned(),
         }
     }
 
-    pub(super) fn all(&self, kind: Kind) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &kind.resource())
+    /// Returns the same one, which reads from watches.
+    pub(super) fn with(&self, watched: Arc<Watched>) -> Self {
+        Self {
+            watched: Some(watched),
+            ..self.clone()
+        }
     }
 
     fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
+        match kind {
+            Kind::Namespace => Api::all_with(self.client.clone(), &kind.resource()),
+            _ => Api::namespaced_with(self.client.clone(), namespace, &kind.resource()),
+        }
     }
 
     async fn get(
@@ -124,6 +87,10 @@ impl Server {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, kube::Error> {
+        if let Some(watched) = &self.watched {
+            let found = watched.get(kind, &Key::new(namespace, name));
+            return Ok(found.map(|object| kinded(kind, object)));
+        }
         match self.api(kind, namespace).get_opt(name).await {
             Ok(found) => Ok(found.map(|object| value(kind, &object))),
             // The kind is not defined.
@@ -138,6 +105,10 @@ impl Server {
         namespace: &str,
         labels: Option<&str>,
     ) -> Result<Vec<Value>, kube::Error> {
+        if let Some(watched) = &self.watched {
+            let found = watched.list(kind, Some(namespace), labels).into_iter();
+            return Ok(found.map(|object| kinded(kind, object)).collect());
+        }
         let parameters = ListParams {
             label_selector: labels.map(ToOwned::to_owned),
             ..ListParams::default()
@@ -208,14 +179,20 @@ impl Server {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         let namespace = &seen.namespace;
+        let policies = self.list(Kind::TrafficPolicy, namespace, None).await?;
+        if policies.iter().any(|policy| is_about(policy, &seen.name)) {
+            return Ok(false);
+        }
+        if let Some(watched) = &self.watched {
+            // Only pods of proxies are watched.
+            return Ok(watched.is_meshed(&Key::new(namespace, &seen.name)));
+        }
         let pods = self
             .list(Kind::Pod, namespace, Some(&labels.join(",")))
             .await?;
-        let policies = self.list(Kind::TrafficPolicy, namespace, None).await?;
         let reports =
             |pod: &Value| pod["metadata"]["annotations"][maglor_inject::INJECTED] == "true";
-        let said = |policy: &Value| is_about(policy, &seen.name);
-        Ok(!pods.is_empty() && pods.iter().all(reports) && !policies.iter().any(said))
+        Ok(!pods.is_empty() && pods.iter().all(reports))
     }
 
     /// Returns the addresses of the ready endpoints of a Service.
@@ -358,20 +335,21 @@ impl Server {
         claim: &Claim,
         status: Value,
     ) -> Result<(), kube::Error> {
-        let name = &claim.key.name;
-        let api = self.api(Kind::ProxyService, &claim.key.namespace);
-        let Some(there) = api.get_opt(name).await? else {
+        let (namespace, name) = (&*claim.key.namespace, &*claim.key.name);
+        let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
             return Ok(());
         };
         // It was recreated under the same name, and has another status.
-        if there.metadata.uid.as_deref() != Some(claim.uid.as_str()) {
+        if there["metadata"]["uid"] != claim.uid.as_str() {
             return Ok(());
         }
-        let before = there.data.get("status").cloned().unwrap_or_default();
-        let Some(patch) = patch_of("ProxyService", name, &before, status) else {
+        let Some(patch) = patch_of("ProxyService", name, &there["status"], status) else {
             return Ok(());
         };
-        let seen = Seen::of(&there.metadata);
+        let (api, seen) = (
+            self.api(Kind::ProxyService, namespace),
+            Seen::of_value(&there),
+        );
         let written = Manager(FIELD_MANAGER).apply_status(&api, name, patch, &seen);
         match written.await {
             Err(error) if is(&error, 409) || is(&error, 404) => Ok(()),
@@ -438,13 +416,12 @@ fn addresses(pod: &Value) -> Vec<String> {
     found
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 /// Returns a resource as JSON with its kind, which lists omit.
 fn value(kind: Kind, object: &DynamicObject) -> Value {
-    let mut value = serde_json::to_value(object).unwrap_or_default();
+    kinded(kind, serde_json::to_value(object).unwrap_or_default())
+}
+
+fn kinded(kind: Kind, mut value: Value) -> Value {
     let resource = kind.resource();
     value["apiVersion"] = json!(resource.api_version);
     value["kind"] = json!(resource.kind);

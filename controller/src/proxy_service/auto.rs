@@ -125,11 +125,6 @@ impl Auto {
         u32::try_from(held.count()).unwrap_or(u32::MAX)
     }
 
-    /// Removes all Services: this replica is not the leader any more.
-    pub(super) fn clear(&mut self) {
-        *self = Self::new(self.limits);
-    }
-
     /// Evaluates a Service and returns the recommendation; `calls` are the reports of its callers.
     pub(super) fn look(&mut self, service: &Key, now: Time, seen: &Seen, calls: Calls) -> Advice {
         let current = seen.current;

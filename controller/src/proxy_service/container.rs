@@ -3,8 +3,8 @@
 use maglor_inject::quantity;
 use serde_json::{Value, json};
 
+use super::fields::text;
 use super::listening::Listening;
-use super::manifests::text;
 use crate::crd::ProxyServiceSpec;
 use crate::index::{spoken, target_name};
 use crate::proxy_pod::{self, Settings};

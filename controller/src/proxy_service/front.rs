@@ -4,9 +4,10 @@
 //! Shared proxies cannot have the label keys of every Service that may join the group, since new labels require new
 //! pods: they have the common ones, and the selector of a Service in a group must contain one of these.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
-use super::selector::Selector;
 use super::{LABEL, RECORD};
 use crate::crd::ProxyServiceSpec;
 use crate::index::facts::service::PROXY_GROUP;
@@ -25,6 +26,9 @@ pub const SHARED_LABELS: [&str; 11] = [
     "service",
     "tier",
 ];
+
+/// Labels and their values.
+pub type Selector = BTreeMap<String, String>;
 
 /// The owner of proxies.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -11,9 +11,9 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::group::Group;
 use super::manifests::{marked, of_target};
 use super::observed::Observed;
-use super::shared::Group;
 use crate::index::facts::service::PROXY_PORTS;
 use crate::proxy_pod::{DRAIN_SECONDS, FAREWELL_SECONDS, grace_seconds};
 

@@ -4,11 +4,12 @@
 use maglor_balance::hash_bytes;
 use serde_json::{Value, json};
 
+use super::LABEL;
 use super::container::container;
+use super::fields::text;
+use super::front::{Front, Selector};
 use super::listening::{listening, written as written_ports};
 use super::ports::{Shared, written};
-use super::selector::Selector;
-use super::{Front, LABEL};
 use crate::crd::{GROUP, ProxyServiceSpec, VERSION};
 use crate::index::facts::service::{PROXY_ACCOUNT, PROXY_GROUP, PROXY_PORTS};
 use crate::index::target_name;
@@ -301,10 +302,6 @@ pub(crate) fn marked(mut resource: Value) -> Value {
     let hash = format!("{:016x}", hash_bytes(resource.to_string().as_bytes()));
     resource["metadata"]["annotations"][APPLIED] = json!(hash);
     resource
-}
-
-pub(super) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::PORTS_RECORD;
-use super::manifests::text;
+use super::fields::text;
 use crate::index::facts::service::{PROXY_PORTS, proxy_ports};
 
 /// Ports of shared proxies, by the corresponding port of the Service.

@@ -6,10 +6,13 @@ use maglor_config::proxy_service::Spoken;
 use maglor_inject::ADMIN_PORT;
 use serde_json::Value;
 
+use super::claim::Claim;
+use super::front::SHARED_LABELS;
+use super::group::{Group, contradicts};
 use super::listening::{TargetPort, declared, target_port};
-use super::observed::{Claim, Observed};
+use super::observed::Observed;
 use super::selector::Selector;
-use super::{LABEL, SHARED_LABELS, target_name};
+use super::{LABEL, target_name};
 use crate::index::facts::Protocol;
 use crate::index::facts::service::PROXY_GROUP;
 use crate::index::spoken;
@@ -204,7 +207,7 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
         .or_else(|| taken(seen));
     unfit.or_else(|| {
         let claim = seen.claims.iter().find(|claim| !claim.deleting)?;
-        seen.group.as_ref()?.refusal(seen, claim)
+        of_group(seen.group.as_ref()?, seen, claim)
     })
 }
 
@@ -286,5 +289,25 @@ fn taken(seen: &Observed) -> Option<Refusal> {
         }
         let name = there["metadata"]["name"].as_str().unwrap_or_default();
         Some(Refusal::NameTaken(format!("{kind} {name}")))
+    })
+}
+
+/// Returns why a Service cannot be a member, if it wants to be one.
+fn of_group(group: &Group, seen: &Observed, claim: &Claim) -> Option<Refusal> {
+    let wanted = claim.spec.as_ref().ok()?.group.as_deref();
+    wanted.filter(|_| wanted == seen.front.group())?;
+    let own = seen.selected().unwrap_or_default().own;
+    if !own.keys().any(|key| SHARED_LABELS.contains(&key.as_str())) {
+        return Some(Refusal::UncommonLabels(seen.name.clone()));
+    }
+    let oldest = group
+        .claims
+        .first()
+        .filter(|oldest| oldest.uid != claim.uid)?;
+    let (older, younger) = (oldest.spec.as_ref().ok()?, claim.spec.as_ref().ok()?);
+    let field = contradicts(older, younger)?;
+    Some(Refusal::Contradiction {
+        field,
+        older: oldest.key.name.clone(),
     })
 }

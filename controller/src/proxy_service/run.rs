@@ -1,104 +1,72 @@
-//! The operator: watches all objects that concern Services with proxies, and takes steps until none is left. Only the
-//! leader writes.
+//! The operator: takes steps for each Service that has, or had, proxies or a `ProxyService`, until none is left.
+//!
+//! Whether there is a step is decided from watches. They may differ in how far they are behind, so a step itself is
+//! computed from the current objects, which are then read from the API server, and so is the next one.
 
 mod round;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use kube::api::DynamicObject;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::Client;
 use maglor_service_graph::rule::Limits;
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::watch;
 
+use super::Settings;
 use super::advisor::Advisor;
-use super::api::{Kind, Server, Written};
-use super::manifests::text;
-use super::observed::{Claim, Observed};
+use super::api::{Server, Written};
+use super::fields::text;
+use super::observed::Observed;
 use super::progress::Progress;
 use super::sharing::Sharing;
 use super::steps::{Next, Step, next};
-use super::{LABEL, RECORD, Settings};
-use crate::api_server;
-use crate::app::threads::all_end;
+use super::watched::{Unit, Watched};
 use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
-use crate::index::facts::service::PROXY_GROUP;
 use crate::lease::Term;
+use crate::reconcile::{self, Again, Reconciler, Watches};
 use crate::scope::Scope;
 use crate::serve::Table;
-use round::{Rounds, Version};
+use round::Reported;
 
-/// First pause before a Service that waits for pods or endpoints is checked again; each further one is longer.
-const SOON: Duration = Duration::from_millis(200);
-const LATER: Duration = Duration::from_secs(5);
-/// Interval of full checks, independent of watches.
-const ROUND: Duration = Duration::from_secs(60);
+/// The pause before a Service with shared proxies that waits is checked again: their ports, and the time that is left
+/// for their requests, are no events.
+const SHARED: Duration = Duration::from_millis(500);
 /// The step limit of one reconciliation, more than any path needs: above it another writer is probably reverting our
 /// changes.
 const STEPS: usize = 32;
+/// The pause after that.
+const DISPUTED: Duration = Duration::from_secs(5);
 /// Maximum length of a reported error of the API server.
 const LONGEST: usize = 500;
-/// Pause after a failed watch.
-const REST: Duration = Duration::from_secs(2);
 
-/// The Service that an event may concern.
-#[derive(Clone, Debug)]
-enum Hint {
-    /// It certainly concerns this Service.
-    Ours(Key),
-    /// It concerns this Service if that has proxies.
-    Perhaps(Key),
-    /// A `ProxyService` of this namespace names this Service; it may have named another one before.
-    Claim(Key),
-    /// A `ProxyService` that names no Service; `None` = it was deleted.
-    Wide(Key, Option<Version>),
+/// The dependencies and permissions of the operator.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) client: Client,
+    /// The controller's namespace, whose `ProxyService`s may apply to the mesh.
+    pub(crate) root: String,
+    pub(crate) replicas: Replicas,
+    pub(crate) graphs: Arc<Graphs>,
+    /// The clients of this replica, with the ports of shared proxies.
+    pub(crate) table: Table,
+    pub(crate) settings: Settings,
+    /// The namespaces where proxies may be started; elsewhere statuses report that they may not, and nothing else is
+    /// written.
+    pub(crate) inserts: Scope,
+    /// Thresholds of the automatic mode.
+    pub(crate) limits: Limits,
 }
 
-/// Runs until the sender of the term is dropped. `inserts`: the namespaces where proxies may be started; elsewhere
-/// statuses report that they may not, and nothing else is written.
-pub(crate) async fn run(
-    (replicas, graphs, table): (Replicas, Arc<Graphs>, Table),
-    (settings, inserts): (Settings, Scope),
-    limits: Limits,
-    term: watch::Receiver<Term>,
-) {
-    let settings = settings.for_cluster(&replicas.client).await;
-    let server = Server::new(replicas.client.clone(), settings, &replicas.namespace);
-    let (hints, heard) = mpsc::unbounded_channel();
-    let mut watches = tokio::task::JoinSet::new();
-    for kind in [
-        Kind::Deployment,
-        Kind::ProxyService,
-        Kind::Service,
-        Kind::TrafficPolicy,
-    ] {
-        watches.spawn(watch_kind(server.clone(), kind, hints.clone()));
-    }
-    drop(hints);
-    let operator = Operator {
-        server,
-        inserts,
-        term,
-        sharing: Sharing::new(replicas.clone(), table),
-        advisor: Advisor::new(replicas, graphs, limits),
-        pause: limits.pause(),
-        known: BTreeSet::new(),
-        due: BTreeMap::new(),
-        wide: BTreeMap::new(),
-        rejected: BTreeMap::new(),
-        rounds: Rounds::new(),
+/// Runs as long as the process does.
+pub(crate) async fn run(options: Options, term: watch::Receiver<Term>) {
+    let options = Options {
+        settings: options.settings.for_cluster(&options.client).await,
+        ..options
     };
-    tokio::select! {
-        () = operator.work(heard) => {}
-        () = all_end(&mut watches) => {}
-    }
+    reconcile::run(term, |watches| Operator::new(options.clone(), watches)).await;
 }
 
 /// Takes the next step for a Service, if there is one; the caller must hold the Lease. `root` is the namespace whose
@@ -124,194 +92,83 @@ pub async fn step(
 
 struct Operator {
     server: Server,
-    /// The namespaces where proxies may be started.
+    /// The same, which reads from watches.
+    cached: Server,
+    watched: Arc<Watched>,
+    watches: Watches<Unit>,
+    root: String,
     inserts: Scope,
-    term: watch::Receiver<Term>,
     advisor: Advisor,
     sharing: Sharing,
     /// The interval of checks of Services in automatic mode.
     pause: Duration,
-    /// Services that have, or had, proxies or a `ProxyService`.
-    known: BTreeSet<Key>,
-    /// When they are checked next, and the pause after that.
-    due: BTreeMap<Key, (Instant, Duration)>,
-    /// The last known versions of `ProxyService`s that name no Service.
-    wide: BTreeMap<Key, Version>,
     /// Steps that the API server rejected at the last attempt, by Service.
     rejected: BTreeMap<Key, String>,
-    rounds: Rounds,
+    /// The reported results of the last survey.
+    reported: Reported,
 }
 
-/// The state after the last step.
-struct Left {
-    next: Next,
-    /// A `ProxyService` for many Services applies; without created objects these are checked together.
-    wide: bool,
+impl Reconciler for Operator {
+    type Unit = Unit;
+
+    const NAME: &'static str = "ProxyServices";
+
+    async fn reconcile(&mut self, unit: &Unit) -> Result<Again, kube::Error> {
+        match unit {
+            Unit::Service(key) => self.attend(key).await,
+            Unit::Survey => self.survey().await,
+        }
+    }
 }
 
 impl Operator {
-    async fn work(mut self, mut heard: mpsc::UnboundedReceiver<Hint>) {
-        let mut round = tokio::time::interval(ROUND);
-        let mut led = None;
-        loop {
-            let first = self.due.values().map(|(at, _)| *at).min();
-            let first = first.map_or(self.rounds.due, |first| first.min(self.rounds.due));
-            let sleep = tokio::time::sleep_until(first);
-            tokio::select! {
-                hint = heard.recv() => match hint {
-                    Some(hint) => self.hear(hint),
-                    None => return,
-                },
-                _ = round.tick() => self.all(),
-                changed = self.term.changed() => if changed.is_err() { return },
-                () = sleep => {}
-            }
-            while let Ok(hint) = heard.try_recv() {
-                self.hear(hint);
-            }
-            let term = *self.term.borrow_and_update();
-            if !term.holds(Instant::now()) {
-                led = None;
-                self.advisor.clear();
-                // Only the leader observes Services: each term starts with all known objects.
-                self.due.clear();
-                self.rounds.due = Instant::now() + ROUND;
+    fn new(options: Options, watches: Watches<Unit>) -> Self {
+        let Options {
+            client,
+            root,
+            replicas,
+            graphs,
+            table,
+            settings,
+            inserts,
+            limits,
+        } = options;
+        let watched = Watched::open(&client, &watches, Arc::clone(&graphs));
+        let (watched, server) = (Arc::new(watched), Server::new(client, settings, &root));
+        Self {
+            cached: server.with(Arc::clone(&watched)),
+            server,
+            watched,
+            watches,
+            root,
+            inserts,
+            sharing: Sharing::new(replicas.clone(), table),
+            advisor: Advisor::new(replicas, graphs, limits),
+            pause: limits.pause(),
+            rejected: BTreeMap::new(),
+            reported: Reported::new(),
+        }
+    }
+
+    /// Takes all steps that are possible now for a Service; returns when it is checked again without an event.
+    async fn attend(&mut self, key: &Key) -> Result<Again, kube::Error> {
+        let mut cached = true;
+        for _ in 0..STEPS {
+            let seen = self.observe(key, cached).await?;
+            let next = next(&seen);
+            let allowed = self.inserts.covers(&key.namespace);
+            let step = next.step.as_ref().filter(|_| allowed);
+            if step.is_some() && cached {
+                cached = false;
                 continue;
             }
-            if led.replace(term.number()) != Some(term.number()) {
-                self.all();
-                self.rounds = Rounds::new();
-            }
-            if self.rounds.due <= Instant::now() {
-                self.round().await;
-            }
-            let now = Instant::now();
-            let due: Vec<(Key, Duration)> = self
-                .due
-                .iter()
-                .filter(|(_, (at, _))| *at <= now)
-                .map(|(key, (_, pause))| (key.clone(), *pause))
-                .collect();
-            for (key, pause) in due {
-                self.due.remove(&key);
-                self.attend(&key, pause).await;
-            }
-        }
-    }
-
-    fn hear(&mut self, hint: Hint) {
-        match hint {
-            Hint::Ours(key) => self.soon(key),
-            Hint::Perhaps(key) => {
-                if self.known.contains(&key) {
-                    self.soon(key);
-                }
-            }
-            Hint::Claim(key) => {
-                let beside = self
-                    .known
-                    .iter()
-                    .filter(|one| one.namespace == key.namespace);
-                let beside: Vec<Key> = beside.cloned().collect();
-                beside
-                    .into_iter()
-                    .chain([key])
-                    .for_each(|one| self.soon(one));
-            }
-            Hint::Wide(key, version) => {
-                let before = match &version {
-                    Some(version) => self.wide.insert(key, version.clone()),
-                    None => self.wide.remove(&key),
-                };
-                if before != version {
-                    self.all();
-                    self.rounds.due = Instant::now();
-                }
-            }
-        }
-    }
-
-    /// Schedules a check, unless one is scheduled already.
-    fn attend_soon(&mut self, key: Key) {
-        self.known.insert(key.clone());
-        self.due.entry(key).or_insert((Instant::now(), SOON));
-    }
-
-    fn writes(&self) -> bool {
-        self.term.borrow().holds(Instant::now())
-    }
-
-    fn soon(&mut self, key: Key) {
-        self.known.insert(key.clone());
-        self.due.insert(key, (Instant::now(), SOON));
-    }
-
-    fn all(&mut self) {
-        let known: Vec<Key> = self.known.iter().cloned().collect();
-        known.into_iter().for_each(|key| self.soon(key));
-    }
-
-    /// Takes all steps that are possible now for a Service.
-    async fn attend(&mut self, key: &Key, pause: Duration) {
-        let again = match self.steps(key).await {
-            Ok(Some(Left { next, wide })) => {
-                let done = match next.progress {
-                    Progress::Withdrawn => true,
-                    Progress::NotAdvised | Progress::Refused(_) => wide && !next.waits,
-                    _ => false,
-                };
-                if done {
-                    self.known.remove(key);
-                    if self.wide.values().any(Version::is_leaving) {
-                        // Its deletion may have waited for this Service.
-                        self.rounds.due = Instant::now();
-                    }
-                } else if self.advisor.governs(key) {
-                    self.due
-                        .insert(key.clone(), (Instant::now() + self.pause, SOON));
-                }
-                next.waits
-            }
-            Ok(None) => true,
-            Err(error) => {
-                tracing::warn!(service = %key, %error, "reconciliation of ProxyServices failed; retrying");
-                true
-            }
-        };
-        if again && !self.due.contains_key(key) {
-            let next = (pause * 3 / 2).min(LATER);
-            self.due.insert(key.clone(), (Instant::now() + pause, next));
-        }
-    }
-
-    /// Takes steps, and returns the state after the last one; `None` if this replica may not write any more, or if
-    /// the step limit was reached.
-    async fn steps(&mut self, key: &Key) -> Result<Option<Left>, kube::Error> {
-        for _ in 0..STEPS {
-            let mut seen = self.server.observe(key).await?;
-            seen.advice = self.advisor.advice(key, &seen).await;
-            let proxied = seen.selected().is_some_and(|selected| selected.proxied);
-            if let Some(group) = seen.group.as_mut().filter(|_| !proxied) {
-                group.listening = self.sharing.listening().await;
-            }
-            let next = next(&seen);
-            if !self.writes() {
-                return Ok(None);
-            }
+            // What was reported last is known from the watch: nothing is read for it.
             let reported = self.reported(key, &seen, &next);
-            self.server.report(&seen, &reported).await?;
-            let Some(step) = next
-                .step
-                .as_ref()
-                .filter(|_| self.inserts.covers(&key.namespace))
-            else {
+            self.cached.report(&seen, &reported).await?;
+            let Some(step) = step else {
                 self.rejected.remove(key);
-                let wide = seen.claims.first().is_some_and(|claim| claim.is_wide);
-                return Ok(Some(Left { next, wide }));
+                return Ok(self.again(key, &seen, &next));
             };
-            if !self.writes() {
-                return Ok(None);
-            }
             tracing::debug!(service = %key, ?step, "applying step of a ProxyService");
             let taken = self.server.take(&seen, step).await;
             if let Err(error) = &taken
@@ -319,7 +176,7 @@ impl Operator {
             {
                 self.rejected.insert(key.clone(), why);
                 let reported = self.reported(key, &seen, &next);
-                self.server.report(&seen, &reported).await?;
+                self.cached.report(&seen, &reported).await?;
             }
             if taken? == Written::Done {
                 self.rejected.remove(key);
@@ -327,7 +184,37 @@ impl Operator {
             }
         }
         tracing::warn!(service = %key, "another writer keeps reverting changes of this controller");
-        Ok(None)
+        Ok(Some(DISPUTED))
+    }
+
+    async fn observe(&mut self, key: &Key, cached: bool) -> Result<Observed, kube::Error> {
+        let server = if cached { &self.cached } else { &self.server };
+        let mut seen = server.observe(key).await?;
+        seen.advice = self.advisor.advice(key, &seen).await;
+        let proxied = seen.selected().is_some_and(|selected| selected.proxied);
+        if let Some(group) = seen.group.as_mut().filter(|_| !proxied) {
+            group.listening = self.sharing.listening().await;
+        }
+        Ok(seen)
+    }
+
+    /// Returns when a Service without a step is checked again.
+    fn again(&self, key: &Key, seen: &Observed, next: &Next) -> Again {
+        if next.progress == Progress::Withdrawn && self.watched.is_any_leaving() {
+            // Its deletion may have waited for this Service.
+            self.watches.reconcile(Unit::Survey);
+        }
+        if next.waits && seen.group.is_some() {
+            return Some(SHARED);
+        }
+        // Those without created objects that one for many applies to are checked together.
+        let alone = match next.progress {
+            Progress::NotAdvised | Progress::Refused(_) => {
+                next.waits || !seen.claims.first().is_some_and(|claim| claim.is_wide)
+            }
+            ref progress => *progress != Progress::Withdrawn,
+        };
+        (alone && self.advisor.governs(key)).then_some(self.pause)
     }
 }
 
@@ -370,107 +257,5 @@ fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
     lasting.then(|| format!("{what}: {said}"))
 }
 
-async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hint>) {
-    let config = match kind {
-        // Deployments of groups have another label than those of single Services.
-        Kind::Deployment => api_server::watch().labels("app.kubernetes.io/part-of=maglor"),
-        Kind::TrafficPolicy => api_server::watch().labels(LABEL),
-        _ => api_server::watch(),
-    };
-    let api: Api<DynamicObject> = server.all(kind);
-    let mut stream = pin!(watcher(api, config));
-    while let Some(watched) = stream.next().await {
-        let (object, there) = match watched {
-            Ok(Event::Apply(object) | Event::InitApply(object)) => (object, true),
-            Ok(Event::Delete(object)) => (object, false),
-            Ok(Event::Init | Event::InitDone) => continue,
-            Err(error) => {
-                note(kind, &error);
-                tokio::time::sleep(REST).await;
-                continue;
-            }
-        };
-        for hint in heard_of(kind, &object, there) {
-            if hints.send(hint).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn note(kind: Kind, error: &watcher::Error) {
-    let kind = kind.resource().kind;
-    tracing::debug!(kind, %error, "watch failed; retrying");
-}
-
-/// Returns which Services an object may concern.
-fn heard_of(kind: Kind, object: &DynamicObject, there: bool) -> Vec<Hint> {
-    let meta = &object.metadata;
-    let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);
-    let labels = meta.labels.as_ref();
-    if !labels.is_some_and(|labels| labels.contains_key(PROXY_GROUP)) {
-        return hint(kind, object, there).into_iter().collect();
-    }
-    if let Some(service) = labels.and_then(|labels| labels.get(LABEL)) {
-        // A member joins or leaves: the other members check what they share.
-        return vec![Hint::Claim(key(service))];
-    }
-    let owners = meta.owner_references.iter().flatten();
-    let owners = owners.filter(|owner| owner.kind == "Service");
-    owners.map(|owner| Hint::Ours(key(&owner.name))).collect()
-}
-
-/// Returns which Service an object outside of groups may concern.
-fn hint(kind: Kind, object: &DynamicObject, there: bool) -> Option<Hint> {
-    let meta = &object.metadata;
-    let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);
-    let label = meta.labels.as_ref().and_then(|labels| labels.get(LABEL));
-    if let Some(service) = label {
-        return Some(Hint::Ours(key(service)));
-    }
-    match kind {
-        Kind::ProxyService => {
-            let claim = Claim::read(&serde_json::to_value(object).unwrap_or_default());
-            Some(match claim.is_wide {
-                true => Hint::Wide(claim.key.clone(), there.then(|| Version::of(&claim))),
-                false => Hint::Claim(key(&claim.service)),
-            })
-        }
-        Kind::Service => {
-            let name = meta.name.as_deref()?;
-            let touched = meta.annotations.as_ref();
-            match touched.is_some_and(|all| all.contains_key(RECORD)) {
-                true => Some(Hint::Ours(key(name))),
-                false => Some(Hint::Perhaps(key(name))),
-            }
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use kube::core::Status;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_an_api_server_does_not_take_is_said() {
-        let deployment = json!({"kind": "Deployment", "metadata": {"name": "web-proxy-service"}});
-        let step = Step::Apply(Box::new(deployment));
-        let answer = |code, said: &str| {
-            let status = Status::failure(said, "").with_code(code);
-            rejection(&step, &kube::Error::Api(status.boxed()))
-        };
-        let quota = answer(403, "exceeded quota");
-        let expected = "Deployment web-proxy-service: exceeded quota";
-        assert_eq!(quota.as_deref(), Some(expected));
-        assert!(answer(422, &"x".repeat(9000)).unwrap().len() < 600);
-        // These pass by themselves.
-        assert_eq!(
-            [429, 500, 504].map(|code| answer(code, "later")),
-            [const { None }; 3]
-        );
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maglor_service_graph::rule::Choice;
 use serde_json::Value;
 
-use super::manifests::text;
+use super::fields::text;
 use super::observed::{Claim, Observed};
 use super::refusal::{self, Refusal};
 use super::selector::selected;
@@ -184,7 +184,7 @@ impl Land {
     }
 
     /// Returns the Services with a `ProxyService` of their own.
-    fn owned(&self) -> BTreeSet<Key> {
+    pub(super) fn owned(&self) -> BTreeSet<Key> {
         let own = self.claims.iter().filter(|claim| !claim.is_wide);
         own.map(|claim| Key::new(&claim.key.namespace, &claim.service))
             .collect()

@@ -4,17 +4,13 @@
 //! reapplies the Service's manifest, that restores exactly its own selector: no additional label is left that would
 //! match no pod.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::front::Front;
+pub(super) use super::front::Selector;
 use super::ports::Ports;
 use super::{PORTS_RECORD, RECORD};
 use crate::index::facts::service::PROXY_GROUP;
-
-/// Labels and their values.
-pub type Selector = BTreeMap<String, String>;
 
 /// The decoded selector of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -21,11 +21,8 @@ impl Sharing {
     /// report.
     pub(super) async fn listening(&self) -> BTreeMap<String, BTreeSet<u16>> {
         let others = self.replicas.ask::<Vec<SharedProxy>>("/shared").await;
-        let others = others.map(|others| others.all).unwrap_or_default();
-        let all = others
-            .into_iter()
-            .flatten()
-            .chain(self.table.shared_proxies());
+        let others = others.all.into_iter().flatten();
+        let all = others.chain(self.table.shared_proxies());
         all.map(|one| (one.proxy, one.ports)).collect()
     }
 }

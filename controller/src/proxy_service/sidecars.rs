@@ -5,10 +5,7 @@
 use maglor_service_graph::rule::Choice;
 use serde_json::{Value, json};
 
-use super::manifests::{is_current, marked, of_service};
-use super::observed::{Claim, Observed};
-use super::progress::Progress;
-use super::steps::{Next, Step};
+use super::manifests::{marked, of_service};
 use crate::crd::{GROUP, VERSION};
 
 /// The policies that can be chosen.
@@ -44,23 +41,6 @@ pub(super) fn is_about(policy: &Value, service: &str) -> bool {
     }
     let targets = policy["spec"]["targetRefs"].as_array();
     targets.is_none_or(|targets| targets.iter().any(|target| target["name"] == service))
-}
-
-/// Returns the next step towards `choice`, once the proxies are removed.
-pub(super) fn collaborate(seen: &Observed, claim: &Claim, choice: Choice) -> Next {
-    let progress = Progress::Collaborating(choice);
-    let Some(service) = &seen.service else {
-        return Next::rest(progress);
-    };
-    if !claim.held {
-        return Next::step(Step::Hold(claim.key.clone()), progress);
-    }
-    let wanted = policy(service, choice);
-    let there = seen.sidecar_policy.as_ref();
-    match there.is_some_and(|there| is_current(there, &wanted)) {
-        true => Next::rest(progress),
-        false => Next::step(Step::Apply(Box::new(wanted)), progress),
-    }
 }
 
 #[cfg(test)]

@@ -93,13 +93,30 @@ pub fn next(seen: &Observed) -> Next {
                 let left = withdraw(seen, Progress::Collaborating(choice));
                 match left.step.is_some() || left.waits {
                     true => left,
-                    false => sidecars::collaborate(seen, claim, choice),
+                    false => collaborate(seen, claim, choice),
                 }
             }
         },
         Ok(spec) => insert(seen, claim, spec),
         // The previous state stays in force.
         Err(problem) => Next::rest(Progress::Invalid(problem.clone())),
+    }
+}
+
+/// Returns the next step towards a policy of the callers' sidecars, once the proxies are removed.
+fn collaborate(seen: &Observed, claim: &Claim, choice: Choice) -> Next {
+    let progress = Progress::Collaborating(choice);
+    let Some(service) = &seen.service else {
+        return Next::rest(progress);
+    };
+    if !claim.held {
+        return Next::step(Step::Hold(claim.key.clone()), progress);
+    }
+    let wanted = sidecars::policy(service, choice);
+    let there = seen.sidecar_policy.as_ref();
+    match there.is_some_and(|there| is_current(there, &wanted)) {
+        true => Next::rest(progress),
+        false => Next::step(Step::Apply(Box::new(wanted)), progress),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn follow(
         config
     ));
     let pruned = |there: &CustomResourceDefinition| crd::pruned(own.as_ref()?, there);
-    let (mut said, mut found) = (None, None);
+    let (mut reported, mut found) = (None, None);
     while let Some(watched) = stream.next().await {
         let field = match watched {
             Ok(Watched::Init) => {
@@ -52,7 +52,7 @@ pub(super) async fn follow(
             Err(error) => {
                 tracing::warn!(definition = NAME, %error, "watch failed; retrying");
                 tokio::time::sleep(REST).await;
-                if !is_forbidden(&error) || said.is_some() {
+                if !is_forbidden(&error) || reported.is_some() {
                     continue;
                 }
                 // The definition may not be read: pruned fields cannot be detected, and policies are read as they are
@@ -60,7 +60,7 @@ pub(super) async fn follow(
                 None
             }
         };
-        if said.as_ref() == Some(&field) {
+        if reported.as_ref() == Some(&field) {
             continue;
         }
         if let Some(field) = &field {
@@ -70,7 +70,7 @@ pub(super) async fn follow(
                 "the CustomResourceDefinition in the cluster is older than this controller and lacks the field; policies are not applied until the current definitions are installed"
             );
         }
-        said = Some(field.clone());
+        reported = Some(field.clone());
         if events.send(Event::Pruned(field)).await.is_err() {
             return;
         }

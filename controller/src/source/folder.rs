@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::Event;
-use crate::crd::{GROUP, check};
+use crate::crd::{GROUP, operated};
 use crate::index::facts::{Key, Kind, Object, ReadError};
 
 /// Files are written in several operations; wait until there are no more events.
@@ -223,7 +223,7 @@ fn is_others(item: &Value) -> bool {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     match text("apiVersion").split_once('/') {
         None => text("apiVersion") == "v1" && OTHERS.contains(&text("kind")),
-        Some((GROUP, _)) => check::operated(item).is_some(),
+        Some((GROUP, _)) => operated::check(item).is_some(),
         Some((group, _)) => {
             let of_group = |kind: &Kind| {
                 kind.names()

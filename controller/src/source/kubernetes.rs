@@ -65,9 +65,13 @@ pub async fn watch(
     answered: Answered,
 ) {
     let mut watches = tokio::task::JoinSet::new();
-    let (said, known) = watch::channel(false);
-    let definitions = heard(&client, &answered, "CustomResourceDefinition");
-    watches.spawn(definition::follow(definitions, events.clone(), said));
+    let (known_sender, known) = watch::channel(false);
+    let definitions = recording_answers(&client, &answered, "CustomResourceDefinition");
+    watches.spawn(definition::follow(
+        definitions,
+        events.clone(),
+        known_sender,
+    ));
     for kind in Kind::ALL {
         if certificates.is_none() && OF_GATEWAYS.contains(&kind) {
             let _ = events.send(Watch::new(kind).reset()).await;
@@ -78,13 +82,13 @@ pub async fn watch(
                 let _ = events.send(Watch::new(kind).reset()).await;
                 continue;
             }
-            let client = heard(&client, &answered, kind.label());
+            let client = recording_answers(&client, &answered, kind.label());
             watches.spawn(permitted::watch(client, kind, parts, events.clone()));
             continue;
         }
         let (watched, mut known) = (
             watch_kind(
-                heard(&client, &answered, kind.label()),
+                recording_answers(&client, &answered, kind.label()),
                 kind,
                 events.clone(),
             ),
@@ -115,7 +119,7 @@ fn parts(certificates: &Certificates) -> Option<BTreeSet<Part>> {
 }
 
 /// Returns a client for one kind that records the times of responses.
-fn heard(client: &Client, answered: &Answered, kind: &'static str) -> Client {
+fn recording_answers(client: &Client, answered: &Answered, kind: &'static str) -> Client {
     answered.now(kind);
     let answered = answered.clone();
     api_server::noting_answers(client, move || answered.now(kind))
@@ -134,8 +138,11 @@ async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
     let mut stream = pin!(watcher(api, config(kind)));
     let mut watch = Watch::new(kind);
     while let Some(watched) = stream.next().await {
-        let Step { events: said, rest } = watch.take(watched, Instant::now());
-        for event in said {
+        let Step {
+            events: produced,
+            rest,
+        } = watch.take(watched, Instant::now());
+        for event in produced {
             if events.send(event).await.is_err() {
                 return;
             }

@@ -1,15 +1,20 @@
-//! Reads from the API server, and writes to it: Deployments and their other managers, generated policies, statuses.
+//! The watched objects of a namespace, and writes: to Deployments, generated policies and statuses.
 
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::Value;
 
 use super::{FIELD_MANAGER, text};
 use crate::api_server::is;
-use crate::crd::{GROUP, TuningPolicy, TuningPolicyStatus, VERSION};
-use crate::index::facts::Key;
-use crate::operate;
+use crate::crd::{TuningPolicy, TuningPolicyStatus};
+use crate::index::facts::{Key, Kind};
+use crate::reconcile::policies::{pods, report};
+use crate::reconcile::{Cache, Watch, Watches};
+use crate::source::kubernetes::api_resource;
 use crate::writes::{self, Manager, Seen};
 
 /// The result of a write.
@@ -21,35 +26,50 @@ pub(super) enum Written {
     Stale,
 }
 
-/// The kinds that are read in a namespace.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    Deployment,
-    HorizontalPodAutoscaler,
-    TrafficPolicy,
-    VerticalPodAutoscaler,
+/// The objects of a namespace that a round is computed from.
+pub(super) struct Objects {
+    pub(super) pods: Cache<Pod>,
+    pub(super) deployments: Cache<Deployment>,
+    pub(super) horizontal: Cache<HorizontalPodAutoscaler>,
+    pub(super) vertical: Cache<DynamicObject>,
+    pub(super) traffic: Cache<DynamicObject>,
 }
 
-impl Kind {
-    fn resource(self) -> ApiResource {
-        let (group, version, kind, plural) = match self {
-            Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
-            Self::HorizontalPodAutoscaler => (
-                "autoscaling",
-                "v2",
-                "HorizontalPodAutoscaler",
-                "horizontalpodautoscalers",
-            ),
-            Self::TrafficPolicy => (GROUP, VERSION, "TrafficPolicy", "trafficpolicies"),
-            Self::VerticalPodAutoscaler => (
-                "autoscaling.k8s.io",
-                "v1",
-                "VerticalPodAutoscaler",
-                "verticalpodautoscalers",
-            ),
+impl Objects {
+    /// Opens the watches of a namespace; the units of `listed` are reconciled after each complete list.
+    pub(super) fn open<U: Send + 'static>(
+        client: &Client,
+        watches: &Watches<U>,
+        namespace: &str,
+        listed: impl Fn() -> Vec<U> + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let of = |resource: ApiResource| {
+            let api = Api::namespaced_with(client.clone(), namespace, &resource);
+            Watch::<DynamicObject>::of(vec![api], resource)
         };
-        let kind = GroupVersionKind::gvk(group, version, kind);
-        ApiResource::from_gvk_with_plural(&kind, plural)
+        let vertical = GroupVersionKind::gvk("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler");
+        let vertical = ApiResource::from_gvk_with_plural(&vertical, "verticalpodautoscalers");
+        let deployments = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
+        let horizontal = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
+        // The managers of its fields show whether another writer has changed a generated policy.
+        let traffic = of(api_resource(Kind::TrafficPolicy)).keep(|_| {});
+        Self {
+            pods: watches.hold(pods(client, namespace), listed.clone()),
+            deployments: watches.hold(deployments, listed.clone()),
+            horizontal: watches.hold(horizontal, listed.clone()),
+            // Autoscalers of an add-on that may not be read may not be written, either.
+            vertical: watches.hold(of(vertical).may_be_forbidden(), listed.clone()),
+            traffic: watches.hold(traffic, listed),
+        }
+    }
+
+    /// Returns whether everything was listed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.pods.is_complete()
+            && self.deployments.is_complete()
+            && self.horizontal.is_complete()
+            && self.vertical.is_complete()
+            && self.traffic.is_complete()
     }
 }
 
@@ -64,29 +84,9 @@ impl Server {
         Self { client }
     }
 
-    fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
-    }
-
-    /// Returns the policies, the oldest first; none if the kind is not defined.
-    pub(super) async fn policies(&self) -> Result<Vec<TuningPolicy>, kube::Error> {
-        operate::policies(&self.client).await
-    }
-
-    /// Lists the current resources of a kind in a namespace. Returns none if the kind is not defined or, as for
-    /// autoscalers of an add-on, may not be read: then it may not be written, either.
-    pub(super) async fn list(
-        &self,
-        kind: Kind,
-        namespace: &str,
-    ) -> Result<Vec<Value>, kube::Error> {
-        let list = self.api(kind, namespace).list(&ListParams::default()).await;
-        match list {
-            Ok(list) => Ok(list.items.iter().map(value).collect()),
-            Err(error) if is(&error, 404) => Ok(Vec::new()),
-            Err(error) if kind == Kind::VerticalPodAutoscaler && is(&error, 403) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+    fn traffic(&self, namespace: &str) -> Api<DynamicObject> {
+        let kind = api_resource(Kind::TrafficPolicy);
+        Api::namespaced_with(self.client.clone(), namespace, &kind)
     }
 
     /// Patches a Deployment, if it has not changed since it was read.
@@ -96,7 +96,7 @@ impl Server {
         patch: Value,
         seen: &Seen,
     ) -> Result<Written, kube::Error> {
-        let api = self.api(Kind::Deployment, &key.namespace);
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
         let merged = Manager(FIELD_MANAGER).merge_strategic(&api, &key.name, patch, seen);
         written(merged.await)
     }
@@ -108,8 +108,8 @@ impl Server {
         policy: Value,
         seen: Option<&Seen>,
     ) -> Result<Written, kube::Error> {
-        let api = self.api(Kind::TrafficPolicy, namespace);
         let name = text(&policy["metadata"]["name"]).to_owned();
+        let api = self.traffic(namespace);
         let applied = Manager(FIELD_MANAGER).apply_beside(&api, &name, policy, seen);
         written(applied.await)
     }
@@ -121,24 +121,20 @@ impl Server {
         name: &str,
         seen: &Seen,
     ) -> Result<Written, kube::Error> {
-        let api = self.api(Kind::TrafficPolicy, namespace);
-        written(writes::delete(&api, name, seen).await)
+        written(writes::delete(&self.traffic(namespace), name, seen).await)
     }
 
-    /// Writes a policy's status if it has changed, for the generation that was observed.
+    /// Writes a policy's status if it has changed, for the generation that was observed; returns whether it is there
+    /// now.
     pub(super) async fn report(
         &self,
         policy: &TuningPolicy,
         status: &TuningPolicyStatus,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<bool, kube::Error> {
         let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<TuningPolicy> = Api::namespaced(self.client.clone(), namespace);
-        operate::report(&api, policy, policy.status.as_ref(), status).await
+        report(&api, policy, policy.status.as_ref(), status).await
     }
-}
-
-fn value(object: &DynamicObject) -> Value {
-    serde_json::to_value(object).unwrap_or_default()
 }
 
 fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {

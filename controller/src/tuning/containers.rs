@@ -8,24 +8,12 @@ use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice};
 use maglor_service_graph::tune::Held;
 
 use super::workload::Container;
+pub use super::workload::Share;
 
 /// The least CPU of a container when the pod's request is shared, in thousandths of a core.
 const LEAST_CPU: u64 = 5;
 /// The least memory of a container in this case, in MiB.
 const LEAST_MEMORY: u64 = 4;
-
-/// The new requests of a container; `None` = unchanged.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Share {
-    /// Its name.
-    pub name: String,
-    /// CPU in thousandths of a core.
-    pub cpu_millis: Option<u64>,
-    /// Memory in MiB.
-    pub memory_mib: Option<u64>,
-    /// Its memory limit, if the current one is less than a quarter above the request.
-    pub memory_limit_mib: Option<u64>,
-}
 
 /// The individual requests of a template's containers, in their order, if all of them are known and no other manager
 /// sets them.

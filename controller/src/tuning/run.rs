@@ -1,5 +1,5 @@
-//! The operator: periodically compares observations with settings, and makes changes that are worthwhile. Only the
-//! leader writes. A change is recorded before it is made, so that a new leader evaluates it after a crash.
+//! The operator: periodically compares observations with settings, and makes changes that are worthwhile. A change is
+//! recorded before it is made, so that a new leader evaluates it after a crash.
 
 mod write;
 
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource as _;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::{Api, Resource as _, ResourceExt as _};
 use maglor_balance::Time;
 use maglor_service_graph::advise::{Advice, Advisor};
 use maglor_service_graph::tune::{Rollout, Round, Seen, Tuning, View};
 use tokio::sync::watch;
 
-use super::api::{Kind, Server};
+use super::api::{Objects, Server};
 use super::inputs::{Inputs, Sources, advice_params, inputs, params};
 use super::status::{self, Done, StatusInput};
 use super::traffic::{Policies, advised};
@@ -23,16 +23,20 @@ use crate::epoch;
 use crate::events::Events;
 use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
+use crate::index::facts::Key;
 use crate::lease::Term;
 use crate::metrics::TuningMetrics;
-use crate::operate::{self, Operator as _};
-use crate::placement::api::Server as Pods;
+use crate::placement::pod::{self, Pod};
+use crate::reconcile::cache::key;
+use crate::reconcile::policies::{by_age, nodes};
+use crate::reconcile::{self, Again, Cache, Reconciler, Watch, Watches};
 use crate::scope::Scope;
 
 /// Default interval of the evaluation.
 const ROUND_SECONDS: u32 = 30;
 
 /// The dependencies and permissions of the operator.
+#[derive(Clone)]
 pub(crate) struct Options {
     /// The client. Requests are not retried: the operator observes again first.
     pub(crate) client: kube::Client,
@@ -45,11 +49,11 @@ pub(crate) struct Options {
     pub(crate) tunes: Scope,
 }
 
-/// Namespace, name and UID of a policy, and whether it is applied: a change of that resets its state.
-type Id = (String, String, String, bool);
-
 /// The state of a policy.
 struct Governed {
+    /// Its UID, and whether it is applied: a change of that resets the state.
+    identity: (Option<String>, bool),
+    generation: Option<i64>,
     advisor: Advisor,
     tuning: Tuning,
     done: Done,
@@ -72,114 +76,161 @@ struct Stage<'a> {
 struct Operator {
     options: Options,
     server: Server,
-    pods: Pods,
+    watches: Watches<Key>,
+    policies: Cache<TuningPolicy>,
+    nodes: Cache<Node>,
+    /// By namespace with a policy.
+    objects: BTreeMap<String, Objects>,
     /// By policy, since the begin of the term.
-    governed: BTreeMap<Id, Governed>,
+    governed: BTreeMap<Key, Governed>,
     /// When this process began to receive reports.
     begun: Time,
 }
 
 /// Runs as long as the process does.
 pub(crate) async fn run(options: Options) {
-    operate::run(Operator::new(options, epoch::now())).await;
+    let (term, begun) = (options.term.clone(), epoch::now());
+    let begin = |watches| Operator::new(options.clone(), watches, begun);
+    reconcile::run(term, begin).await;
 }
 
-impl operate::Operator for Operator {
+impl Reconciler for Operator {
+    type Unit = Key;
+
     const NAME: &'static str = "tuning";
 
-    fn term(&self) -> &watch::Receiver<Term> {
-        &self.options.term
-    }
-
-    fn begin_term(&mut self) {
-        self.governed.clear();
-    }
-
-    async fn look(&mut self) -> Result<bool, kube::Error> {
-        self.look_at(epoch::now()).await
+    async fn reconcile(&mut self, policy: &Key) -> Result<Again, kube::Error> {
+        self.look(epoch::now(), policy).await
     }
 }
 
 impl Operator {
-    fn new(options: Options, now: Time) -> Self {
+    fn new(options: Options, watches: Watches<Key>, begun: Time) -> Self {
+        let client = &options.client;
+        let policies = Watch::new(vec![Api::all(client.clone())]);
+        let policies = watches.open(policies, |policy| vec![key(policy)], Vec::new);
         Self {
-            server: Server::new(options.client.clone()),
-            pods: Pods::new(options.client.clone()),
+            nodes: watches.hold(nodes(client), Vec::new),
+            server: Server::new(client.clone()),
             options,
+            watches,
+            policies,
+            objects: BTreeMap::new(),
             governed: BTreeMap::new(),
-            begun: now,
+            begun,
         }
     }
 
-    /// Handles all policies; returns whether there are any.
-    async fn look_at(&mut self, now: Time) -> Result<bool, kube::Error> {
-        let policies = self.server.policies().await?;
-        let known: BTreeSet<Id> = policies.iter().map(id).collect();
-        self.governed.retain(|id, _| known.contains(id));
+    /// Runs a round of a policy, if one is due, after those of older policies, which come first; returns when its next
+    /// one will be.
+    async fn look(&mut self, now: Time, id: &Key) -> Result<Again, kube::Error> {
+        let all = by_age(&self.policies);
+        let Some(at) = all.iter().position(|policy| key(&**policy) == *id) else {
+            self.governed.remove(id);
+            let used = |of: &String| {
+                all.iter()
+                    .any(|one| one.metadata.namespace.as_ref() == Some(of))
+            };
+            self.objects.retain(|namespace, _| used(namespace));
+            return Ok(None);
+        };
+        let older: Vec<_> = all[..at]
+            .iter()
+            .filter(|one| one.metadata.namespace == all[at].metadata.namespace)
+            .collect();
         let mut taken = BTreeMap::new();
-        for policy in &policies {
-            if let Err(error) = self.attend(now, policy, &mut taken).await {
-                let (namespace, name, ..) = id(policy);
-                tracing::warn!(namespace, policy = name, %error, "tuning: reconciliation failed; retrying");
+        for policy in older {
+            let other = key(&**policy);
+            if self.problem(policy).is_some() {
+                continue;
+            }
+            if !self.governed.contains_key(&other)
+                && let Err(error) = self.attend(now, policy, &taken).await
+            {
+                tracing::warn!(policy = %other, %error, "tuning: reconciliation failed; retrying");
+            }
+            let governed = self.governed.get(&other).into_iter();
+            for name in governed.flat_map(|one| &one.subjects) {
+                taken
+                    .entry(name.clone())
+                    .or_insert_with(|| other.name.clone());
             }
         }
-        Ok(!policies.is_empty())
+        self.attend(now, &all[at], &taken).await
     }
 
-    /// Runs a round of a policy, if one is due.
+    /// Runs a round of a policy, if one is due. `taken` are the services of older policies.
     async fn attend(
         &mut self,
         now: Time,
         policy: &TuningPolicy,
-        taken: &mut BTreeMap<String, String>,
-    ) -> Result<(), kube::Error> {
-        let id = id(policy);
-        let before = policy.status.clone().unwrap_or_default();
-        let problem = match policy.spec.check() {
+        taken: &BTreeMap<String, String>,
+    ) -> Result<Again, kube::Error> {
+        let id = &key(policy);
+        if let Some((reason, message)) = self.problem(policy) {
+            let before = policy.status.clone().unwrap_or_default();
+            let status = status::refused(&before, reason, &message, policy.metadata.generation);
+            self.server.report(policy, &status).await?;
+            return Ok(None);
+        }
+        if !self.is_complete(&id.namespace) {
+            return Ok(None);
+        }
+        let settle = self.options.graphs.window();
+        let identity = (policy.uid(), policy.spec.mode() == TuningMode::Apply);
+        if self
+            .governed
+            .get(id)
+            .is_some_and(|one| one.identity != identity)
+        {
+            self.governed.remove(id);
+        }
+        let governed = self.governed.entry(id.clone());
+        let governed =
+            governed.or_insert_with(|| Governed::restored(policy, identity, settle, now));
+        if governed.generation != policy.metadata.generation {
+            (governed.generation, governed.due) = (policy.metadata.generation, now);
+        }
+        // Averages over less than T are incomplete.
+        governed.due = governed.due.max(self.begun + settle);
+        if governed.due <= now {
+            let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
+            governed.due = now + Duration::from_secs(u64::from(every));
+            self.round(now, policy, taken).await?;
+        }
+        let governed = self.governed.get(id);
+        Ok(governed.map(|governed| governed.due.saturating_since(now)))
+    }
+
+    /// Returns why a policy is not in force, if so.
+    fn problem(&self, policy: &TuningPolicy) -> Option<(&'static str, String)> {
+        let namespace = policy.namespace().unwrap_or_default();
+        let apply = policy.spec.mode() == TuningMode::Apply;
+        match policy.spec.check() {
             Err(error) => Some(("Invalid", error.to_string())),
-            Ok(()) if id.3 && !self.options.tunes.covers(&id.0) => Some((
+            Ok(()) if apply && !self.options.tunes.covers(&namespace) => Some((
                 "NotEnabled",
                 "the controller lacks permission to change Deployments here: install it with `tuning.enabled=true`, and with `tuning.namespaces` empty or listing this one"
                     .to_owned(),
             )),
             Ok(()) => None,
-        };
-        if let Some((reason, message)) = problem {
-            if self.writes() {
-                let generation = policy.metadata.generation;
-                let status = status::refused(&before, reason, &message, generation);
-                self.server.report(policy, &status).await?;
-            }
-            return Ok(());
         }
-        let settle = self.options.graphs.window();
-        let governed = self.governed.entry(id.clone()).or_insert_with(|| {
-            let params = params(&policy.spec, settle);
-            let (records, done) = status::records(&before, &params);
-            // Changes are evaluated or rolled back only while the policy is applied.
-            let records = if id.3 { records } else { BTreeMap::new() };
-            Governed {
-                advisor: Advisor::new(advice_params(&policy.spec)),
-                tuning: Tuning::restored(params, records),
-                done,
-                due: now,
-                subjects: BTreeSet::new(),
-                recommended: false,
-            }
+    }
+
+    /// Returns whether the objects of a namespace are known; watches them from now on.
+    fn is_complete(&mut self, namespace: &str) -> bool {
+        let (client, policies) = (&self.options.client, &self.policies);
+        let (watches, nodes) = (&self.watches, &self.nodes);
+        let objects = self.objects.entry(namespace.to_owned());
+        let objects = objects.or_insert_with(|| {
+            let (policies, of) = (policies.clone(), namespace.to_owned());
+            let listed = move || {
+                let beside = policies.filter(|one| one.metadata.namespace.as_ref() == Some(&of));
+                beside.iter().map(|policy| key(&**policy)).collect()
+            };
+            Objects::open(client, watches, namespace, listed)
         });
-        // Averages over less than T are incomplete.
-        let known = now.saturating_since(self.begun) >= settle;
-        if known && governed.due <= now {
-            let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
-            governed.due = now + Duration::from_secs(u64::from(every));
-            self.round(now, policy, taken).await?;
-        }
-        if let Some(governed) = self.governed.get(&id) {
-            for name in &governed.subjects {
-                taken.entry(name.clone()).or_insert_with(|| id.1.clone());
-            }
-        }
-        Ok(())
+        objects.is_complete() && nodes.is_complete()
     }
 
     /// Runs a round.
@@ -189,10 +240,10 @@ impl Operator {
         policy: &TuningPolicy,
         taken: &BTreeMap<String, String>,
     ) -> Result<(), kube::Error> {
-        let Some((inputs, policies)) = self.inputs(policy, taken).await? else {
+        let Some((inputs, policies)) = self.inputs(policy, taken).await else {
             return Ok(());
         };
-        let Some(governed) = self.governed.get_mut(&id(policy)) else {
+        let Some(governed) = self.governed.get_mut(&key(policy)) else {
             return Ok(());
         };
         let before = policy.status.clone().unwrap_or_default();
@@ -212,7 +263,7 @@ impl Operator {
         // Rollbacks come before the status: after a crash the next leader evaluates the change once more. Changes are
         // recorded in the status before they are made, so that a new leader evaluates them.
         self.take_back(&stage, &round).await;
-        let Some(governed) = self.governed.get(&id(policy)) else {
+        let Some(governed) = self.governed.get(&key(policy)) else {
             return Ok(());
         };
         let input = StatusInput {
@@ -232,10 +283,11 @@ impl Operator {
             }
             false => status::status(&input, generation),
         };
-        if !self.writes() {
-            return Ok(());
+        let reported = self.server.report(policy, &status).await;
+        if !matches!(reported, Ok(true)) {
+            self.miss(&stage, &round);
+            return reported.map(drop);
         }
-        self.server.report(policy, &status).await?;
         self.recommend(policy, &round);
         self.carry_out(&stage, &round).await
     }
@@ -245,37 +297,35 @@ impl Operator {
         &self,
         policy: &TuningPolicy,
         taken: &BTreeMap<String, String>,
-    ) -> Result<Option<(Inputs, Policies)>, kube::Error> {
-        let known = self.options.replicas.whole(&self.options.graphs).await?;
-        let Some(snapshot) = known else {
-            return Ok(None);
-        };
-        let (namespace, own, ..) = id(policy);
-        let list = |kind| self.server.list(kind, &namespace);
-        let found = list(Kind::TrafficPolicy).await?;
-        let policies = Policies::read(&found, policy);
-        let others = taken.iter().filter(|(_, owner)| **owner != own);
+    ) -> Option<(Inputs, Policies)> {
+        let Options {
+            replicas, graphs, ..
+        } = &self.options;
+        let snapshot = replicas.whole(graphs).await?;
+        let namespace = policy.namespace().unwrap_or_default();
+        let objects = self.objects.get(&namespace)?;
+        let policies = Policies::read(&objects.traffic.json(), policy);
+        let pods: Vec<Pod> = objects.pods.json().iter().map(Pod::read).collect();
+        let nodes: Vec<pod::Node> = self.nodes.json().iter().map(pod::Node::read).collect();
         let inputs = inputs(&Sources {
             namespace: &namespace,
             snapshot: &snapshot,
-            topology: &self.options.graphs.topology(),
-            pods: &self.pods.pods_of(&namespace).await?,
-            nodes: &self.pods.nodes().await?,
-            deployments: &list(Kind::Deployment).await?,
-            horizontal: &list(Kind::HorizontalPodAutoscaler).await?,
-            vertical: &list(Kind::VerticalPodAutoscaler).await?,
+            topology: &graphs.topology(),
+            pods: &pods,
+            nodes: &nodes,
+            deployments: &objects.deployments.json(),
+            horizontal: &objects.horizontal.json(),
+            vertical: &objects.vertical.json(),
             policies: &policies,
             spec: &policy.spec,
-            taken: &others
-                .map(|(name, owner)| (name.clone(), owner.clone()))
-                .collect(),
+            taken,
         });
-        Ok(Some((inputs, policies)))
+        Some((inputs, policies))
     }
 
     /// Sends an event once when there is a recommendation.
     fn recommend(&mut self, policy: &TuningPolicy, round: &Round) {
-        let Some(governed) = self.governed.get_mut(&id(policy)) else {
+        let Some(governed) = self.governed.get_mut(&key(policy)) else {
             return;
         };
         let some = !round.waiting.is_empty();
@@ -291,6 +341,30 @@ impl Operator {
 }
 
 impl Governed {
+    /// Restores the state of a policy from its status.
+    fn restored(
+        policy: &TuningPolicy,
+        identity: (Option<String>, bool),
+        settle: Duration,
+        now: Time,
+    ) -> Self {
+        let before = policy.status.clone().unwrap_or_default();
+        let params = params(&policy.spec, settle);
+        let (records, done) = status::records(&before, &params);
+        // Changes are evaluated or rolled back only while the policy is applied.
+        let records = if identity.1 { records } else { BTreeMap::new() };
+        Self {
+            identity,
+            generation: policy.metadata.generation,
+            advisor: Advisor::new(advice_params(&policy.spec)),
+            tuning: Tuning::restored(params, records),
+            done,
+            due: now,
+            subjects: BTreeSet::new(),
+            recommended: false,
+        }
+    }
+
     /// Returns the recommendations, by name; `None` if the computation was aborted.
     async fn advise(
         &mut self,
@@ -364,18 +438,6 @@ impl Governed {
         done.taken_back = done.taken_back.saturating_add(count(round.undone.len()));
         round
     }
-}
-
-fn id(policy: &TuningPolicy) -> Id {
-    let meta = &policy.metadata;
-    let text = |part: &Option<String>| part.clone().unwrap_or_default();
-    let apply = policy.spec.mode() == TuningMode::Apply;
-    (
-        text(&meta.namespace),
-        text(&meta.name),
-        text(&meta.uid),
-        apply,
-    )
 }
 
 fn reference(policy: &TuningPolicy) -> ObjectReference {

@@ -7,7 +7,6 @@ use maglor_service_graph::tune::{Part, Rollout};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::containers::Share;
 use super::{TUNED, TUNING, text};
 use crate::index::facts::Key;
 use crate::writes::Seen;
@@ -82,6 +81,19 @@ pub struct Container {
     /// Its CPU limit, in thousandths of a core.
     pub cpu_limit_millis: Option<u64>,
     /// Its memory limit, in MiB.
+    pub memory_limit_mib: Option<u64>,
+}
+
+/// The new requests of a container; `None` = unchanged.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Share {
+    /// Its name.
+    pub name: String,
+    /// CPU in thousandths of a core.
+    pub cpu_millis: Option<u64>,
+    /// Memory in MiB.
+    pub memory_mib: Option<u64>,
+    /// Its memory limit, if the current one is less than a quarter above the request.
     pub memory_limit_mib: Option<u64>,
 }
 

@@ -6,7 +6,7 @@ use maglor_inject::{Namespace, Outcome, Settings, keys, patch};
 
 use serde_json::Value;
 
-use crate::crd::check;
+use crate::crd::operated;
 use crate::index::facts::{Facts, Object};
 use crate::placement::affinity::{Place, ask};
 use crate::revision::Revision;
@@ -122,8 +122,8 @@ pub fn inject(
 /// An error that the object already had is only a warning, so that other changes remain possible.
 #[must_use]
 pub(super) fn keys(review: &Review) -> Decision {
-    let before = keys::look(&review.old_object);
-    let findings = keys::look(&review.object);
+    let before = keys::check(&review.old_object);
+    let findings = keys::check(&review.object);
     let mut new = findings.iter().filter(|one| !before.contains(one));
     if let Some(wrong) = new.find(|one| one.is_error()) {
         return denied(wrong.to_string());
@@ -170,7 +170,7 @@ pub fn validate(review: &Review) -> Decision {
     if new.is_null() || (!old.is_null() && new["spec"] == old["spec"]) {
         return accepted;
     }
-    let checked = check::operated(new);
+    let checked = operated::check(new);
     if let Some(checked) = checked {
         return match checked {
             Err(problem) => denied(problem.to_string()),

@@ -122,9 +122,9 @@ impl Keeper {
                 let mut served = None;
                 let mut term = self.term.clone();
                 loop {
-                    let looked =
-                        timeout(LONGEST, self.look((serving, expiries), &mut served)).await;
-                    let rest = match looked.unwrap_or(Err(KeepError::Slow)) {
+                    let reconciled =
+                        timeout(LONGEST, self.reconcile((serving, expiries), &mut served)).await;
+                    let rest = match reconciled.unwrap_or(Err(KeepError::Slow)) {
                         Ok(known) => {
                             ready.store(known, Ordering::Relaxed);
                             PERIOD
@@ -156,7 +156,7 @@ impl Keeper {
     }
 
     /// Does one check and all necessary steps; returns whether the API server knows the certificate in use.
-    async fn look(
+    async fn reconcile(
         &self,
         (serving, expiries): (&Serving, &Expiries),
         served: &mut Option<Certificate>,

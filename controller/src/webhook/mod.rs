@@ -9,6 +9,7 @@
 mod certificate;
 mod decide;
 mod keep;
+pub(crate) mod metrics;
 mod server;
 
 use std::net::SocketAddr;
@@ -31,7 +32,6 @@ use crate::metrics::Metrics;
 use crate::placement::wishes::Wishes;
 use crate::revision::Revision;
 
-pub(crate) use decide::asked;
 pub use decide::{Decision, Word, inject, validate};
 
 /// Name of the `MutatingWebhookConfiguration` of the default control plane.

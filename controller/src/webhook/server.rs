@@ -97,7 +97,7 @@ impl Service {
         let webhook = question.word();
         match self.decide(question, &review).await {
             Ok(decision) => {
-                self.metrics.admitted(webhook, decision.word);
+                self.metrics.admissions.count(webhook, decision.word);
                 say(webhook, &review, &decision);
                 if webhook == "inject"
                     && let Some((owner, reason, why)) = decide::event(&review, &decision)
@@ -107,7 +107,7 @@ impl Service {
                 answer(&review, decision)
             }
             Err(error) => {
-                self.metrics.admitted(webhook, "failed");
+                self.metrics.admissions.count(webhook, "failed");
                 tracing::warn!(webhook, namespace = review.namespace, %error, "cannot decide admission");
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
             }

@@ -3,27 +3,29 @@
 use std::sync::Arc;
 
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
-use crate::{Endpoint, Index, PickCtx, Policy, Rng, Spec, SpecError, Time, View, ViewParams};
+use crate::{
+    BuildPolicy, Endpoint, Index, PickCtx, Policy, Rng, Spec, SpecError, Time, View, ViewParams,
+};
 
 /// A [`View`] and its [`Policy`].
 ///
 /// Immutable; to change the set, [`rebuild`](Self::rebuild) and swap. Picks in progress finish on
 /// the old one. Counts live in the endpoints' statistics and carry over.
 #[derive(Debug)]
-pub struct Balancer {
-    spec: Spec,
+pub struct Balancer<B = Spec> {
+    spec: B,
     view: View,
     policy: Box<dyn Policy>,
 }
 
-impl Balancer {
+impl<B: BuildPolicy> Balancer<B> {
     /// Builds the view and the policy with its tables.
     ///
     /// # Errors
     ///
     /// If `spec` has parameters out of range, or names a policy that is not implemented yet.
     pub fn build(
-        spec: &Spec,
+        spec: &B,
         endpoints: impl Into<Arc<[Endpoint]>>,
         params: &ViewParams,
         now: Time,
@@ -38,7 +40,7 @@ impl Balancer {
     ///
     /// As those of [`build`](Self::build).
     pub fn build_after(
-        spec: &Spec,
+        spec: &B,
         before: Option<&Self>,
         endpoints: impl Into<Arc<[Endpoint]>>,
         params: &ViewParams,
@@ -115,18 +117,18 @@ impl Balancer {
     }
 
     /// Returns servers to query for their load for later requests, without waiting for the answers;
-    /// those are passed to [`heard`](Self::heard).
+    /// those are passed to [`record_load`](Self::record_load).
     pub fn asides(&self, ctx: &PickCtx<'_>, rng: &mut Rng) -> Asked {
         self.policy.asides(&self.view, ctx, rng)
     }
 
     /// Processes a server's load that no decision waits for: an answer to such a query, or an
     /// unsolicited report.
-    pub fn heard(&self, from: Index, load: &Load, now: Time) {
+    pub fn record_load(&self, from: Index, load: &Load, now: Time) {
         if let Some(endpoint) = self.view.endpoint(from) {
             endpoint.stats.report(load.in_flight);
         }
-        self.policy.heard(from, load, now);
+        self.policy.record_load(from, load, now);
     }
 
     /// Returns the view.
@@ -144,7 +146,7 @@ impl Balancer {
 
     /// Returns the specification of the policy.
     #[must_use]
-    pub fn spec(&self) -> &Spec {
+    pub fn spec(&self) -> &B {
         &self.spec
     }
 }

@@ -11,7 +11,6 @@ pub(crate) mod hosted;
 pub(crate) mod least_outstanding;
 pub(crate) mod maglev;
 pub(crate) mod peak_ewma;
-pub(crate) mod prequal;
 pub(crate) mod probe;
 pub(crate) mod random;
 pub(crate) mod ring_hash;
@@ -25,8 +24,8 @@ use std::num::NonZeroU32;
 pub use crate::index::Index;
 pub use crate::pick_context::{Excluded, PickCtx};
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
-use crate::{Rng, Time, View};
-pub(crate) use hashed::SharedTables;
+use crate::{Rng, SpecError, Time, View};
+pub use hashed::SharedTables;
 
 /// Chooses one endpoint of a view.
 ///
@@ -101,14 +100,26 @@ pub trait Policy: Send + Sync + Debug {
     }
 
     /// Processes an answer to such a query, or an unsolicited report of a server.
-    fn heard(&self, _from: Index, _load: &Load, _now: Time) {}
+    fn record_load(&self, _from: Index, _load: &Load, _now: Time) {}
 
     /// Returns the data that a policy for the next view may reuse: hash tables, or knowledge of
-    /// queried servers. Not for callers outside the crate.
-    #[doc(hidden)]
+    /// queried servers.
     fn tables(&self) -> Option<SharedTables> {
         None
     }
+}
+
+/// Builds a policy for each view: [`Spec`] for those of the proxy. The simulator has more of them.
+pub trait BuildPolicy: Clone + Debug {
+    /// Checks every parameter against its range.
+    ///
+    /// # Errors
+    ///
+    /// The first parameter that is out of range.
+    fn validate(&self) -> Result<(), SpecError>;
+
+    /// Builds the policy, whose parameters are valid, reusing the data of `previous` if they fit.
+    fn build_valid(&self, view: &View, previous: Option<SharedTables>) -> Box<dyn Policy>;
 }
 
 /// The number of candidates that a policy compares.

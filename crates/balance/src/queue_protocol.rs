@@ -4,35 +4,31 @@
 //!
 //! A balancer (an outbound proxy) sees its own outstanding requests only. The inbound proxy of
 //! a server sees all of them. Collaborative policies close that gap with small messages:
-//! server sees all of them. Collaborative policies close that gap with small messages:
 //!
 //! | component | state | file |
 //! | --- | --- | --- |
 //! | outbound proxy | [`Decision`]: the assignment of one request to an endpoint, step by step | `decision.rs` |
 //! | inbound proxy | [`Inbound`]: the true count, admission, reports at a completion | `inbound.rs` |
 //! | one inbound proxy a group | [`Ledger`]: the counts of all servers of the group | `ledger.rs` |
-//! | one inbound proxy a group | [`Board`]: the names of idle servers | `board.rs` |
 //! | all | [`Groups`]: which servers form a group, and which one hosts its ledger | `groups.rs` |
 //!
 //! Invariant: every message may be lost, late, duplicated or from a process that has restarted
 //! since; the worst consequence is a decision as good as a local one.
 
 mod announce;
-mod board;
+mod answer_timeout;
 mod classes;
 mod decision;
 mod groups;
 mod inbound;
 mod ledger;
 mod message;
-mod patience;
 
 pub use announce::Announce;
-pub use board::Board;
+pub use answer_timeout::{AnswerTimeout, Trust};
 pub(crate) use classes::Classes;
 pub use decision::{Asked, Decision, Step};
 pub use groups::Groups;
 pub use inbound::{Admitted, Held, Inbound};
 pub use ledger::{Audit, Ledger, Member};
 pub use message::{Admission, Among, Answer, Load, Name, Question, Referral, Report, Ticket};
-pub(crate) use patience::{Patience, Trust};

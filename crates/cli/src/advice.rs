@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use maglor_config::suggest::advice;
+use maglor_terminal::arguments;
 
 /// Commands of other programs.
 const COMMANDS: &[(&[&str], &str)] = &[
@@ -51,7 +52,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["bench", "benchmark", "load"],
-        "use `maglor demo balancing`, or `maglor sim` for a simulation",
+        "use `maglor demo balancing`, or `maglor-lab sim` for a simulation",
     ),
     (
         &["ca", "cert", "certificate", "pki", "issue"],
@@ -98,39 +99,11 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Value names in clap's messages, and our names for them.
-const VALUES: &[(&str, &str)] = &[
-    ("invalid digit found in string", "write a whole number"),
-    (
-        "cannot parse integer from empty string",
-        "write a whole number",
-    ),
-    ("invalid float literal", "expected a number, such as 0.75"),
-    (
-        "cannot parse float from empty string",
-        "expected a number, such as 0.75",
-    ),
-    (
-        "number too large to fit in target type",
-        "the number is too large",
-    ),
-    (
-        "number too small to fit in target type",
-        "the number is too small",
-    ),
-];
-
-/// Reports an error of the command line. An invalid value is one line; for help and other messages
-/// clap's text is used.
+/// Reports an error of the command line, with a suggestion if there is one; for help and other messages clap's text
+/// is used.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
-    if error.kind() == ErrorKind::ValueValidation {
-        let text = error.to_string();
-        let mut line = text.lines().next().unwrap_or_default().to_owned();
-        for (theirs, ours) in VALUES {
-            line = line.replace(theirs, ours);
-        }
-        eprintln!("{line}");
-        return ExitCode::from(2);
+    if let Some(code) = arguments::refuse_value(error) {
+        return code;
     }
     match of(error) {
         Some(text) => {

@@ -4,11 +4,13 @@
 //! findings to [`report`].
 
 mod controller;
+mod expiry;
 mod files;
 mod kubernetes;
 mod members;
 mod report;
 mod trust;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -93,6 +95,7 @@ async fn cluster(options: &Options, report: &mut Report) -> Result<(), LiveError
     }
     kubernetes::definitions(&cluster, report).await;
     let replicas = controller::check(&cluster, report).await?;
-    trust::check(&cluster, &replicas, report).await?;
+    webhook::check(&cluster, &replicas, report).await?;
+    trust::check(&cluster, report).await?;
     members::check(&cluster, report).await
 }

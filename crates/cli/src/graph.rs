@@ -2,6 +2,9 @@
 //! a Prometheus or a file.
 
 mod dot;
+mod form;
+mod labels;
+mod layout;
 mod prometheus;
 mod rows;
 mod svg;
@@ -9,16 +12,19 @@ mod svg;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::parts::Part;
 use maglor_controller::graph::{Node, Service, Snapshot};
 use maglor_terminal::output;
 use serde::Deserialize;
 
+use self::form::{Form, Kind};
 use self::prometheus::{Mesh, Url};
 use crate::input::read_text;
 use crate::live::access::Where;
-use crate::live::{self, LiveError, table};
+use crate::live::table::{Format, serialized};
+use crate::live::{self, LiveError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +36,10 @@ Examples:
   Compute a placement for the current traffic:
     maglor graph -o graph > graph.json; maglor graph -o nodes > nodes.json
     maglor graph -o placement > now.json
-    maglor partition --graph graph.json --nodes nodes.json --current now.json
+    maglor plan placement --graph graph.json --nodes nodes.json --current now.json
+  List calls for a spreadsheet, the services as YAML:
+    maglor graph -o csv > calls.csv
+    maglor graph --only services -o yaml
   Show it at noon, and every minute since then:
     maglor graph --at 2026-11-21T12:00:00Z
     maglor graph --since 2026-11-21T12:00:00Z -o json > snapshots.json
@@ -85,32 +94,16 @@ pub(crate) struct Options {
     )]
     window: humantime::Duration,
 
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    /// Output format [default: table, or JSON with --since].
+    #[arg(short, long, value_enum)]
+    output: Option<Form>,
+
+    /// Only these rows [default: all; calls for CSV, which is one table].
+    #[arg(long, value_enum, value_name = "ROWS", conflicts_with = "since")]
+    only: Option<Kind>,
 
     #[command(flatten)]
     place: Where,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
-enum Format {
-    /// Tables of services and calls.
-    #[default]
-    Table,
-    /// For Graphviz.
-    Dot,
-    /// Services and edges, as the input of `maglor partition --graph`.
-    Graph,
-    /// The whole snapshot.
-    Json,
-    /// Capacity of nodes, as the input of `maglor partition --nodes`.
-    Nodes,
-    /// Current placement, as the input of `maglor partition --current`.
-    Placement,
-    /// A drawing as SVG.
-    Svg,
 }
 
 /// The output of `--since`, and the response of the controller.
@@ -122,6 +115,7 @@ struct History {
 pub(crate) fn run(options: &Options) -> ExitCode {
     live::run(async {
         if let Some(since) = &options.since {
+            let format = format_of_history(options.output)?;
             let since = time("--since", since)?;
             let mut history = history(&options.place).await?;
             history
@@ -129,24 +123,47 @@ pub(crate) fn run(options: &Options) -> ExitCode {
                 .retain(|one| one.at.parse().is_ok_and(|at: Time| at >= since));
             let snapshots = history.snapshots.into_iter();
             let snapshots = snapshots.map(|one| of_namespace(one, options)).collect();
-            output::print(&table::serialized(
-                &History { snapshots },
-                table::Format::Json,
-            ));
+            output::print(&serialized(&History { snapshots }, format));
             return Ok(());
         }
+        let form = options.output.unwrap_or(Form::Rows(Format::Table));
+        if options.only.is_some() && !matches!(form, Form::Rows(_)) {
+            return Err(LiveError::Value {
+                what: "--only",
+                value: name(&options.only),
+                expected: "this output is not made of rows: use -o table, wide, json, yaml or csv",
+            });
+        }
         let snapshot = of_namespace(snapshot(options).await?, options);
-        output::print(&match options.output {
-            Format::Table => rows::text(&snapshot),
-            Format::Dot => dot::text(&snapshot),
-            Format::Graph => snapshot.graph_file(),
-            Format::Json => table::serialized(&snapshot, table::Format::Json),
-            Format::Nodes => snapshot.nodes_file(),
-            Format::Placement => snapshot.placement_file(),
-            Format::Svg => svg::text(&snapshot),
+        output::print(&match form {
+            Form::Rows(format) => rows::text(&snapshot, format, options.only),
+            Form::Dot => dot::text(&snapshot),
+            Form::Graph => snapshot.graph_file(),
+            Form::Nodes => snapshot.nodes_file(),
+            Form::Placement => snapshot.placement_file(),
+            Form::Svg => svg::text(&snapshot),
         });
         Ok(())
     })
+}
+
+/// Several snapshots are no table and no picture.
+fn format_of_history(form: Option<Form>) -> Result<Format, LiveError> {
+    match form {
+        None | Some(Form::Rows(Format::Json)) => Ok(Format::Json),
+        Some(Form::Rows(Format::Yaml)) => Ok(Format::Yaml),
+        form => Err(LiveError::Value {
+            what: "--output",
+            value: name(&form),
+            expected: "--since prints several snapshots, as json or yaml; --at TIME shows one in any form",
+        }),
+    }
+}
+
+/// Returns the name of a value on the command line.
+fn name(value: &Option<impl ValueEnum>) -> String {
+    let value = value.as_ref().and_then(ValueEnum::to_possible_value);
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 type Time = k8s_openapi::jiff::Timestamp;

@@ -4,6 +4,7 @@
 //! results. Each of the other modules is a command.
 
 pub(crate) mod access;
+mod csv;
 pub(crate) mod endpoints;
 mod error;
 pub(crate) mod receipts;

@@ -1,78 +1,31 @@
-//! The `maglor` command line. One module per command.
+//! The `maglor` command line. One module per command; [`help`] groups them, [`moved`] answers for those of the last
+//! release.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use maglor_terminal::output;
 
 mod advice;
-mod advise;
 mod analyze;
 mod check;
-mod figures;
 mod graph;
+mod health;
+mod help;
 mod identity;
 mod inject;
 mod input;
 mod install;
 mod live;
 mod manual;
-mod model;
-mod partition;
+mod moved;
 mod plan;
-mod proxy_service;
-mod sim;
-mod uninject;
-
-const EXAMPLES: &str = "\
-Examples:
-  Run a mesh on this machine, with mutual TLS and injected faults:
-    maglor demo
-  Compare least outstanding requests with random and round-robin:
-    maglor demo balancing
-  The same for 60 seconds, with eight servers and another policy:
-    maglor demo balancing --for 60 --servers 8 --policy 'peak-ewma'
-  Predicted latency with 1, 20 and 200 balancers:
-    maglor model --balancers 1,20,200 --format table
-  Draw the figures in less than a minute:
-    maglor figures --out figures --quick
-  Validate a configuration:
-    maglor check maglor.yaml
-  Diagnose the mesh of a cluster, watch its traffic, and show failed requests:
-    maglor check
-    maglor top services
-    maglor tap deploy/web --status 5xx
-  Show which services call which, with rates and latencies:
-    maglor graph
-  Find unsupported fields in Istio resources:
-    maglor analyze istio/*.yaml
-  Simulate a policy with 20 independent balancers:
-    maglor sim --balancers 20 --policy 'bounce(tries=3)'
-  Create a certificate authority, and issue a certificate for a proxy:
-    maglor identity ca --trust-domain mesh.example --out ca
-    maglor identity issue --ca ca --namespace shop --service-account cart --out cart
-  Add sidecars to the pods of a manifest:
-    maglor inject -f deployment.yaml | kubectl apply -f -
-  Install the mesh in the cluster of the current kubeconfig:
-    maglor install | kubectl apply --server-side -f -
-  Place services on nodes so that few calls cross nodes:
-    maglor partition --graph graph.yaml --nodes nodes.yaml
-  Recommend CPU, memory, replicas, limits and timeouts from observations:
-    maglor advise --observed day.yaml
-  Decide whether a Proxy-Service pays off, and its size:
-    maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
-  Complete and validate configuration files in an editor:
-    maglor schema > maglor.schema.json
-  Complete this command in the shell:
-    maglor completions bash > /etc/bash_completion.d/maglor
-
-The proxy itself is a separate program, maglor-proxy.";
 
 /// Maglor, a service mesh and reverse proxy.
 #[derive(Debug, Parser)]
-#[command(name = "maglor", version, after_help = EXAMPLES)]
+#[command(name = "maglor", version, after_help = help::EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -80,18 +33,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Recommend resources, replicas, limits and timeouts from observations.
-    /// Covers CPU and memory requests, replicas, limits, timeouts, retries and circuit breakers, each with its
-    /// reason. Uses Algorithm 2 of the paper in docs/placement.md. Changes nothing.
-    Advise(Box<advise::Options>),
-    /// Report unsupported or conflicting fields in manifests before you apply them.
+    /// Report unsupported or conflicting fields in manifests.
     ///
-    /// Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's own kinds, and Istio's
-    /// DestinationRule, VirtualService, PeerAuthentication and AuthorizationPolicy. Prints one line for each problem:
-    /// file, line, resource, field and reason. A reference to an object that is in none of the files, such as a
+    /// Run it before you apply manifests. Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's own kinds, and
+    /// Istio's DestinationRule, VirtualService, PeerAuthentication and AuthorizationPolicy. Prints one line for each
+    /// problem: file, line, resource, field and reason. A reference to an object that is in none of the files, such as a
     /// Service, is a warning. The exit code is 1 if a resource would not be accepted.
     Analyze(analyze::Options),
-    /// Validate proxy configuration files, or diagnose the mesh of a cluster.
+    /// Validate configuration files, or diagnose the mesh of a cluster.
+    ///
     /// With files, reports all errors at once. Without files, checks the API server, the CRDs, the controller, the
     /// webhook, identities, proxies, and pods without a sidecar, and suggests a fix for each problem.
     Check(Box<check::Options>),
@@ -101,13 +51,14 @@ enum Command {
         shell: Shell,
     },
     Demo(maglor_demo::Options),
-    /// Show the endpoints of a service, as configured by the controller or as seen by a proxy.
+    /// Show the endpoints of a service, their health and load.
+    ///
+    /// As configured by the controller, or as seen by a proxy.
     Endpoints(Box<live::endpoints::Options>),
-    /// Draw the figures of the documentation, from the models and the simulator.
-    Figures(figures::Options),
-    /// Show the communication graph: which services call which, with rates and latencies.
-    /// Reads the graph from the controller, or from Prometheus metrics of Maglor, Istio or Linkerd. Prints tables,
-    /// pictures, or the input of `maglor partition`.
+    /// Show which services call which, with rates and latencies.
+    ///
+    /// Reads the communication graph from the controller, or from Prometheus metrics of Maglor, Istio or Linkerd.
+    /// Prints tables, pictures, or the input of `maglor plan placement`.
     Graph(Box<graph::Options>),
     /// Create a certificate authority, and issue certificates to files.
     Identity(identity::Options),
@@ -121,73 +72,64 @@ enum Command {
         /// Folder in place of /usr/share.
         folder: PathBuf,
     },
-    /// Compute the mean latency of least outstanding requests, by the paper's model and the corrected one.
-    Model(model::Options),
-    /// Place services on nodes so that little traffic crosses nodes, and print JSON.
-    Partition(Box<partition::Options>),
-    /// Show which replicas to move to another node, and the expected gain; simulate node failures.
-    /// Reads the communication graph, the capacity of nodes and the current placement from the controller or a file,
-    /// and computes the moves that pay off. Changes nothing.
-    Plan(Box<plan::Options>),
-    /// Decide whether a Proxy-Service pays off, and print its resources.
-    ProxyService(proxy_service::Options),
-    /// Show configuration changes, how fast proxies acknowledged them, and which proxies have not.
+    /// Compute moves, placements, tuning, Proxy-Services; change nothing.
+    Plan(plan::Options),
+    /// Show configuration changes, and which proxies acknowledged them.
+    ///
+    /// Also how fast they did, and which ones have not.
     Receipts(Box<live::receipts::Options>),
-    /// Show routes, as configured by the controller or as in force in a proxy.
+    /// Show routes, as configured or as in force in a proxy.
     Routes(Box<live::routes::Options>),
     /// Print the JSON Schema of the proxy's configuration file.
     Schema,
-    /// Simulate balancers and servers under a policy, with the proxy's own balancing code, and print JSON.
-    Sim(Box<sim::Options>),
-    /// Show request statistics: success, rate, latencies, retries, ejections, mTLS.
+    /// Show request statistics: success, rate, latencies, retries, mTLS.
     Stat(Box<live::stat::Options>),
     /// Stream finished requests from the access logs of proxies.
     Tap(Box<live::tap::Options>),
     /// Show request statistics continuously, busiest first.
     Top(Box<live::top::Options>),
-    /// Restart workloads without sidecars, before uninstalling the mesh.
-    Uninject(Box<uninject::Options>),
-    /// Print the manifests to delete, in order.
+    /// Print the manifests to delete, in order; or remove the sidecars.
     Uninstall(install::UninstallOptions),
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return advice::refuse(&error),
-    };
-    output::exit_code(run(cli.command))
+    let arguments = std::env::args_os().skip(1);
+    let arguments: Vec<_> = arguments
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if let Some(code) = moved::refuse(&arguments) {
+        return code;
+    }
+    let matches = help::grouped(Cli::command()).try_get_matches();
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    match cli {
+        Ok(cli) => output::exit_code(run(cli.command)),
+        Err(error) => advice::refuse(&error),
+    }
 }
 
 fn run(command: Command) -> ExitCode {
     match command {
-        Command::Advise(options) => advise::run(&options),
         Command::Analyze(options) => analyze::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::Endpoints(options) => live::endpoints::run(&options),
         Command::Demo(options) => maglor_demo::run(&options),
-        Command::Figures(options) => figures::run(&options),
         Command::Graph(options) => graph::run(&options),
         Command::Identity(options) => identity::run(&options),
         Command::Inject(options) => inject::run(&options),
         Command::Install(options) => install::run(&options),
         Command::Manual { folder } => manual::run(Cli::command(), &folder),
-        Command::Model(options) => model::run(&options),
-        Command::Partition(options) => partition::run(&options),
         Command::Plan(options) => plan::run(&options),
-        Command::ProxyService(options) => proxy_service::run(&options),
         Command::Receipts(options) => live::receipts::run(&options),
         Command::Routes(options) => live::routes::run(&options),
         Command::Schema => {
             output::print(&format!("{:#}\n", maglor_config::schema()));
             ExitCode::SUCCESS
         }
-        Command::Sim(options) => sim::run(&options),
         Command::Stat(options) => live::stat::run(&options),
         Command::Tap(options) => live::tap::run(&options),
         Command::Top(options) => live::top::run(&options),
-        Command::Uninject(options) => uninject::run(&options),
         Command::Uninstall(options) => install::uninstall(&options),
     }
 }

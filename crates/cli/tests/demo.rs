@@ -183,7 +183,7 @@ fn what_is_wrong_is_said_in_one_line() {
     let text = wrong(&["--fault", "reviews-9:slow@5"]);
     assert!(text.contains("reviews has 3 replicas"), "{text}");
     let text = wrong(&["--policy", "prequal"]);
-    assert!(text.contains("only supported in `maglor sim`"), "{text}");
+    assert!(text.contains("write `probe(choices=2)`"), "{text}");
     let text = wrong(&["--replicas", "reviews=0"]);
     assert!(text.contains("from 1 to 16"), "{text}");
     assert_nothing_is_left(temporary.path());

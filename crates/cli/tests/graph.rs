@@ -97,7 +97,7 @@ fn the_controllers_graph_is_shown_in_every_form() {
 }
 
 #[test]
-fn its_files_are_what_partition_reads() {
+fn its_files_are_what_plan_placement_reads() {
     let controller = controller();
     let address = controller.address().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +107,8 @@ fn its_files_are_what_partition_reads() {
         std::fs::write(path(name), text).unwrap();
     }
     let plan = stdout(&[
-        "partition",
+        "plan",
+        "placement",
         "--graph",
         &path("graph"),
         "--nodes",
@@ -153,7 +154,7 @@ fn a_namespace_has_the_room_that_others_leave() {
     );
     let splits = &shown("json")["splits"];
     assert_eq!(*splits, json!([split("shop/cart")]));
-    let advice = maglor(&["advise", "--observed", &path("json")]);
+    let advice = maglor(&["plan", "tuning", "--observed", &path("json")]);
     assert!(advice.status.success(), "{advice:?}");
 }
 
@@ -212,7 +213,7 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
     let path = folder.path().join("snapshot.json");
     std::fs::write(&path, apart().to_string()).unwrap();
     let file = path.display().to_string();
-    let plan = |more: &[&str]| maglor(&[&["plan", "--file", &file], more].concat());
+    let plan = |more: &[&str]| maglor(&[&["plan", "moves", "--file", &file], more].concat());
     let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
     let together = plan(&[]);
     let said = text(&together);
@@ -260,7 +261,7 @@ fn a_plan_uses_the_current_routing_and_measured_delays() {
     let file = path.display().to_string();
     let plan = |snapshot: &Value, more: &[&str]| -> Value {
         std::fs::write(&path, snapshot.to_string()).unwrap();
-        let arguments = ["plan", "--file", &*file, "-o", "json"];
+        let arguments = ["plan", "moves", "--file", &*file, "-o", "json"];
         serde_json::from_str(&stdout(&[&arguments, more].concat())).unwrap()
     };
     // Halves of both on two nodes: half of all calls leave theirs unless they go to local replicas first.

@@ -17,6 +17,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use maglor_testkit::process::Signal;
+use maglor_testkit::pty::Terminal;
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually, process, wait};
 use serde_json::Value;
 use support::{MAGLOR, maglor, stdout};
@@ -409,6 +411,122 @@ fn traffic_is_counted_shown_and_tapped() {
 }
 
 #[test]
+fn top_is_a_screen_on_a_terminal() {
+    let mesh = Mesh::start();
+    let load = Load::on([mesh.proxy.listener("in"), mesh.proxy.listener("out")]);
+    for quit in ["q", "\x03"] {
+        let mut terminal = Terminal::open(100, 20);
+        let mut command = Command::new(MAGLOR);
+        command
+            .args(["top", "--every", "200ms", "--proxy", &mesh.proxy()])
+            .env_remove("NO_COLOR");
+        let mut child = terminal.spawn(command);
+        terminal.expect("\x1b[?1049h");
+        terminal.expect("100.00 %");
+        assert!(terminal.is_raw());
+        assert!(terminal.output().contains("\x1b[38;5;6"), "in colours");
+        terminal.send("\t");
+        terminal.expect("web.shop:80");
+        terminal.send("/nothing\r");
+        terminal.expect("no row matches");
+        terminal.send(quit);
+        assert!(child.wait().unwrap().success(), "{quit:?}");
+        terminal.expect("\x1b[?1049l");
+        assert!(!terminal.is_raw());
+    }
+    // Without colours; and what it showed last stays if the proxy is gone.
+    let mut terminal = Terminal::open(100, 20);
+    let mut command = Command::new(MAGLOR);
+    command
+        .args(["top", "--every", "100ms", "--proxy", &mesh.proxy()])
+        .env("NO_COLOR", "1");
+    let mut child = terminal.spawn(command);
+    terminal.expect("100.00 %");
+    drop(load);
+    mesh.proxy.signal(Signal::Terminate);
+    terminal.expect("✗ ");
+    assert!(
+        !terminal.output().contains("\x1b[38"),
+        "{}",
+        terminal.output()
+    );
+    terminal.send("q");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn rows_are_records_of_csv() {
+    let mesh = Mesh::start();
+    assert_eq!(mesh.get("/"), 200);
+    let (controller, proxy) = (mesh.controller(), mesh.proxy());
+    let first = |arguments: &[&str]| -> (String, String) {
+        let text = stdout(&[arguments, &["-o", "csv"]].concat());
+        let mut lines = text.lines().map(str::to_owned);
+        (lines.next().unwrap(), lines.next().unwrap_or_default())
+    };
+    let (header, route) = first(&["routes", "web", "--controller", &controller]);
+    assert_eq!(
+        header,
+        "host,match,to,timeout_ms,retries,clients,route,listener,seen_by"
+    );
+    assert!(
+        route.starts_with("web.shop.svc.cluster.local:80,path /*,\"[{"),
+        "{route}"
+    );
+    let (header, endpoint) = first(&["endpoints", "web", "--proxy", &proxy]);
+    assert!(
+        header.starts_with("service,address,state,weight,"),
+        "{header}"
+    );
+    assert!(endpoint.contains(",healthy,1,0,"), "{endpoint}");
+    let (header, _) = first(&["receipts", "--controller", &controller]);
+    assert!(
+        header.starts_with("change,kind,name,age_seconds,"),
+        "{header}"
+    );
+    let (header, total) = first(&["stat", "services", "--since-start", "--proxy", &proxy]);
+    assert!(
+        header.starts_with("namespace,workload,service,success,rps,"),
+        "{header}"
+    );
+    assert!(
+        total.starts_with(",client,web.shop.svc.cluster.local:80,1.0,,"),
+        "{total}"
+    );
+    let top = ["top", "--count", "2", "--every", "100ms", "--proxy", &proxy];
+    let text = stdout(&[&top[..], &["-o", "csv"]].concat());
+    assert_eq!(
+        text.matches("time,namespace,workload,").count(),
+        1,
+        "{text}"
+    );
+    assert_eq!(text.matches("Z,,client,").count(), 2, "{text}");
+    let text = stdout(&[&top[..], &["-o", "json"]].concat());
+    for line in text.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        assert!(
+            row["time"].is_string() && row["workload"] == "client",
+            "{row}"
+        );
+    }
+    let load = Load::on([mesh.proxy.listener("in"), mesh.proxy.listener("out")]);
+    let tap = ["tap", "--proxy", &proxy, "--max", "2", "-o", "csv"];
+    let text = stdout(&tap);
+    assert!(
+        text.starts_with("time,pod,listener,direction,client,"),
+        "{text}"
+    );
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.contains(",client,"))
+            .count(),
+        3,
+        "{text}"
+    );
+    drop(load);
+}
+
+#[test]
 fn what_cannot_be_asked_is_one_line_and_a_hint() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
@@ -436,11 +554,6 @@ fn what_cannot_be_asked_is_one_line_and_a_hint() {
     fails(&["receipts"], 1, &["kubeconfig", "hint: "]);
     fails(&["check"], 1, &["kubeconfig", "hint: "]);
     fails(&["tap", "--proxy", "nowhere"], 2, &["HOST:PORT"]);
-    fails(
-        &["top", "--proxy", &address, "-o", "json"],
-        1,
-        &["maglor stat"],
-    );
 }
 
 /// A foreign server.

@@ -62,7 +62,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
         &["queries proxies", "--proxy [NAME=]HOST:PORT"],
     ),
     (
-        "plan --proxy 127.0.0.1:1",
+        "plan moves --proxy 127.0.0.1:1",
         &["queries the controller", "--controller HOST:PORT"],
     ),
     (
@@ -76,11 +76,17 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ),
     ("stat --namespce shop", &["--namespace"]),
     ("routes -o xml", &["xml", "json"]),
-    ("sim --policy leastconn", &["leastconn", "lor(choices=all)"]),
-    ("sim --rho 1.5", &["rho", "below 1"]),
-    ("sim --rho 75%", &["--rho", "such as 0.75"]),
-    ("sim --balancers many", &["--balancers", "whole number"]),
-    ("sim --seed -1", &["--seed", "whole number"]),
+    ("plan proxy-service --rho 1.5", &["rho", "below 1"]),
+    ("plan proxy-service --rho 75%", &["--rho", "such as 0.75"]),
+    (
+        "plan proxy-service --balancers many",
+        &["--balancers", "whole number"],
+    ),
+    ("plan moves --seed -1", &["--seed", "whole number"]),
+    (
+        "sim --policy leastconn",
+        &["`maglor sim`", "maglor-lab sim --policy leastconn"],
+    ),
     ("inject deploy.yaml", &["-f deploy.yaml"]),
     ("demo --replicas 3", &["--replicas", "reviews=3"]),
     ("install --set a", &["--set a", "KEY=VALUE"]),

@@ -1,5 +1,7 @@
 //! The access log: its destination, and the layout of a line.
 
+pub(crate) mod foreign;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -15,8 +17,8 @@ pub struct AccessLog {
 /// The layout of an access log line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum AccessLogFormat {
-    /// One JSON object a line, of these fields in this order.
-    Fields(Vec<AccessLogField>),
+    /// One JSON object a line, of these keys in this order.
+    Fields(Vec<AccessLogKey>),
     /// One JSON object a line, of all fields.
     #[default]
     Json,
@@ -35,12 +37,95 @@ pub enum AccessLogPart {
     Text(String),
 }
 
+/// A key of a JSON object, and the field that is its value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AccessLogKey {
+    /// The key as JSON, with quotes and a colon.
+    pub json: Box<str>,
+    /// The field.
+    pub field: AccessLogField,
+}
+
+impl AccessLogKey {
+    /// Encodes a key, so that this is not done for each line.
+    #[must_use]
+    pub fn new(key: &str, field: AccessLogField) -> Self {
+        let json = serde_json::Value::from(key);
+        Self {
+            json: format!("{json}:").into(),
+            field,
+        }
+    }
+}
+
 /// A field of a finished request; docs/access-log.md describes all of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct AccessLogField(&'static str);
+pub enum AccessLogField {
+    /// `client`.
+    Client,
+    /// `cluster`.
+    Cluster,
+    /// `direction`.
+    Direction,
+    /// `duration_ms`.
+    DurationMs,
+    /// `error`.
+    Error,
+    /// `flag`.
+    Flag,
+    /// `host`.
+    Host,
+    /// `listener`.
+    Listener,
+    /// `method`.
+    Method,
+    /// `peer`.
+    Peer,
+    /// `protocol`.
+    Protocol,
+    /// `request_id`.
+    RequestId,
+    /// `response_bytes`.
+    ResponseBytes,
+    /// `status`.
+    Status,
+    /// `target`.
+    Target,
+    /// `time`.
+    Time,
+    /// `tries`.
+    Tries,
+    /// `upstream`.
+    Upstream,
+    /// `user_agent`.
+    UserAgent,
+}
 
 impl AccessLogField {
-    /// All field names, in the order of the documentation.
+    /// All fields, in the order of the documentation.
+    pub const ALL: [Self; 19] = [
+        Self::Time,
+        Self::Listener,
+        Self::Direction,
+        Self::Client,
+        Self::Peer,
+        Self::Method,
+        Self::Target,
+        Self::Protocol,
+        Self::Host,
+        Self::UserAgent,
+        Self::RequestId,
+        Self::Status,
+        Self::Flag,
+        Self::ResponseBytes,
+        Self::DurationMs,
+        Self::Cluster,
+        Self::Upstream,
+        Self::Tries,
+        Self::Error,
+    ];
+
+    /// All field names, in the same order.
     pub const NAMES: [&'static str; 19] = [
         "time",
         "listener",
@@ -66,7 +151,8 @@ impl AccessLogField {
     /// Returns its name: the key in JSON, the placeholder in a template.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.0
+        let place = Self::ALL.iter().position(|field| *field == self);
+        place.map_or("", |place| Self::NAMES[place])
     }
 }
 
@@ -74,8 +160,8 @@ impl FromStr for AccessLogField {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let found = Self::NAMES.into_iter().find(|name| *name == text);
-        found.map(Self).ok_or(())
+        let place = Self::NAMES.iter().position(|name| *name == text);
+        place.map(|place| Self::ALL[place]).ok_or(())
     }
 }
 

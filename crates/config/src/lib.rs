@@ -55,7 +55,7 @@ pub mod traffic;
 pub mod workload;
 mod yaml;
 
-pub use access_log::{AccessLog, AccessLogField, AccessLogFormat, AccessLogPart};
+pub use access_log::{AccessLog, AccessLogField, AccessLogFormat, AccessLogKey, AccessLogPart};
 pub use address::{Address, UnixAddress, UnixAddressError};
 pub use authorization::Authorization;
 pub use bootstrap::{Admin, Config, LogLevel};

@@ -116,7 +116,7 @@ fn flag_errors_name_their_flag() {
   = help: change the port of one, or the addresses of both
 
 --policy: error: there is no policy `maglevv`
-  = help: did you mean `maglev`? (available: a-lsq, bounce, join-idle-queue, ledger, lor, maglev, peak-ewma, prequal, probe, random, ring-hash, round-robin, subset)
+  = help: did you mean `maglev`? (available: a-lsq, bounce, ledger, lor, maglev, peak-ewma, probe, random, ring-hash, round-robin, subset)
 
 --upstream 127.0.0.1:9001,weight=x: error: `x` is not a weight
   = help: a weight is 1 to 1000000

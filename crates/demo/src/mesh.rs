@@ -18,6 +18,7 @@ mod intruders;
 mod load;
 mod members;
 mod plan;
+mod prompt;
 mod record;
 mod report;
 mod screen;
@@ -60,7 +61,10 @@ Commands on a terminal while it runs:
   fail reviews-2      fail 30 % of its requests with 500
   kill ratings-1      kill its proxy and its server
   heal ratings-1      undo, and restart what was killed
-  quit";
+  help                show this list
+  quit
+
+It also runs in the background: `maglor demo &`.";
 
 #[derive(Debug, clap::Args)]
 // The name of the group would otherwise be that of the command's own options.
@@ -139,8 +143,6 @@ enum Error {
     NotReady(String, Duration),
     #[error("{0}")]
     Plan(#[from] PlanError),
-    #[error("--policy {0}: only supported in `maglor sim`")]
-    Policy(Spec),
     #[error("cannot start {}: {source}", program.display())]
     Start { program: PathBuf, source: io::Error },
     #[error("cannot {doing}: {source}")]
@@ -179,12 +181,6 @@ pub(super) fn run(options: &Options) -> ExitCode {
 /// Starts everything and runs the demo; everything has ended when it returns.
 fn show(options: &Options) -> Result<Report, Error> {
     let length = Duration::from_secs(options.seconds);
-    if matches!(
-        options.policy,
-        Spec::JoinIdleQueue { .. } | Spec::Prequal(_)
-    ) {
-        return Err(Error::Policy(options.policy.clone()));
-    }
     let plan = Plan::new(length, &options.replicas, &options.faults)?;
     let program = sidecar::find(options.proxy.as_deref())?;
     let runtime = Builder::new_current_thread()

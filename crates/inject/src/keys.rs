@@ -285,7 +285,7 @@ impl Finding {
 /// Checks the labels and annotations of an object and of its pod template; returns a bounded number
 /// of findings.
 #[must_use]
-pub fn look(object: &Value) -> Vec<Finding> {
+pub fn check(object: &Value) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let template = template(kind).filter(|path| !path.is_empty());
     let made = template.and_then(|path| object.pointer(path));

@@ -118,7 +118,7 @@ fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
         Fault::Value { name, reason } => Err(Refusal::Annotation { name, reason }),
         Fault::Misplaced { .. } | Fault::Unknown { .. } => Ok(format!("{name}: {finding}")),
     };
-    keys::look(object).into_iter().map(line).collect()
+    keys::check(object).into_iter().map(line).collect()
 }
 
 /// Injects a sidecar into the pod of an object; returns a report, `None` if it has no pod.

@@ -19,7 +19,7 @@ const SCRIPTS: [(Shell, &str, &str); 3] = [
     (Shell::Zsh, "zsh/vendor-completions", "_{}"),
 ];
 
-/// Where a program's pages are: those of `maglor proxy-service` and `maglor-proxy service` have the same name.
+/// The section of a program's pages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Section {
     /// 8.

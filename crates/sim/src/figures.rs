@@ -44,7 +44,8 @@ pub enum Effort {
     },
     /// For print: intervals of about one per cent.
     Full,
-    /// For a preview, all studies in less than a minute on two cores: intervals of a few per cent.
+    /// For a preview, all studies in about a minute on two cores: intervals of some per cent, and means that are too
+    /// low near saturation. The pictures say so.
     Quick,
 }
 
@@ -55,7 +56,7 @@ impl Effort {
         (scenario.requests, scenario.runs) = match self {
             Self::Custom { requests, runs } => (requests, runs),
             Self::Full => (100_000 * servers / 40, 5),
-            Self::Quick => (6_000 * servers / 40, 3),
+            Self::Quick => (16_000 * servers / 40, 3),
         };
     }
 }
@@ -63,6 +64,7 @@ impl Effort {
 /// Scenarios, and the figures drawn from their outcomes.
 pub struct Study {
     scenarios: Vec<Scenario>,
+    effort: Effort,
     sweep: Sweep,
     charts: Vec<Chart>,
     formulas: fn() -> Vec<Series>,
@@ -76,6 +78,7 @@ impl Study {
         }
         Self {
             scenarios,
+            effort,
             sweep,
             charts,
             formulas: Vec::new,
@@ -110,10 +113,38 @@ impl Study {
         let formulas = (self.formulas)();
         let figure = |chart| {
             let mut figure = self.sweep.figure(chart, outcomes);
+            figure.caption = self.caption(&figure, !formulas.is_empty());
+            figure.stamp = (self.effort == Effort::Quick).then_some("quick preview");
             figure.series.splice(..0, formulas.iter().cloned());
             figure
         };
         self.charts.iter().map(figure).collect()
+    }
+
+    /// Says how the values were found.
+    fn caption(&self, figure: &Figure, has_formulas: bool) -> Vec<String> {
+        let Some(scenario) = self.scenarios.first() else {
+            return Vec::new();
+        };
+        let (runs, requests) = (scenario.runs, scenario.requests);
+        let mut how = format!(
+            "Markers: {runs} simulated runs of {requests} requests; whiskers: 95 % confidence intervals."
+        );
+        if has_formulas {
+            how += " Lines without markers: formulas.";
+        }
+        let mut points = figure.series.iter().flat_map(|series| &series.points);
+        let doubtful = points.any(|point| point.doubtful);
+        let mut values = String::new();
+        if self.effort == Effort::Quick {
+            values += "Preview: short runs; values near saturation are too low, by more than their intervals. ";
+        }
+        if doubtful {
+            values += "Hollow: still growing at the end, too low.";
+        }
+        let mut lines = vec![how, values.trim_end().to_owned()];
+        lines.retain(|line| !line.is_empty());
+        lines
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod autoscale;
 pub mod chart;
+pub mod comparison;
 pub mod des;
 pub mod figures;
 pub mod model;

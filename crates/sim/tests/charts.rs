@@ -19,6 +19,8 @@ fn figure() -> Figure {
         y_label: "ms".to_owned(),
         x_log: true,
         y_log: false,
+        caption: vec!["bars: intervals".to_owned()],
+        stamp: Some("preview"),
         series: vec![
             line("formula", &[(1.0, 35.0, 0.0), (100.0, 80.0, 0.0)]),
             line("measured", &[(1.0, 36.0, 1.0), (100.0, 78.0, 2.0)]),
@@ -37,6 +39,8 @@ fn the_svg_shows_everything_and_is_well_formed() {
         ">formula<",
         ">measured<",
         ">a band<",
+        ">bars: intervals<",
+        ">preview<",
         "fill-opacity",
         "prefers-color-scheme:dark",
     ] {
@@ -59,6 +63,20 @@ fn the_png_is_painted_with_its_own_font() {
 
 fn size(figure: &Figure) -> usize {
     png(figure).expect("the figure can be painted").len()
+}
+
+#[test]
+fn a_doubtful_value_has_a_hollow_marker() {
+    let mut doubtful = figure();
+    let before = svg(&doubtful)
+        .matches("fill=\"none\" stroke-width=\"1.4\"/>")
+        .count();
+    let point = &mut doubtful.series[1].points[1];
+    *point = point.doubtful_if(true);
+    let after = svg(&doubtful)
+        .matches("fill=\"none\" stroke-width=\"1.4\"/>")
+        .count();
+    assert_eq!(after, before + 1);
 }
 
 #[test]

@@ -42,6 +42,32 @@ fn every_scenario_makes_sense_and_every_figure_has_a_name_of_its_own() {
     assert!(ids.len() > 20, "{ids:?}");
 }
 
+/// The preview is not misleading: random routing is near its exact value.
+#[test]
+fn a_quick_preview_says_so_and_is_near_the_theory() {
+    let studies = studies(Effort::Quick);
+    let study = studies
+        .iter()
+        .find(|one| one.ids().any(|id| id == "mean-n40-rho75"));
+    let study = study.unwrap();
+    let random = &study.scenarios()[0];
+    assert_eq!((&*random.policy.to_string(), random.rho), ("random", 0.75));
+    let outcome = support::run(random);
+    let (mean, half_width) = (outcome.mean_ms.value, outcome.mean_ms.half_width);
+    assert!((mean - 80.0).abs() < 4.0, "{mean} ± {half_width}");
+
+    let figures = study.draw(&vec![outcome; study.scenarios().len()]);
+    for figure in figures {
+        assert_eq!(figure.stamp, Some("quick preview"));
+        assert!(
+            figure.caption[0].contains("95 % confidence intervals"),
+            "{:?}",
+            figure.caption
+        );
+        assert!(figure.x_log, "balancers are on a logarithmic axis");
+    }
+}
+
 #[test]
 fn fig_9_has_the_order_of_the_paper() {
     let effort = Effort::Custom {

@@ -1,3 +1,4 @@
-//! Terminal output of the command line programs.
+//! Arguments and terminal output of the command line programs.
 
+pub mod arguments;
 pub mod output;

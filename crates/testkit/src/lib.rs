@@ -13,6 +13,7 @@
 //! - [`Load`]: clients that send requests without pause, and report every failure.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
 //! - [`pattern`]: long bodies that need no memory and can be checked.
+//! - [`mod@pty`]: terminals, for programs that want one.
 //! - [`wait`] and [`seed()`]: waiting for conditions without sleeping, reproducible randomness;
 //!   `property`, the same for properties.
 //!
@@ -37,6 +38,7 @@ pub mod pattern;
 pub mod process;
 #[cfg(feature = "property")]
 pub mod property;
+pub mod pty;
 pub mod raw;
 mod seed;
 pub mod upstream;

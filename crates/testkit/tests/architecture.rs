@@ -96,10 +96,14 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-istio",
             "maglor-manual",
             "maglor-service-graph",
-            "maglor-sim",
             "maglor-telemetry",
             "maglor-terminal",
         ],
+    ),
+    // Experiments; nothing that is shipped links simulations or charts.
+    (
+        "maglor-lab",
+        &["maglor-balance", "maglor-sim", "maglor-terminal"],
     ),
     // Tools. Only tools depend on them.
     (
@@ -147,6 +151,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("maglor-config", &["tokio", "hyper"]),
     ("maglor-istio", &["tokio", "hyper", "kube"]),
     ("maglor-telemetry", &["tokio", "hyper"]),
+    // Simulations and charts are the laboratory's.
+    ("maglor-cli", &["maglor-sim", "resvg"]),
     // The data plane learns about Kubernetes from the control plane only; one TLS provider.
     (
         "maglor-proxy",

@@ -14,7 +14,7 @@ use maglor_xds::load;
 use maglor_xds::server::Protocol;
 
 use crate::body::Answer;
-use crate::server::Inner;
+use crate::state::State;
 use crate::{CertifyRequest, Code, Peer, Status, loads, stream};
 
 /// The paths of the methods.
@@ -31,7 +31,7 @@ const CERTIFY_TIME: Duration = Duration::from_secs(10);
 
 /// Responds to a call; failures are responses, too.
 pub(crate) async fn answer(
-    server: Arc<Inner>,
+    server: Arc<State>,
     peer: Peer,
     request: Request<Incoming>,
 ) -> Response<Answer> {
@@ -61,7 +61,7 @@ pub(crate) async fn answer(
     response
 }
 
-async fn certify(server: &Inner, peer: &Peer, body: Incoming) -> Result<Bytes, Status> {
+async fn certify(server: &State, peer: &Peer, body: Incoming) -> Result<Bytes, Status> {
     let received = tokio::time::timeout(CERTIFY_TIME, signing_request(body)).await;
     let late = |_| Status::new(Code::InvalidArgument, "timeout while reading the message");
     let request = received.map_err(late)??;

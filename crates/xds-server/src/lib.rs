@@ -26,6 +26,7 @@ mod loads;
 mod policy;
 mod report;
 mod server;
+mod state;
 mod status;
 mod stream;
 

@@ -11,12 +11,12 @@ use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsRequest;
 use tokio::sync::mpsc::{self, Sender};
 
 use crate::body::{Answer, Part};
-use crate::server::{Inner, closed};
+use crate::state::{State, closed};
 use crate::stream::Requests;
 use crate::{Code, Node, Peer, Status};
 
 /// Starts a stream's task, if the operator has enabled load reports.
-pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming) -> Answer {
+pub(crate) fn open(server: Arc<State>, peer: Peer, body: Incoming) -> Answer {
     let Some(interval) = server.policy.load_interval() else {
         let status = Status::new(Code::Unimplemented, "load reports are disabled");
         return Answer::Once(Some(Err(status)));
@@ -32,7 +32,7 @@ pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming) -> Answer {
 }
 
 async fn run(
-    server: Arc<Inner>,
+    server: Arc<State>,
     peer: Peer,
     mut requests: Requests,
     wish: Wish,
@@ -45,7 +45,7 @@ async fn run(
 }
 
 async fn serve_channel(
-    server: &Inner,
+    server: &State,
     peer: &Peer,
     requests: &mut Requests,
     wish: &Wish,

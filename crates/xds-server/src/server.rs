@@ -1,21 +1,18 @@
 //! The server: one cache that many streams read.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use maglor_balance::Time;
 use maglor_xds::Kind;
-use maglor_xds::server::{Cache, Session};
+use maglor_xds::server::Cache;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
-use tokio::time::Instant;
 
+use crate::state::{Open, State, closed, lock};
 use crate::{Peer, Policy, SessionReport, call};
 
 /// The interval of HTTP/2 keep-alive pings to an idle client, and the time it has to answer: a
@@ -33,25 +30,7 @@ const UNADMITTED_WINDOW: u32 = 16 << 10;
 
 /// The discovery server, see the crate's documentation. A clone is the same server.
 #[derive(Clone)]
-pub struct Server(Arc<Inner>);
-
-pub(crate) struct Inner {
-    cache: Mutex<Cache>,
-    /// The number of changes of the cache.
-    changed: watch::Sender<u64>,
-    closing: watch::Sender<bool>,
-    base: Instant,
-    pub(crate) policy: Arc<dyn Policy>,
-    sessions: Mutex<HashMap<u64, Open>>,
-    next: AtomicU64,
-}
-
-/// An open stream.
-struct Open {
-    session: Arc<Mutex<Session>>,
-    peer: Peer,
-    since: Instant,
-}
+pub struct Server(Arc<State>);
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,24 +38,11 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Locks a mutex even if poisoned: a panic elsewhere leaves no inconsistent state here.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Server {
     /// Creates a server with an empty cache.
     #[must_use]
     pub fn new(policy: Arc<dyn Policy>) -> Self {
-        Self(Arc::new(Inner {
-            cache: Mutex::new(Cache::new()),
-            changed: watch::Sender::new(0),
-            closing: watch::Sender::new(false),
-            base: Instant::now(),
-            policy,
-            sessions: Mutex::default(),
-            next: AtomicU64::new(0),
-        }))
+        Self(Arc::new(State::new(policy)))
     }
 
     /// Reads or changes the cache; streams are notified once, afterwards. The second argument is
@@ -202,69 +168,5 @@ impl Server {
         if let Err(error) = outcome {
             tracing::debug!(client = %peer.address, %error, "connection closed");
         }
-    }
-}
-
-/// Waits until the server is closing.
-pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
-    // If the sender is dropped, the server is gone, too.
-    let _ = closing.wait_for(|closing| *closing).await;
-}
-
-impl Inner {
-    pub(crate) fn now(&self) -> Time {
-        let nanos = self.base.elapsed().as_nanos();
-        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
-
-    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
-        self.closing.subscribe()
-    }
-
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
-    /// Calls a function with the cache and a session, both locked.
-    pub(crate) fn with<T>(
-        &self,
-        session: &Mutex<Session>,
-        use_it: impl FnOnce(&mut Cache, &mut Session, Time) -> T,
-    ) -> T {
-        let now = self.now();
-        use_it(&mut lock(&self.cache), &mut lock(session), now)
-    }
-
-    /// Registers a session for as long as the result lives.
-    pub(crate) fn open(self: &Arc<Self>, session: Session, peer: Peer) -> Registered {
-        let session = Arc::new(Mutex::new(session));
-        // Relaxed: only uniqueness matters.
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let open = Open {
-            session: Arc::clone(&session),
-            peer,
-            since: Instant::now(),
-        };
-        lock(&self.sessions).insert(id, open);
-        Registered {
-            server: Arc::clone(self),
-            session,
-            id,
-        }
-    }
-}
-
-/// A session that is listed for operators until this is dropped.
-pub(crate) struct Registered {
-    server: Arc<Inner>,
-    pub(crate) session: Arc<Mutex<Session>>,
-    id: u64,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        lock(&self.server.sessions).remove(&self.id);
-        let mut cache = lock(&self.server.cache);
-        lock(&self.session).end(&mut cache);
     }
 }

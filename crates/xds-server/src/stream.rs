@@ -12,7 +12,7 @@ use maglor_xds::server::{Nack, Protocol, Session};
 use tokio::sync::mpsc::{self, Sender};
 
 use crate::body::{Answer, Part};
-use crate::server::{Inner, Registered, closed};
+use crate::state::{Registered, State, closed};
 use crate::{Code, Node, Peer, Status};
 
 /// The size limit of a request, in bytes; one that subscribes to ten thousand names has some
@@ -25,7 +25,7 @@ const NAMED: usize = 8 << 20;
 const WAITING: usize = 8;
 
 /// Starts a stream's task.
-pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming, protocol: Protocol) -> Answer {
+pub(crate) fn open(server: Arc<State>, peer: Peer, body: Incoming, protocol: Protocol) -> Answer {
     let (parts, receiver) = mpsc::channel(WAITING);
     let stream = Stream {
         requests: Requests::new(body),
@@ -39,7 +39,7 @@ pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming, protocol: Pro
 }
 
 struct Stream {
-    server: Arc<Inner>,
+    server: Arc<State>,
     peer: Peer,
     requests: Requests,
     protocol: Protocol,

@@ -122,6 +122,20 @@ struct PassedOn {
     arguments: Vec<OsString>,
 }
 
+impl PassedOn {
+    /// Installs the other proxies if possible, unless only help is wanted.
+    fn want_peers(&self) {
+        let help = ["--help", "-h"].map(OsString::from);
+        if !self
+            .arguments
+            .iter()
+            .any(|argument| help.contains(argument))
+        {
+            tools::want_programs(&[("haproxy", "haproxy"), ("nginx", "nginx-light")]);
+        }
+    }
+}
+
 /// Returns whether a suite needs a Kubernetes cluster.
 #[cfg(not(feature = "conformance"))]
 fn is_of_cluster(arguments: &[OsString]) -> bool {
@@ -175,7 +189,7 @@ fn main() -> ExitCode {
             .args(passed.arguments)
             .become_it(),
         Task::Compare(passed) => {
-            tools::want_programs(&[("haproxy", "haproxy"), ("nginx", "nginx-light")]);
+            passed.want_peers();
             run(&["--release", "-p", "maglor-benches", "--bin", "compare"])
                 .args(passed.arguments)
                 .become_it()
@@ -218,7 +232,7 @@ fn main() -> ExitCode {
         Task::E2e => end_to_end(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Hostile(passed) => {
-            tools::want_programs(&[("haproxy", "haproxy"), ("nginx", "nginx-light")]);
+            passed.want_peers();
             run(&["--release", "-p", "maglor-benches", "--bin", "hostile"])
                 .args(passed.arguments)
                 .become_it()

@@ -5,8 +5,11 @@ use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// Returns the folder of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -65,6 +68,12 @@ impl Cargo {
         self
     }
 
+    /// Runs it in `folder` instead of the workspace's.
+    pub(crate) fn folder(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     /// Kills it, with all processes that it has started, after `limit`; on CI, which is unattended.
     ///
     /// Elsewhere Ctrl-C has to reach it, which it would not in a separate process group.
@@ -106,21 +115,58 @@ impl Cargo {
         }
     }
 
-    /// Returns whether it succeeds; `line` is called with each line of both outputs.
-    pub(crate) fn succeeds_saying(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {
-        let (reader, writer) = io::pipe()?;
-        let command = self.command.stdin(Stdio::null());
+    /// Returns whether it succeeds; `line` is called with each line of its standard output, and the standard error is
+    /// shown.
+    pub(crate) fn succeeds_printing(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {
+        let command = self.command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        if let Some(stdout) = child.stdout.take() {
+            for text in BufReader::new(stdout).lines() {
+                line(&text?);
+            }
+        }
+        Ok(child.wait()?.success())
+    }
+
+    /// Runs it in a process group of its own and returns its output, of both streams.
+    ///
+    /// Its group is killed when it ends, after `limit`, and when `interrupted` becomes true, so that nothing that it
+    /// started is left.
+    pub(crate) fn output_within(
+        mut self,
+        limit: Duration,
+        interrupted: &AtomicBool,
+    ) -> io::Result<Ended> {
+        let (mut reader, writer) = io::pipe()?;
+        let command = self.command.stdin(Stdio::null()).process_group(0);
         let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
         // It holds our ends of the pipe, which would never end.
         drop(self);
-        let mut reader = BufReader::new(reader);
-        let mut bytes = Vec::new();
-        // Tests also print bytes that are not text.
-        while reader.read_until(b'\n', &mut bytes)? > 0 {
-            line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
-            bytes.clear();
-        }
-        Ok(child.wait()?.success())
+        let output = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = reader.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let started = Instant::now();
+        let ended = loop {
+            // It is not reaped yet, so that the number of its group is not given to another one.
+            if has_ended(&child)? {
+                break true;
+            }
+            if interrupted.load(Ordering::Relaxed) || started.elapsed() > limit {
+                break false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        // Fails if the group has no member but the ended program.
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let status = child.wait()?;
+        let output = output.join().unwrap_or_default();
+        Ok(match ended {
+            true => Ended::Exited { status, output },
+            false if interrupted.load(Ordering::Relaxed) => Ended::Interrupted,
+            false => Ended::Killed { output },
+        })
     }
 
     /// Returns whether it succeeds, without showing its output.
@@ -160,6 +206,26 @@ impl Cargo {
         };
         Ok((status, reader.join().unwrap_or_default()))
     }
+}
+
+/// How a program with a time limit ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Exited {
+        status: ExitStatus,
+        output: String,
+    },
+    /// By the time limit.
+    Killed {
+        output: String,
+    },
+    Interrupted,
+}
+
+fn has_ended(child: &Child) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(Pid::from_child(child)), options)?;
+    Ok(status.is_some())
 }
 
 impl fmt::Display for Cargo {

@@ -12,7 +12,7 @@ const HELP: &str = "\
 Each port forwards to one service. The control plane configures its endpoints, its load balancing policy
 and its other settings, and updates them without a restart; /ready returns 503 until they have been
 received. The proxies of a ProxyService run this command (docs/proxy-service.md). Without Kubernetes, use
-a configuration file: `maglor proxy-service config`.
+a configuration file: `maglor plan proxy-service config`.
 
 Example:
   Forward port 8080 to port 80 (HTTP) of the Service web-target in namespace shop:

@@ -175,12 +175,12 @@ async fn accept(
     let state = Rc::new(state);
     let log = Throttle::new();
     let serve = |tcp| {
-        let place = place(&tcp, &local, &state);
-        if place != Place::None {
+        let descriptors = reserve_descriptor(&tcp, &local, &state);
+        if descriptors != DescriptorAvailability::Exhausted {
             let served = accept::serve(tcp, Rc::clone(&state), local.clone());
             tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
         }
-        place
+        descriptors
     };
     let mut in_turn = 0;
     loop {
@@ -194,9 +194,11 @@ async fn accept(
             _ = &mut stopped => break,
             accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
                 Ok(tcp) => match serve(tcp) {
-                    Place::Free => {}
+                    DescriptorAvailability::Free => {}
                     // Connections that are to end must be polled first.
-                    Place::Made | Place::None => tokio::task::yield_now().await,
+                    DescriptorAvailability::Reclaimed | DescriptorAvailability::Exhausted => {
+                        tokio::task::yield_now().await;
+                    }
                 },
                 Err(error) => after_failure(&error, &local.worker, &log).await,
             },
@@ -226,17 +228,21 @@ async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
 
 /// Availability of a descriptor for an accepted connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
+enum DescriptorAvailability {
     Free,
     /// Descriptors are scarce; other connections without a request are closed.
-    Made,
+    Reclaimed,
     /// All others have sent a request, and the remaining descriptors are reserved: the connection is closed.
-    None,
+    Exhausted,
 }
 
-fn place(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listener>>) -> Place {
+fn reserve_descriptor(
+    tcp: &TcpStream,
+    local: &Local,
+    state: &watch::Receiver<Arc<Listener>>,
+) -> DescriptorAvailability {
     let (excess, is_out) = match local.worker.shared().descriptors.room(tcp) {
-        Room::Enough => return Place::Free,
+        Room::Enough => return DescriptorAvailability::Free,
         Room::Short(excess) => (excess, false),
         Room::None(excess) => (excess, true),
     };
@@ -244,9 +250,9 @@ fn place(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listener>>)
     if ending == 0 && is_out {
         let shard = local.worker.shard();
         state.borrow().metrics.refused_descriptors.inc(shard);
-        return Place::None;
+        return DescriptorAvailability::Exhausted;
     }
-    Place::Made
+    DescriptorAvailability::Reclaimed
 }
 
 /// Returns the next connection, once the listener has room.

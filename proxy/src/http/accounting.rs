@@ -28,7 +28,7 @@ use crate::protocol::message::{Account, Request, Response};
 use crate::runtime::worker::Worker;
 use crate::telemetry::access_log::{Ended, Entry};
 use crate::telemetry::metrics::RouteMetrics;
-use crate::upstream::Place;
+use crate::upstream::ClusterSlot;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Accounting {
     time: RequestTimer,
     route: Option<Arc<RouteMetrics>>,
     /// The request's slot in its cluster.
-    place: Option<Place>,
+    slot: Option<ClusterSlot>,
     /// The attempt whose response is sent to the client.
     attempt: Option<Attempt>,
     /// Counts the request as in flight at the server behind this proxy, where requests are counted.
@@ -72,7 +72,7 @@ impl Accounting {
             worker: Rc::clone(worker),
             time: RequestTimer::new(timer, started, idle),
             route: None,
-            place: None,
+            slot: None,
             attempt: None,
             in_flight_guard: None,
             call: None,
@@ -140,7 +140,7 @@ impl Accounting {
     /// Records the result of forwarding; from here on only the response's body is pending.
     pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
         let Progress {
-            place,
+            slot,
             attempt,
             racing,
         } = progress;
@@ -151,20 +151,21 @@ impl Accounting {
                 attempt.number(),
             );
         }
-        self.place = place;
+        self.slot = slot;
         self.attempt = attempt;
         let upstreams = |error| self.is_upstreams(error);
         let upstreams = result.as_ref().err().is_some_and(upstreams);
         let raced = upstreams && !racing.is_empty() && !self.time.deadline().is_hurried();
-        let Some(place) = &mut self.place else {
+        let Some(slot) = &mut self.slot else {
             return;
         };
         let success = match (result, &self.attempt) {
             (Err(_), None) if raced => {
-                let unjudged = racing.iter().filter(|(_, judged)| !judged);
-                for (target, _) in unjudged {
+                let unrecorded = racing.iter().filter(|(_, recorded)| !recorded);
+                for (target, _) in unrecorded {
                     let shared = self.worker.shared();
-                    place.cluster().judge(target, Sample::LocalFailure, shared);
+                    slot.cluster()
+                        .record_outcome(target, Sample::LocalFailure, shared);
                 }
                 false
             }
@@ -173,7 +174,7 @@ impl Accounting {
             (Err(_), Some(_)) if upstreams => false,
             (_, None) | (Err(_), Some(_)) => return,
         };
-        if !place.learns() {
+        if !slot.learns() {
             return;
         }
         let now = Instant::now();
@@ -181,7 +182,7 @@ impl Accounting {
         let latency = answered.map(|attempt| now - attempt.started());
         let time = self.worker.time(now);
         self.worker
-            .with_rng(|rng| place.judge(success, latency, time, rng));
+            .with_rng(|rng| slot.record_outcome(success, latency, time, rng));
     }
 
     /// Attaches the guard that counts the request at the server behind this proxy until it ends.
@@ -267,7 +268,7 @@ impl Accounting {
             in_flight_guard.ended(ending);
         }
         self.attempt = None;
-        self.place = None;
+        self.slot = None;
         self.in_flight_guard = None;
         self.call = None;
     }

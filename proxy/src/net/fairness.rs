@@ -22,27 +22,27 @@ thread_local! {
 /// Waiting tasks of a thread.
 #[derive(Debug, Default)]
 struct TurnQueue {
-    waiting: VecDeque<Rc<Place>>,
+    waiting: VecDeque<Rc<Waiter>>,
     /// Waker of the task that grants turns; `None` = there is none, and tasks do not wait.
     giver: Option<Waker>,
 }
 
-/// Place of a connection in the queue, reused for its next wait.
+/// A connection in the queue, reused for its next wait.
 #[derive(Debug, Default)]
-struct Place {
+struct Waiter {
     waker: RefCell<Option<Waker>>,
     queued: Cell<bool>,
 }
 
 /// A connection's access to the queue.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(Rc<Place>);
+pub(crate) struct Turn(Rc<Waiter>);
 
 impl Turn {
     /// Enters the queue, if not queued yet; the task of `cx` is woken at its turn.
     pub(crate) fn queue(&self, cx: &Context<'_>) {
-        let place = &self.0;
-        let mut waker = place.waker.borrow_mut();
+        let waiter = &self.0;
+        let mut waker = waiter.waker.borrow_mut();
         if !waker
             .as_ref()
             .is_some_and(|known| known.will_wake(cx.waker()))
@@ -50,7 +50,7 @@ impl Turn {
             *waker = Some(cx.waker().clone());
         }
         drop(waker);
-        if place.queued.replace(true) {
+        if waiter.queued.replace(true) {
             return;
         }
         QUEUE.with_borrow_mut(|queue| match &queue.giver {
@@ -59,10 +59,10 @@ impl Turn {
                 if queue.waiting.is_empty() {
                     giver.wake_by_ref();
                 }
-                queue.waiting.push_back(Rc::clone(place));
+                queue.waiting.push_back(Rc::clone(waiter));
             }
             None => {
-                place.queued.set(false);
+                waiter.queued.set(false);
                 cx.waker().wake_by_ref();
             }
         });
@@ -75,7 +75,7 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// A dropped place uses up no turn.
+    /// A dropped connection uses up no turn.
     fn drop(&mut self) {
         *self.0.waker.borrow_mut() = None;
     }
@@ -151,9 +151,9 @@ pub(crate) async fn run() {
 
 impl TurnQueue {
     fn run_one(&mut self) {
-        while let Some(place) = self.waiting.pop_front() {
-            place.queued.set(false);
-            if let Some(waker) = &*place.waker.borrow() {
+        while let Some(waiter) = self.waiting.pop_front() {
+            waiter.queued.set(false);
+            if let Some(waker) = &*waiter.waker.borrow() {
                 waker.wake_by_ref();
                 return;
             }

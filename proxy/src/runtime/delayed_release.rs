@@ -18,14 +18,14 @@ const MOST: usize = 4096;
 /// Delayed releases of a worker.
 #[derive(Default)]
 pub(crate) struct DelayedReleases {
-    places: RefCell<BinaryHeap<Reverse<Place>>>,
+    entries: RefCell<BinaryHeap<Reverse<Entry>>>,
     /// Number of the next entry, so that equal times have an order.
     number: Cell<u64>,
     /// Notified when an entry is due before all others.
     earlier: Notify,
 }
 
-struct Place {
+struct Entry {
     until: Instant,
     number: u64,
     release: Box<dyn FnOnce()>,
@@ -34,20 +34,22 @@ struct Place {
 impl DelayedReleases {
     /// Calls `release` at `until`, or now if there are too many entries.
     pub(crate) fn add(&self, until: Instant, release: Box<dyn FnOnce()>) {
-        let mut places = self.places.borrow_mut();
-        if places.len() >= MOST {
-            drop(places);
+        let mut entries = self.entries.borrow_mut();
+        if entries.len() >= MOST {
+            drop(entries);
             return release();
         }
-        let first = places.peek().is_none_or(|Reverse(next)| until < next.until);
+        let first = entries
+            .peek()
+            .is_none_or(|Reverse(next)| until < next.until);
         let number = self.number.get();
         self.number.set(number + 1);
-        places.push(Reverse(Place {
+        entries.push(Reverse(Entry {
             until,
             number,
             release,
         }));
-        drop(places);
+        drop(entries);
         if first {
             self.earlier.notify_one();
         }
@@ -56,15 +58,15 @@ impl DelayedReleases {
     /// Releases due entries; returns when the next one is due.
     fn release_due(&self, now: Instant) -> Option<Instant> {
         loop {
-            let mut places = self.places.borrow_mut();
-            let next = places.peek().map(|Reverse(next)| next.until)?;
+            let mut entries = self.entries.borrow_mut();
+            let next = entries.peek().map(|Reverse(next)| next.until)?;
             if next > now {
                 return Some(next);
             }
-            let due = places.pop();
-            drop(places);
-            if let Some(Reverse(place)) = due {
-                (place.release)();
+            let due = entries.pop();
+            drop(entries);
+            if let Some(Reverse(entry)) = due {
+                (entry.release)();
             }
         }
     }
@@ -83,26 +85,26 @@ pub(crate) async fn release(releases: Rc<DelayedReleases>) {
 
 impl fmt::Debug for DelayedReleases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places = self.places.borrow().len();
-        f.debug_struct("Kept").field("places", &places).finish()
+        let entries = self.entries.borrow().len();
+        f.debug_struct("Kept").field("entries", &entries).finish()
     }
 }
 
-impl PartialEq for Place {
+impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Place {}
+impl Eq for Entry {}
 
-impl PartialOrd for Place {
+impl PartialOrd for Entry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Place {
+impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.until, self.number).cmp(&(other.until, other.number))
     }
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_given_up_in_time_and_bounded() {
+    fn entries_are_released_in_time_and_bounded() {
         let releases = DelayedReleases::default();
         let given = Rc::new(RefCell::new(Vec::new()));
         let start = Instant::now();

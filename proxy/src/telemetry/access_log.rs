@@ -1,5 +1,7 @@
 //! The access log: one line per request, buffered by the data path and written by the thread that flushes.
 
+mod line;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -9,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode, Version};
 use maglor_config::listener::TrafficDirection;
-use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogPart};
+use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogKey};
 use maglor_identity::SpiffeId;
 use serde_json::Value;
 
@@ -123,7 +125,7 @@ impl Entry {
         &self.target
     }
 
-    /// Returns the request as a JSON object, as used in the access log and by taps.
+    /// Returns the request as a JSON object, as used by taps.
     pub(crate) fn describe(&self, ended: Ended<'_>) -> Value {
         let text = |value: &Option<Vec<u8>>| {
             value
@@ -182,6 +184,8 @@ pub(crate) struct Ended<'a> {
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     settings: Settings,
+    /// The keys of `format: json` without `fields`.
+    all: Vec<AccessLogKey>,
     waiting: Mutex<Waiting>,
     file: Mutex<File>,
     /// Whether the last write to the file failed.
@@ -199,8 +203,10 @@ impl AccessLog {
     pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
         let file = append(&settings.path)?;
         let settings = settings.clone();
+        let all = AccessLogField::ALL.map(|field| AccessLogKey::new(field.name(), field));
         Ok(Self {
             settings,
+            all: all.into(),
             waiting: Mutex::default(),
             file: Mutex::new(file),
             failing: AtomicBool::new(false),
@@ -220,9 +226,9 @@ impl AccessLog {
         }
         let out = &mut waiting.lines;
         match &self.settings.format {
-            AccessLogFormat::Fields(fields) => fields_line(out, fields, &entry.describe(ended)),
-            AccessLogFormat::Json => json_line(out, entry, ended),
-            AccessLogFormat::Template(parts) => template_line(out, parts, &entry.describe(ended)),
+            AccessLogFormat::Fields(keys) => line::json(out, keys, entry, ended),
+            AccessLogFormat::Json => line::json(out, &self.all, entry, ended),
+            AccessLogFormat::Template(parts) => line::template(out, parts, entry, ended),
             AccessLogFormat::Text => text_line(out, entry, ended),
         }
     }
@@ -275,45 +281,6 @@ fn append(path: &Path) -> io::Result<File> {
 /// Locks a mutex, even a poisoned one: it still guards whole lines, since its holder only appends.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
-    // Writing to memory does not fail.
-    let _ = serde_json::to_writer(&mut *out, &entry.describe(ended));
-    out.push(b'\n');
-}
-
-/// Writes a JSON object of some fields, in their order.
-fn fields_line(out: &mut Vec<u8>, fields: &[AccessLogField], described: &Value) {
-    for (at, field) in fields.iter().enumerate() {
-        let before = if at == 0 { '{' } else { ',' };
-        let _ = write!(
-            out,
-            "{before}\"{0}\":{1}",
-            field.name(),
-            described[field.name()]
-        );
-    }
-    out.extend_from_slice(b"}\n");
-}
-
-/// Writes a text with fields in it; bytes sent by a client cannot end the line.
-fn template_line(out: &mut Vec<u8>, parts: &[AccessLogPart], described: &Value) {
-    for part in parts {
-        match part {
-            AccessLogPart::Field(field) => match &described[field.name()] {
-                Value::Null => out.push(b'-'),
-                Value::String(text) => {
-                    let _ = write!(out, "{}", text.as_bytes().escape_ascii());
-                }
-                other => {
-                    let _ = write!(out, "{other}");
-                }
-            },
-            AccessLogPart::Text(text) => out.extend_from_slice(text.as_bytes()),
-        }
-    }
-    out.push(b'\n');
 }
 
 fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
@@ -381,6 +348,8 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    use maglor_config::AccessLogPart;
+
     use super::*;
 
     #[test]
@@ -431,10 +400,16 @@ mod tests {
     #[test]
     fn a_line_has_the_fields_that_are_wanted() {
         let field = |name: &str| name.parse::<AccessLogField>().unwrap();
-        let fields = ["status", "method", "upstream"].map(field).to_vec();
+        let keys = [
+            ("code", "status"),
+            ("a \"key\"", "method"),
+            ("upstream", "upstream"),
+            ("to", "target"),
+        ];
+        let keys = keys.map(|(key, name)| AccessLogKey::new(key, field(name)));
         assert_eq!(
-            line(AccessLogFormat::Fields(fields)),
-            "{\"status\":200,\"method\":\"GET\",\"upstream\":null}\n"
+            line(AccessLogFormat::Fields(keys.to_vec())),
+            "{\"code\":200,\"a \\\"key\\\"\":\"GET\",\"upstream\":null,\"to\":\"/a\\nb\"}\n"
         );
         let text = |text: &str| AccessLogPart::Text(text.to_owned());
         let parts = vec![
@@ -488,6 +463,41 @@ mod tests {
         let mut known = documented("flags");
         known.sort_unstable();
         assert_eq!(known, flags);
+    }
+
+    /// Lines are written field by field, and are what taps get as values.
+    #[test]
+    fn lines_of_json_are_the_described_request() {
+        let mut entry = Entry::example("GET", "/\"\\\u{1}\u{7f}ü");
+        entry.user_agent = Some(b"a\xff\tb\r\xc3".to_vec());
+        entry.error = Some("refused".to_owned());
+        entry.attempts = 2;
+        let ended = Ended {
+            status: StatusCode::BAD_GATEWAY,
+            flag: "UC",
+            response_bytes: 1 << 40,
+            took: Duration::from_micros(1500),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let log = AccessLog::open(&Settings {
+            path: path.clone(),
+            format: AccessLogFormat::Json,
+        });
+        let log = log.unwrap();
+        log.write(&entry, ended);
+        log.flush();
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut read: Value = serde_json::from_str(&text).unwrap();
+        let mut described = entry.describe(ended);
+        // They are a moment apart.
+        read["time"].take();
+        described["time"].take();
+        assert_eq!(read, described);
+        assert!(
+            text.starts_with("{\"time\":"),
+            "in the order of the documentation: {text}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) mod relay;
 mod rtt;
 
 pub(crate) use cluster::endpoints::{Endpoints, Resolved};
-pub(crate) use cluster::guard::{Guard, Place};
+pub(crate) use cluster::guard::{ClusterSlot, Guard};
 pub(crate) use cluster::original_destination::Destinations;
 pub(crate) use cluster::target::{Seat, Target};
 pub(crate) use cluster::{ClientMesh, ClientTls, Cluster, Clusters, Picked};

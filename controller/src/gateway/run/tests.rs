@@ -1,187 +1,250 @@
-//! Tests of the operator with a fake API server.
+//! Tests of the operator on the reconcile kernel, with a fake API server. Its clock only advances when nothing else is
+//! left to do: a reaction that needs no timer takes no time.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
-
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use kube::Config;
-use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::*;
+use crate::fake_api::{Collection, FakeApi};
 
-/// Accepted writes by path, with their count.
-type Applied = Arc<Mutex<BTreeMap<String, (Value, u32)>>>;
+/// The longest time from a watch event to the reaction.
+const REACTION: Duration = Duration::from_millis(100);
 
-fn listed(path: &str) -> Value {
-    let gateway = |name: &str| {
-        json!({
-            "metadata": {"name": name, "namespace": "edge", "uid": name},
-            "spec": {"gatewayClassName": CLASS, "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
-        })
-    };
-    let items = match path.rsplit('/').next() {
-        Some("gatewayclasses") => json!([{
-            "metadata": {"name": CLASS}, "spec": {"controllerName": GATEWAY_CONTROLLER},
-        }]),
-        Some("gateways") => json!([gateway("a.web"), gateway("broken"), gateway("web")]),
-        _ => json!([]),
-    };
-    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
+fn of(api: &str, plural: &str) -> Collection {
+    Collection::new(api, Some("edge"), plural)
 }
 
-/// Refuses the Service of one Gateway for its name, and fails at all that is another's.
-fn answer(method: &Method, path: &str, body: Value, applied: &Applied) -> (StatusCode, Value) {
-    let (collection, name) = path.rsplit_once('/').unwrap_or_default();
-    let refusal = match name {
-        "a.web-maglor" if collection.ends_with("/services") => {
-            Some(StatusCode::UNPROCESSABLE_ENTITY)
-        }
-        "broken-maglor" => Some(StatusCode::INTERNAL_SERVER_ERROR),
-        _ => None,
-    };
-    match (method, refusal) {
-        (&Method::GET, _) if name.ends_with("-maglor") => match applied.lock().unwrap().get(path) {
-            Some((there, _)) => (StatusCode::OK, there.clone()),
-            None => (StatusCode::NOT_FOUND, json!({})),
-        },
-        (&Method::GET, _) => (StatusCode::OK, listed(path)),
-        (&Method::PATCH, Some(status)) => (status, json!({})),
-        (&Method::PATCH, None) => {
-            let mut applied = applied.lock().unwrap();
-            let entry = applied.entry(path.to_owned()).or_default();
-            let seen = &body["metadata"]["resourceVersion"];
-            let there = json!(entry.1.to_string());
-            if !seen.is_null() && *seen != there {
-                return (StatusCode::CONFLICT, json!({}));
-            }
-            let count = entry.1 + 1;
-            let mut object = body;
-            object["metadata"]["resourceVersion"] = json!(count.to_string());
-            // As an API server does: fields with defaults.
-            object["spec"]["sessionAffinity"] = json!("None");
-            *entry = (object.clone(), count);
-            (StatusCode::OK, object)
-        }
-        _ => (StatusCode::CREATED, json!({})),
+fn classes() -> Collection {
+    Collection::new("apis/gateway.networking.k8s.io/v1", None, "gatewayclasses")
+}
+
+fn gateways() -> Collection {
+    of("apis/gateway.networking.k8s.io/v1", "gateways")
+}
+
+fn made() -> [Collection; 4] {
+    [
+        of("api/v1", "serviceaccounts"),
+        of("apis/apps/v1", "deployments"),
+        of("api/v1", "services"),
+        of("apis/policy/v1", "poddisruptionbudgets"),
+    ]
+}
+
+/// The operator, its API server, and its term.
+struct Fixture {
+    api: FakeApi,
+    term: watch::Sender<Term>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
-async fn response(request: Request<Incoming>, applied: Applied) -> Response<Full<Bytes>> {
-    let (head, body) = request.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    let body = serde_json::from_slice(&body).unwrap_or_default();
-    let (status, mut body) = answer(&head.method, head.uri.path(), body, &applied);
-    if !status.is_success() {
-        let reason = match status {
-            StatusCode::NOT_FOUND => "NotFound",
-            StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
-            _ => "InternalError",
-        };
-        body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
-                      "message": status.to_string(), "reason": reason});
-    }
-    let response = Response::builder().status(status);
-    let response = response.header(header::CONTENT_TYPE, "application/json");
-    response.body(Full::from(body.to_string())).unwrap()
-}
-
-async fn start(applied: &Applied) -> Client {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let applied = Arc::clone(applied);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let applied = Arc::clone(&applied);
-            let service = service_fn(move |request| {
-                let response = response(request, Arc::clone(&applied));
-                async move { Ok::<_, Infallible>(response.await) }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(connection);
-        }
-    });
-    let mut config = Config::new(format!("http://{address}").parse().unwrap());
-    config.default_retry = false;
-    Client::try_from(config).unwrap()
-}
-
-async fn operator(applied: &Applied) -> Operator {
-    let client = start(applied).await;
-    Operator {
-        client: client.clone(),
-        options: Options {
+impl Fixture {
+    fn start(api: FakeApi) -> Self {
+        let client = api.client();
+        let (term, watched) = watch::channel(Term::held());
+        let options = Options {
             scope: Scope::Everywhere,
+            service_type: "ClusterIP".to_owned(),
             ..Options::default()
-        },
-        events: Events::new(client, "maglor.dev/gateway", "test"),
+        };
+        let events = Events::new(client.clone(), "maglor.dev/gateway", "test");
+        let begin =
+            move |watches| Operator::new(client.clone(), options.clone(), events.clone(), &watches);
+        let task = tokio::spawn(async move { reconcile::run(watched, begin).await });
+        Self { api, term, task }
+    }
+
+    fn put(&self, name: &str, class: &str, port: u16) {
+        let listener = json!({"name": "http", "port": port, "protocol": "HTTP"});
+        let spec = json!({"gatewayClassName": class, "listeners": [listener]});
+        self.api.put(
+            &gateways(),
+            name,
+            json!({"metadata": {"uid": name}, "spec": spec}),
+        );
+    }
+
+    fn names(&self) -> Vec<String> {
+        let all = made();
+        let all = all.iter().flat_map(|kind| self.api.list(kind));
+        all.map(|(name, _)| name).collect()
+    }
+
+    fn port(&self, name: &str) -> Value {
+        let service = self.api.get(&made()[2], name).unwrap_or_default();
+        service["spec"]["ports"][0]["port"].clone()
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        self.api.until(what, |_| holds(self)).await;
+    }
+
+    /// Waits until the operator is done.
+    async fn settle(&self) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.api.requests();
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_gateway_gets_its_objects_without_a_timer_and_then_nothing_is_asked() {
+    let fixture = Fixture::start(FakeApi::within());
+    let class = |fixture: &Fixture| fixture.api.get(&classes(), CLASS).is_some();
+    fixture.until("the class is made", class).await;
+    let begun = Instant::now();
+    fixture.put("web", CLASS, 80);
+    fixture
+        .until("it has objects", |fixture| fixture.names().len() == 4)
+        .await;
+    assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
+    fixture.settle().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
+    let begun = Instant::now();
+    fixture.put("web", CLASS, 81);
+    fixture
+        .until("it has another port", |fixture| {
+            fixture.port("web-maglor") == 81
+        })
+        .await;
+    assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
+    fixture.settle().await;
+    // A change by another client is reverted by one write, as soon as it is seen.
+    let services = &made()[2];
+    let mut service = fixture.api.get(services, "web-maglor").unwrap();
+    service["spec"]["ports"] = json!([]);
+    fixture.api.put(services, "web-maglor", service);
+    fixture
+        .until("it is as applied", |fixture| {
+            fixture.port("web-maglor") == 81
+        })
+        .await;
+    fixture.settle().await;
+    // And so is its deletion.
+    fixture.api.delete(&made()[3], "web-maglor");
+    fixture
+        .until("it is there again", |fixture| fixture.names().len() == 4)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
-    let applied = Applied::default();
-    let operator = operator(&applied).await;
-    let (_held, term) = watch::channel(Term::held());
-    let failed = operator.apply_all(&term).await;
-    let error = failed.unwrap_err().to_string();
-    assert!(error.contains("500"), "failures are retried: {error}");
-    let applied = applied.lock().unwrap().clone();
-    let names: Vec<&str> = applied
-        .keys()
-        .map(|path| path.rsplit('/').next().unwrap_or_default())
-        .collect();
-    assert_eq!(
-        names,
-        [
-            "a.web-maglor",
-            "web-maglor",
-            "web-maglor",
-            "a.web-maglor",
-            "web-maglor",
-            "a.web-maglor",
-            "web-maglor",
-        ],
-        "{applied:?}"
+    let api = FakeApi::within();
+    api.fail(
+        "PATCH /api/v1/namespaces/edge/services/a.web-maglor",
+        422,
+        u32::MAX,
+    );
+    let broken = "PATCH /api/v1/namespaces/edge/serviceaccounts/broken-maglor";
+    api.fail(broken, 500, 3);
+    let fixture = Fixture::start(api);
+    for name in ["a.web", "broken", "web"] {
+        fixture.put(name, CLASS, 80);
+    }
+    let mut expected = vec![
+        "a.web-maglor",
+        "web-maglor",
+        "a.web-maglor",
+        "web-maglor",
+        "web-maglor",
+        "a.web-maglor",
+        "web-maglor",
+    ];
+    fixture
+        .until("others have objects", |fixture| fixture.names() == expected)
+        .await;
+    // A failure is retried with back-off; a rejection seldom.
+    let begun = Instant::now();
+    for at in [1, 4, 7, 10] {
+        expected.insert(at, "broken-maglor");
+    }
+    expected.sort();
+    let sorted = |fixture: &Fixture| {
+        let mut names = fixture.names();
+        names.sort();
+        names
+    };
+    fixture
+        .until("it is retried", |fixture| sorted(fixture).len() == 11)
+        .await;
+    assert_eq!(sorted(&fixture), expected);
+    assert!(begun.elapsed() < REJECTED, "{:?}", begun.elapsed());
+    fixture.settle().await;
+    tokio::time::sleep(REJECTED * 10).await;
+    let writes = fixture.api.writes();
+    assert!(
+        writes
+            .iter()
+            .all(|write| !write.contains("/broken-") && !write.contains("/web-"))
     );
 }
 
-/// Every new watch lists all objects, and every half minute all are checked.
-#[tokio::test]
-async fn what_is_as_it_was_applied_is_not_written_again() {
-    let applied = Applied::default();
-    let operator = operator(&applied).await;
-    let (_held, term) = watch::channel(Term::held());
-    let counts = || {
-        let applied = applied.lock().unwrap();
-        applied
-            .values()
-            .map(|(_, count)| *count)
-            .collect::<Vec<_>>()
-    };
-    for _ in 0..3 {
-        let _ = operator.apply_all(&term).await;
-        assert_eq!(counts(), [1; 7]);
-    }
-    // A change by another client is reverted in the next round, by one write.
-    for (there, _) in applied.lock().unwrap().values_mut() {
-        if there["kind"] == "Service" {
-            there["spec"]["ports"] = json!([]);
-        }
-    }
-    for _ in 0..2 {
-        let _ = operator.apply_all(&term).await;
-        let written = counts();
-        assert_eq!(
-            written.iter().filter(|count| **count == 2).count(),
-            1,
-            "{written:?}"
-        );
-    }
+#[tokio::test(start_paused = true)]
+async fn what_is_anothers_is_left_to_it() {
+    let api = FakeApi::within();
+    let theirs = json!({"metadata": {"labels": {"app": "theirs"}}, "spec": {"type": "NodePort"}});
+    api.put(&made()[2], "web-maglor", theirs);
+    let fixture = Fixture::start(api);
+    fixture.put("web", CLASS, 80);
+    fixture
+        .until("the others are made", |fixture| fixture.names().len() == 4)
+        .await;
+    fixture.settle().await;
+    assert_eq!(fixture.port("web-maglor"), Value::Null);
+    fixture.api.delete(&made()[2], "web-maglor");
+    fixture
+        .until("it is ours", |fixture| fixture.port("web-maglor") == 80)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_a_former_class_go_when_the_new_ones_serve() {
+    let fixture = Fixture::start(FakeApi::within());
+    let spec = json!({"spec": {"controllerName": GATEWAY_CONTROLLER}});
+    fixture.api.put(&classes(), "ours", spec);
+    fixture.put("web", CLASS, 80);
+    fixture
+        .until("it has objects", |fixture| fixture.names().len() == 4)
+        .await;
+    fixture.put("web", "ours", 80);
+    fixture
+        .until("it has two", |fixture| fixture.names().len() == 8)
+        .await;
+    let mut deployment = fixture.api.get(&made()[1], "web-ours").unwrap();
+    deployment["status"] = json!({"availableReplicas": 1});
+    let begun = Instant::now();
+    fixture.api.put(&made()[1], "web-ours", deployment);
+    fixture
+        .until("the old ones go", |fixture| {
+            fixture.names() == ["web-ours"; 4]
+        })
+        .await;
+    assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
+}
+
+/// An operator ends with its term, and the next term begins with what is there.
+#[tokio::test(start_paused = true)]
+async fn another_term_continues_where_one_has_ended() {
+    let api = FakeApi::within();
+    let made_next = "POST /apis/apps/v1/namespaces/edge/deployments";
+    api.fail(made_next, 503, u32::MAX);
+    let fixture = Fixture::start(api);
+    fixture.put("web", CLASS, 80);
+    let account = |fixture: &Fixture| fixture.names() == ["web-maglor"];
+    fixture.until("the first object is made", account).await;
+    fixture.term.send_replace(Term::default());
+    fixture.settle().await;
+    fixture.api.recover();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(fixture.api.requests(), [""; 0]);
+    assert!(account(&fixture), "{:?}", fixture.names());
+    fixture.term.send_replace(Term::held());
+    let whole = |fixture: &Fixture| fixture.names().len() == 4;
+    fixture.until("the rest is made", whole).await;
 }

@@ -86,10 +86,10 @@ pub(super) fn approved(
 /// Returns the meaning of the status. A denial or failure counts also beside a certificate.
 pub(super) fn state(object: &CertificateSigningRequest) -> State {
     if let Some(condition) = has(object, DENIED) {
-        return State::Denied(said(condition));
+        return State::Denied(reason_of(condition));
     }
     if let Some(condition) = has(object, FAILED) {
-        return State::Failed(said(condition));
+        return State::Failed(reason_of(condition));
     }
     let status = object.status.as_ref();
     let certificate = status.and_then(|status| status.certificate.as_ref());
@@ -111,7 +111,7 @@ fn has<'a>(
 /// Maximum length of a signer's message in an error, in characters.
 const LONGEST: usize = 500;
 
-fn said(condition: &CertificateSigningRequestCondition) -> String {
+fn reason_of(condition: &CertificateSigningRequestCondition) -> String {
     let reason = condition.reason.as_deref().unwrap_or("no reason given");
     let message = condition.message.as_deref().unwrap_or_default();
     let text = match message.is_empty() {

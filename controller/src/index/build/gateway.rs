@@ -14,7 +14,7 @@ use super::routes::{self, Caller};
 use crate::index::Index;
 use crate::index::facts::gateway::{Gateway, Listener as GatewayListener, ListenerProtocol};
 use crate::index::facts::{Key, Route};
-use crate::index::gateways::{Judged, covers};
+use crate::index::gateways::{ValidatedListener, covers};
 use crate::index::links::RouteId;
 use crate::index::resource::{Listener, Resource, ResourceId, ResourceKind};
 
@@ -30,8 +30,9 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     let served = served(index, key, gateway);
     let attached = attached(index, key);
     for (name, listeners) in tables(key, &served) {
-        let same_port =
-            |one: &&Judged<'_>| listeners.iter().any(|own| own.port == one.listener.port);
+        let same_port = |one: &&ValidatedListener<'_>| {
+            listeners.iter().any(|own| own.port == one.listener.port)
+        };
         let of_port = served.iter().filter(same_port).map(|one| one.listener);
         let of_port: Vec<&GatewayListener> = of_port.collect();
         let table = table(index, &name, (&listeners, &of_port), &attached);
@@ -77,10 +78,10 @@ pub(crate) fn ports(index: &Index, key: &Key) -> Vec<Port> {
     ports.into_values().collect()
 }
 
-fn served<'a>(index: &'a Index, key: &Key, gateway: &'a Gateway) -> Vec<Judged<'a>> {
-    let mut judged = index.judged(key, gateway);
-    judged.retain(Judged::is_served);
-    judged
+fn served<'a>(index: &'a Index, key: &Key, gateway: &'a Gateway) -> Vec<ValidatedListener<'a>> {
+    let mut listeners = index.validated_listeners(key, gateway);
+    listeners.retain(ValidatedListener::is_served);
+    listeners
 }
 
 /// Returns the name of a listener's table. Plain-text requests are distinguished by host, so a port has one table;
@@ -95,7 +96,10 @@ fn table_name(key: &Key, listener: &GatewayListener) -> String {
 }
 
 /// Returns the listeners of each table.
-fn tables<'a>(key: &Key, served: &[Judged<'a>]) -> BTreeMap<String, Vec<&'a GatewayListener>> {
+fn tables<'a>(
+    key: &Key,
+    served: &[ValidatedListener<'a>],
+) -> BTreeMap<String, Vec<&'a GatewayListener>> {
     let mut tables: BTreeMap<String, Vec<&GatewayListener>> = BTreeMap::new();
     for one in served {
         let name = table_name(key, one.listener);

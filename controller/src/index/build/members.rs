@@ -58,8 +58,10 @@ fn member<'a>(
     if index.is_foreign(key, slice, endpoint, pod) {
         return None;
     }
-    let said = pod.filter(|_| slice.of_pods && service.of_ready_pods);
-    let serving = said.and_then(|pod| pod.serving).unwrap_or(endpoint.serving);
+    let authoritative = pod.filter(|_| slice.of_pods && service.of_ready_pods);
+    let serving = authoritative
+        .and_then(|pod| pod.serving)
+        .unwrap_or(endpoint.serving);
     Some(Member {
         namespace: &key.namespace,
         slice,

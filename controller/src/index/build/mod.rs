@@ -7,6 +7,7 @@ mod local;
 pub(super) mod members;
 pub(super) mod routes;
 pub(super) mod service;
+mod settings;
 
 use maglor_balance::hash_bytes;
 use maglor_config::raw;

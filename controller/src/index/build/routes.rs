@@ -11,7 +11,7 @@ use std::time::Duration;
 use maglor_config::raw;
 use maglor_xds::encode::NOWHERE;
 
-use super::{port_name, service, shown_name, subset_name};
+use super::{port_name, settings, shown_name, subset_name};
 use crate::crd::merge_route;
 use crate::index::Index;
 use crate::index::facts::route::{Backend, Route, RouteKind, Rule, RuleMatch};
@@ -279,7 +279,7 @@ fn action(
     let behind = sent().find_map(|backend| {
         let (key, port) = resolve(index, backend, Some(port), referrer).ok()?;
         let subset = backend.subset.as_deref();
-        Some(service::route_policy(index, key, port, subset))
+        Some(settings::route_policy(index, key, port, subset))
     });
     inherit(
         &mut route,

@@ -3,14 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use maglor_balance::Spec;
 use maglor_config::raw;
 
 use super::endpoints::{self, Endpoints};
-use super::{host, listener, port_name, routes, subset_name, upstream};
-use crate::crd::LocalFirst;
+use super::settings::{Settings, settings};
+use super::{host, listener, port_name, routes, subset_name};
 use crate::index::Index;
-use crate::index::effective;
 use crate::index::facts::{Key, Protocol, Service, ServicePort};
 use crate::index::resource::{Endpoint, Listener, Resource, ResourceId, ResourceKind};
 
@@ -26,15 +24,6 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         }
     }
     published
-}
-
-/// The merged policies of a cluster.
-struct Settings {
-    cluster: raw::Cluster,
-    route: raw::Route,
-    plain_text: bool,
-    /// The slack, if calls should stay on their node.
-    local_first: Option<f64>,
 }
 
 fn port_resources(
@@ -87,49 +76,6 @@ fn port_resources(
     let id = ResourceId::new(ResourceKind::Cluster, &name);
     published.push((id, Resource::Cluster(Box::new(cluster))));
     published
-}
-
-/// Returns the merged policies of a port, or of a subset of the pods behind it.
-fn settings(
-    index: &Index,
-    key: &Key,
-    service: &Service,
-    port: &ServicePort,
-    subset: Option<&str>,
-) -> Settings {
-    let effective = effective::of(index, key, port.port, subset);
-    let (mut cluster, mut route) = (effective.cluster, effective.route);
-    cluster.protocol.get_or_insert(upstream(port.protocol));
-    if service.client_affinity && cluster.policy.is_none() {
-        cluster.policy = "maglev".parse::<Spec>().ok();
-        if route.hash_policy.is_empty() {
-            route.hash_policy.push(raw::HashPolicy {
-                source_address: Some(true),
-                ..raw::HashPolicy::default()
-            });
-        }
-    }
-    Settings {
-        cluster,
-        route,
-        plain_text: effective.plain_text || index.passes_bytes(key, port.protocol),
-        local_first: effective.local_first.map(LocalFirst::slack),
-    }
-}
-
-/// Returns the merged policies for requests to a port, or to a subset of the pods behind it; empty if there is no
-/// such port.
-pub(crate) fn route_policy(
-    index: &Index,
-    key: &Key,
-    port: u16,
-    subset: Option<&str>,
-) -> raw::Route {
-    let service = index.services.get(key);
-    let found = service.and_then(|service| Some((service, service.port(port)?)));
-    found.map_or_else(raw::Route::default, |(service, port)| {
-        settings(index, key, service, port, subset).route
-    })
 }
 
 /// Returns the endpoints of a cluster, for all clients and for the clients in some places.

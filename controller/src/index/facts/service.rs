@@ -110,12 +110,12 @@ pub struct Service {
     /// Kubernetes selects its endpoints among the pods, and only ready ones serve.
     pub of_ready_pods: bool,
     /// The proxies, if it is a target Service.
-    pub front: Option<Front>,
+    pub front: Option<FrontProxies>,
 }
 
 /// The proxies in front of the pods of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Front {
+pub struct FrontProxies {
     /// Name of the Service that clients call.
     pub service: String,
     /// The account of the proxies; `None` = they have no identity.
@@ -244,7 +244,7 @@ impl Service {
             addresses,
             external_name: spec.external_name.filter(|_| external),
             prefers_v6,
-            front: meta.labels.get(PROXIED).map(|service| Front {
+            front: meta.labels.get(PROXIED).map(|service| FrontProxies {
                 service: service.clone(),
                 account: meta.annotations.get(PROXY_ACCOUNT).cloned(),
                 selector: spec.selector.unwrap_or_default(),

@@ -71,9 +71,9 @@ impl Amounts {
     /// Sums several containers; `None` if one of them is unknown.
     fn sum_of_all(parts: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> Option<u64>| {
-            let said: Option<Vec<u64>> = parts.iter().map(of).collect();
-            let said = said.filter(|said| !said.is_empty())?;
-            Some(said.into_iter().fold(0, u64::saturating_add))
+            let amounts: Option<Vec<u64>> = parts.iter().map(of).collect();
+            let amounts = amounts.filter(|amounts| !amounts.is_empty())?;
+            Some(amounts.into_iter().fold(0, u64::saturating_add))
         };
         Self {
             cpu_millis: sum(|one| one.cpu_millis),

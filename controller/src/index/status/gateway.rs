@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::index::build::members;
 use crate::index::facts::Key;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, Gateway};
-use crate::index::gateways::{Judged, Problem, made_name};
+use crate::index::gateways::{Problem, ValidatedListener, made_name};
 
 /// The supported features of the Gateway API; sorted, as the API requires.
 pub(super) const FEATURES: [&str; 31] = [
@@ -71,16 +71,16 @@ pub(super) fn class(index: &Index, key: &Key) -> Option<Status> {
 pub(super) fn gateway(index: &Index, key: &Key) -> Option<Status> {
     let gateway = index.gateway(key)?;
     let generation = gateway.generation;
-    let judged = index.judged(key, gateway);
+    let validated = index.validated_listeners(key, gateway);
     let addresses = addresses(index, key);
     let ready = has_proxies(index, key);
-    let listeners: Vec<Value> = judged
+    let listeners: Vec<Value> = validated
         .iter()
         .map(|one| listener(index, key, one, generation, ready))
         .collect();
     let conditions = [
-        accepted(key, gateway, &judged),
-        programmed((key, gateway), &judged, &addresses, ready),
+        accepted(key, gateway, &validated),
+        programmed((key, gateway), &validated, &addresses, ready),
     ];
     Some(Status::Whole(json!({
         "addresses": addresses,
@@ -89,7 +89,7 @@ pub(super) fn gateway(index: &Index, key: &Key) -> Option<Status> {
     })))
 }
 
-fn accepted(key: &Key, gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
+fn accepted(key: &Key, gateway: &Gateway, validated: &[ValidatedListener<'_>]) -> Condition {
     let condition = |holds, reason, message: String| {
         Condition::new("Accepted", holds, reason, message, gateway.generation)
     };
@@ -104,13 +104,13 @@ fn accepted(key: &Key, gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
         let what = "spec.infrastructure.parametersRef: parameters are not supported".to_owned();
         return condition(false, "InvalidParameters", what);
     }
-    let good = |one: &Judged<'_>| one.is_served() && one.unresolved.is_none();
-    let invalid: Vec<&str> = judged
+    let good = |one: &ValidatedListener<'_>| one.is_served() && one.unresolved.is_none();
+    let invalid: Vec<&str> = validated
         .iter()
         .filter(|one| !good(one))
         .map(|one| one.listener.name.as_str())
         .collect();
-    let some = judged
+    let some = validated
         .iter()
         .any(|one| one.unsupported.is_none() && one.conflict.is_none());
     match invalid.is_empty() {
@@ -135,7 +135,7 @@ fn unnameable(key: &Key, gateway: &Gateway) -> Option<String> {
 
 fn programmed(
     (key, gateway): (&Key, &Gateway),
-    judged: &[Judged<'_>],
+    validated: &[ValidatedListener<'_>],
     addresses: &[Value],
     ready: bool,
 ) -> Condition {
@@ -145,7 +145,7 @@ fn programmed(
     if let Some(what) = unnameable(key, gateway) {
         return condition(false, "Invalid", &what);
     }
-    if !judged.iter().any(Judged::is_served) {
+    if !validated.iter().any(ValidatedListener::is_served) {
         return condition(false, "Invalid", "no listener is valid");
     }
     if addresses.is_empty() {
@@ -161,41 +161,47 @@ fn programmed(
 fn listener(
     index: &Index,
     key: &Key,
-    judged: &Judged<'_>,
+    validated: &ValidatedListener<'_>,
     generation: Option<i64>,
     ready: bool,
 ) -> Value {
     let condition = |kind: &str, holds, reason: &str, message: &str| {
         Condition::new(kind, holds, reason, message, generation)
     };
-    let said = |kind: &str, problem: Option<&Problem>| match problem {
+    let holds_unless = |kind: &str, problem: Option<&Problem>| match problem {
         Some(problem) => condition(kind, false, problem.reason, &problem.message),
         None => condition(kind, true, kind, ""),
     };
-    let refused = judged.unsupported.as_ref().or(judged.conflict.as_ref());
-    let programmed = match (refused, judged.is_served(), ready) {
+    let refused = validated
+        .unsupported
+        .as_ref()
+        .or(validated.conflict.as_ref());
+    let programmed = match (refused, validated.is_served(), ready) {
         (Some(problem), _, _) => condition("Programmed", false, "Invalid", &problem.message),
         (None, false, _) => {
-            let message = judged.unresolved.as_ref().map(|one| one.message.as_str());
+            let message = validated
+                .unresolved
+                .as_ref()
+                .map(|one| one.message.as_str());
             condition("Programmed", false, "Invalid", message.unwrap_or_default())
         }
         (None, true, true) => condition("Programmed", true, "Programmed", ""),
         (None, true, false) => condition("Programmed", false, "Pending", ""),
     };
     let conditions = [
-        said("Accepted", refused),
-        match &judged.conflict {
+        holds_unless("Accepted", refused),
+        match &validated.conflict {
             Some(problem) => condition("Conflicted", true, problem.reason, &problem.message),
             None => condition("Conflicted", false, "NoConflicts", ""),
         },
         programmed,
-        said("ResolvedRefs", judged.unresolved.as_ref()),
+        holds_unless("ResolvedRefs", validated.unresolved.as_ref()),
     ];
     let kind = |kind: &&str| json!({"group": "gateway.networking.k8s.io", "kind": kind});
     json!({
-        "name": judged.listener.name,
-        "attachedRoutes": attached_routes(index, key, &judged.listener.name),
-        "supportedKinds": judged.kinds.iter().map(kind).collect::<Vec<_>>(),
+        "name": validated.listener.name,
+        "attachedRoutes": attached_routes(index, key, &validated.listener.name),
+        "supportedKinds": validated.kinds.iter().map(kind).collect::<Vec<_>>(),
         "conditions": conditions,
     })
 }

@@ -77,6 +77,10 @@ fn a_pod_is_of_one_vertex_whatever_services_it_is_behind() {
     assert_eq!(servers("reviews"), of(2, true));
     assert_eq!(servers("reviews-v2"), of(1, true));
     assert_eq!((servers("db"), servers("empty")), (of(1, false), None));
+    let secured = |vertex: &str| topology.secured.get(vertex).copied();
+    assert_eq!(secured("shop/reviews"), Some(true));
+    assert_eq!(secured("shop/db"), Some(false));
+    assert_eq!(secured("shop/load"), None, "no Service");
     assert_eq!(topology.vertex_of_node("shop/load"), "shop/load");
     assert_eq!(topology.vertex_of_node("envoy"), "envoy");
     let vertex = |cluster| topology.vertex_of_cluster(cluster);

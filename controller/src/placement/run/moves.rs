@@ -1,52 +1,80 @@
 //! Begins moves, and takes the next step of each.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_service_graph::relocate::Move;
+use tokio::time::Instant;
 
+use super::watched::read;
 use super::{Governed, Operator, id, pod_reference, reference};
 use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::epoch;
-use crate::operate::Operator as _;
+use crate::index::facts::Key;
 use crate::placement::api::Written;
 use crate::placement::fits::fixed;
 use crate::placement::moving::{self, Step, Ticket};
 use crate::placement::pod::Pod;
+use crate::reconcile::Again;
 
 /// Default timeout for a created pod to become ready, in seconds.
 const READY_SECONDS: u32 = 180;
+/// The pause before an eviction that a PodDisruptionBudget blocks is retried.
+const BLOCKED: Duration = Duration::from_secs(2);
+/// The time by which the watch shows a pod as moving.
+const SHOWN: Duration = Duration::from_secs(30);
 
 impl Operator {
-    /// Takes the next step of each moving pod, independent of its policy's state.
-    pub(super) async fn advance(&mut self) -> Result<(), kube::Error> {
-        // Also if moves are not allowed any more: pending moves are completed, so that no pod stays outside its
-        // ReplicaSet.
-        let mut under_way = self.server.moving().await?;
-        under_way.retain(|pod| !pod.ends);
+    /// Takes the next step of a moving pod, independent of its policy's state: pending moves are completed also if moves
+    /// are not allowed any more, so that no pod stays outside its ReplicaSet. Returns when it is late.
+    pub(super) async fn advance(&mut self, of: &Key) -> Result<Again, kube::Error> {
+        let under_way = self.under_way();
         self.options.metrics.moving(under_way.len());
         self.blocked
             .retain(|uid| under_way.iter().any(|pod| pod.uid == *uid));
-        for pod in &under_way {
-            let Some(ticket) = pod.ticket() else {
-                tracing::warn!(pod = %pod.key, "pod has the placement label, but no valid ticket");
-                continue;
-            };
-            if let Err(error) = self.step(pod, &ticket).await {
-                tracing::warn!(pod = %pod.key, %error, "placement: reconciliation failed; retrying");
-            }
+        self.begun_moves.remove(of);
+        let Some(pod) = under_way.into_iter().find(|pod| pod.key == *of) else {
+            return Ok(None);
+        };
+        let Some(ticket) = pod.ticket() else {
+            tracing::warn!(pod = %pod.key, "pod has the placement label, but no valid ticket");
+            return Ok(None);
+        };
+        let Some(known) = self.objects(&of.namespace) else {
+            return Ok(None);
+        };
+        let now = Timestamp::now().as_second();
+        let seen = known.seen(&pod, &ticket);
+        if seen.is_none_or(|seen| moving::next(&seen, &ticket, now) == Step::Wait) {
+            let left = u64::try_from(ticket.deadline - now).unwrap_or(0);
+            return Ok((left > 0).then(|| Duration::from_secs(left)));
         }
-        self.under_way = under_way;
-        Ok(())
+        let blocked = self.step(&pod, &ticket).await? == Written::Blocked;
+        if let Some(policy) = self.policy(&ticket) {
+            // Results are published at once.
+            self.report(&policy, &self.since(&policy)).await?;
+        }
+        Ok(blocked.then_some(BLOCKED))
     }
 
-    async fn step(&mut self, pod: &Pod, ticket: &Ticket) -> Result<(), kube::Error> {
-        let seen = self.server.observe(pod.clone(), ticket).await?;
+    /// Takes the next step of a pod. Watches of several kinds may differ in how far they are behind: the step is
+    /// computed once more from the current objects.
+    async fn step(&mut self, pod: &Pod, ticket: &Ticket) -> Result<Written, kube::Error> {
+        let current = self.server.objects(&pod.key.namespace).await?;
+        let Some(seen) = current
+            .seen(pod, ticket)
+            .filter(|seen| seen.pod.is_moving())
+        else {
+            return Ok(Written::Stale);
+        };
         let step = moving::next(&seen, ticket, Timestamp::now().as_second());
-        if step == Step::Wait || !self.writes() {
-            return Ok(());
-        }
         tracing::debug!(pod = %pod.key, ?step, "placement: applying step");
+        if let Some(policy) = self.policy(ticket) {
+            // The results of steps are added to the stored counters.
+            self.remember(&policy);
+        }
         let written = self.server.take(&seen, ticket, &step).await?;
         match (&step, written) {
             (Step::Evict, Written::Done) => self.moved(pod, ticket),
@@ -54,7 +82,12 @@ impl Operator {
             (Step::GiveBack(why), Written::Done) => self.abandoned(pod, ticket, why),
             _ => {}
         }
-        Ok(())
+        Ok(written)
+    }
+
+    /// Returns a move's policy, if it still exists.
+    fn policy(&self, ticket: &Ticket) -> Option<Arc<PlacementPolicy>> {
+        self.policies.get(&Key::new("", &ticket.policy))
     }
 
     /// Returns the state of a move's policy, if it still exists.
@@ -104,6 +137,17 @@ impl Operator {
 
     /// Begins the moves of the last round, one at a time for each service.
     pub(super) async fn begin(&mut self, policy: &PlacementPolicy) -> Result<(), kube::Error> {
+        // A pod that the watch does not show by then has ended meanwhile.
+        self.begun_moves.retain(|_, (_, at)| at.elapsed() < SHOWN);
+        let under_way = self.under_way();
+        let busy: BTreeSet<String> = {
+            let tickets = under_way.iter().filter_map(Pod::ticket);
+            let begun = self
+                .begun_moves
+                .values()
+                .map(|(service, _)| service.clone());
+            tickets.map(|ticket| ticket.service).chain(begun).collect()
+        };
         let id = id(policy);
         let Some(governed) = self.governed.get_mut(&id) else {
             return Ok(());
@@ -111,19 +155,12 @@ impl Operator {
         if policy.spec.mode() != PlacementMode::Apply {
             governed.queue.clear();
         }
-        let busy: BTreeSet<String> = {
-            let tickets = self.under_way.iter().filter_map(Pod::ticket);
-            tickets.map(|ticket| ticket.service).collect()
-        };
         let mut begun = BTreeSet::new();
         let (now, later): (Vec<Move>, Vec<Move>) = std::mem::take(&mut governed.queue)
             .into_iter()
             .partition(|one| !busy.contains(&one.service) && begun.insert(one.service.clone()));
         governed.queue = later;
         for one in now {
-            if !self.writes() {
-                return Ok(());
-            }
             let why = self.begin_one(policy, &one).await?;
             let Some(governed) = self.governed.get_mut(&id) else {
                 continue;
@@ -156,7 +193,10 @@ impl Operator {
             return Ok(Some("no namespace"));
         };
         let topology = self.options.graphs.topology();
-        let pods = self.server.pods_of(namespace).await?;
+        let Some(pods) = self.pods_of(namespace) else {
+            return Ok(Some("the pods of the namespace are unknown"));
+        };
+        let pods: Vec<Pod> = pods.all().iter().map(|pod| read(pod)).collect();
         let of_service = |pod: &&Pod| topology.pods.get(&pod.key) == Some(&one.service);
         let there = |pod: &&Pod| pod.node.as_ref() == Some(&one.from) && pod.ready && !pod.ends;
         let movable = |pod: &&Pod| !pod.is_moving() && fixed(pod).is_none();
@@ -180,12 +220,11 @@ impl Operator {
             deadline: Timestamp::now().as_second() + i64::from(ready),
             returned: false,
         };
-        if !self.writes() {
-            return Ok(None);
-        }
         match self.server.begin(pod, &ticket).await? {
             Written::Done => {
                 self.options.metrics.begun();
+                let begun = (one.service.clone(), Instant::now());
+                self.begun_moves.insert(pod.key.clone(), begun);
                 let note = format!(
                     "moving a pod of {} from {} to {}",
                     one.service, one.from, one.to

@@ -1,24 +1,20 @@
-//! Tests of the operator with a fake API server.
+//! Tests of the operator on the reconcile kernel, with a fake API server. Its clock only advances when nothing else is
+//! left to do: a reaction that needs no timer takes no time.
 
-use std::convert::Infallible;
-
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use kube::Config;
 use maglor_telemetry::Registry;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::*;
+use crate::fake_api::{Collection, FakeApi};
 use crate::graph::Settings;
 use crate::graph::replicas::Way;
+use crate::placement::HASH;
 use crate::placement::moving::{self, Ticket};
-use crate::placement::{HASH, MOVING};
+
+/// The longest time from a watch event to the reaction.
+const REACTION: Duration = Duration::from_millis(100);
+const POD: &str = "/api/v1/namespaces/shop/pods/web-5d4-1";
 
 /// A pod that was taken out of its ReplicaSet, and whose successor is not ready in time.
 fn moving_pod() -> Value {
@@ -32,123 +28,183 @@ fn moving_pod() -> Value {
         ..Ticket::default()
     };
     let mut pod = json!({
-        "metadata": {"namespace": "shop", "name": "web-5d4-1", "uid": "u1", "resourceVersion": "7",
-            "labels": {"app": "web"}, "annotations": {}},
-        "spec": {"nodeName": "n1"},
+        "metadata": {"uid": "u1", "labels": {"app": "web"}, "annotations": {}},
+        "spec": {"nodeName": "n1", "containers": []},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     });
     let begun = moving::begin(&ticket);
-    pod["metadata"]["labels"] = begun["metadata"]["labels"].clone();
+    for (name, value) in begun["metadata"]["labels"].as_object().unwrap() {
+        pod["metadata"]["labels"][name] = value.clone();
+    }
     pod["metadata"]["annotations"] = begun["metadata"]["annotations"].clone();
     pod
 }
 
-fn found(path: &str) -> Option<Value> {
-    let (collection, name) = path.rsplit_once('/')?;
-    let list = |items: Value| {
-        Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
-    };
-    match (collection.rsplit('/').next()?, name) {
-        (_, "pods") => list(json!([moving_pod()])),
-        ("replicasets", "web-5d4") | ("deployments", "web") => {
-            Some(json!({"metadata": {"name": name}, "spec": {"replicas": 1}}))
-        }
-        (_, "nodes" | "placementpolicies" | "replicasets") => list(json!([])),
-        _ => None,
+fn policies() -> Collection {
+    Collection::new("apis/maglor.dev/v1alpha1", None, "placementpolicies")
+}
+
+struct Fixture {
+    api: FakeApi,
+    term: watch::Sender<Term>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
-/// Responds, and reports writes.
-async fn start() -> (kube::Client, mpsc::UnboundedReceiver<(String, Value)>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (written, input) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let written = written.clone();
-            let service = service_fn(move |request: Request<Incoming>| {
-                let written = written.clone();
-                async move {
-                    let (head, body) = request.into_parts();
-                    let body = body.collect().await.unwrap().to_bytes();
-                    let path = head.uri.path().to_owned();
-                    let answer = match head.method {
-                        Method::GET => found(&path),
-                        _ => {
-                            let body = serde_json::from_slice(&body).unwrap_or_default();
-                            written.send((path, body)).unwrap();
-                            Some(moving_pod())
-                        }
-                    };
-                    let (status, body) = match answer {
-                        Some(body) => (StatusCode::OK, body),
-                        None => (
-                            StatusCode::NOT_FOUND,
-                            json!({"kind": "Status", "apiVersion": "v1", "code": 404}),
-                        ),
-                    };
-                    let response = Response::builder().status(status);
-                    let response = response.header(header::CONTENT_TYPE, "application/json");
-                    Ok::<_, Infallible>(
-                        response
-                            .body(Full::<Bytes>::from(body.to_string()))
-                            .unwrap(),
-                    )
-                }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(connection);
+impl Fixture {
+    fn start(api: FakeApi, moves: Scope) -> Self {
+        let client = api.client();
+        let (sender, term) = watch::channel(Term::held());
+        let options = Options {
+            events: Events::new(client.clone(), "maglor.dev/placement", "a"),
+            client,
+            replicas: Replicas {
+                pods: Cache::empty(),
+                replica: "a".to_owned(),
+                way: Way { port: 1, tls: None },
+            },
+            graphs: Arc::new(Graphs::new(Settings::default())),
+            term,
+            metrics: PlacementMetrics::new(&Registry::new(1)),
+            moves,
+        };
+        let task = tokio::spawn(run(options));
+        Self {
+            api,
+            term: sender,
+            task,
         }
-    });
-    let config = Config::new(format!("http://{address}").parse().unwrap());
-    (kube::Client::try_from(config).unwrap(), input)
+    }
+
+    fn put(&self, spec: &Value) {
+        let mut policy = self.api.get(&policies(), "p").unwrap_or_default();
+        policy["spec"] = spec.clone();
+        self.api.put(&policies(), "p", policy);
+    }
+
+    fn condition(&self) -> Value {
+        let policy = self.api.get(&policies(), "p").unwrap_or_default();
+        policy["status"]["conditions"][0].clone()
+    }
+}
+
+fn workload(api: &FakeApi, replicas: u32) {
+    let object = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"replicas": replicas,
+        "selector": {}, "template": {}}})
+    };
+    let mut set = object("web-5d4");
+    set["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d"}]);
+    api.put_at(
+        "/apis/apps/v1/namespaces/shop/deployments/web",
+        object("web"),
+    );
+    api.put_at("/apis/apps/v1/namespaces/shop/replicasets/web-5d4", set);
 }
 
 /// Placement is switched off while a pod is on its way, and its policy deleted.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_under_way_is_brought_to_its_end_where_no_pod_may_be_moved_any_more() {
-    let (client, mut written) = start().await;
-    let (_held, term) = watch::channel(Term::held());
-    let replicas = Replicas {
-        client: client.clone(),
-        namespace: "maglor".to_owned(),
-        replica: "a".to_owned(),
-        way: Way { port: 1, tls: None },
-    };
-    let options = Options {
-        events: Events::new(client.clone(), "maglor.dev/placement", "a"),
-        client: client.clone(),
-        replicas,
-        graphs: Arc::new(Graphs::new(Settings::default())),
-        term,
-        metrics: PlacementMetrics::new(&Registry::new(1)),
-        moves: Scope::Off,
-    };
-    let mut operator = Operator {
-        options,
-        server: Server::new(client),
-        governed: BTreeMap::new(),
-        under_way: Vec::new(),
-        blocked: BTreeSet::new(),
-        begun: Instant::now(),
-    };
-    assert!(
-        operator.look().await.unwrap(),
-        "it goes on until none is under way"
+    let api = FakeApi::within();
+    workload(&api, 1);
+    api.put_at(POD, moving_pod());
+    api.fail(&format!("PATCH {POD}"), 409, 1);
+    api.fail(&format!("PATCH {POD}"), 503, 1);
+    let fixture = Fixture::start(api, Scope::Off);
+    let label =
+        |api: &FakeApi, name: &str| api.get_at(POD).unwrap()["metadata"]["labels"][name].clone();
+    let back = |api: &FakeApi| label(api, HASH) == "5d4";
+    // After a conflict its next version is waited for, and an error is retried.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut pod = fixture.api.get_at(POD).unwrap();
+    pod["metadata"]["annotations"]["note"] = json!("changed");
+    fixture.api.put_at(POD, pod);
+    fixture.api.until("it is given back", back).await;
+    let pod = fixture.api.get_at(POD).unwrap();
+    let ticket = pod["metadata"]["annotations"][MOVING].as_str().unwrap();
+    assert!(ticket.contains("\"returned\":true"), "{ticket}");
+    // Its ReplicaSet takes it back.
+    let mut adopted = pod.clone();
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4", "uid": "r", "controller": true});
+    adopted["metadata"]["ownerReferences"] = json!([owner]);
+    let begun = Instant::now();
+    fixture.api.put_at(POD, adopted);
+    let cleared = |api: &FakeApi| label(api, MOVING).is_null();
+    fixture
+        .api
+        .until("nothing is left of the move", cleared)
+        .await;
+    assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fixture.api.requests();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
+}
+
+/// An eviction that a budget blocks is retried, and one that is not needed any more is not.
+#[tokio::test(start_paused = true)]
+async fn a_blocked_eviction_is_retried() {
+    let api = FakeApi::within();
+    workload(&api, 0);
+    api.put_at(POD, moving_pod());
+    api.fail(&format!("POST {POD}/eviction"), 429, 3);
+    let fixture = Fixture::start(api, Scope::Everywhere);
+    let gone = |api: &FakeApi| api.get_at(POD).is_none();
+    fixture.api.until("it is evicted", gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_is_answered_without_a_timer_and_then_nothing_is_asked() {
+    let api = FakeApi::within();
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    api.put_at(
+        "/api/v1/nodes/n1",
+        json!({"spec": {}, "status": {"conditions": ready}}),
     );
-    let (path, patch) = written.recv().await.unwrap();
-    assert_eq!(path, "/api/v1/namespaces/shop/pods/web-5d4-1");
-    let meta = &patch["metadata"];
-    assert_eq!(
-        (&meta["uid"], &meta["resourceVersion"]),
-        (&json!("u1"), &json!("7"))
-    );
-    assert_eq!(meta["labels"][HASH], "5d4", "it is given back: {patch}");
-    assert!(
-        meta["annotations"][MOVING]
-            .as_str()
-            .unwrap()
-            .contains("\"returned\":true")
-    );
+    let fixture = Fixture::start(api, Scope::Off);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let spec = json!({"namespaces": ["shop"], "mode": "Apply"});
+    let begun = Instant::now();
+    fixture.put(&spec);
+    let reason = |reason: &'static str| {
+        move |api: &FakeApi| {
+            let policy = api.get(&policies(), "p").unwrap();
+            policy["status"]["conditions"][0]["reason"] == reason
+        }
+    };
+    fixture
+        .api
+        .until("it is not enabled", reason("NotEnabled"))
+        .await;
+    assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
+    // Averages over less than the window are incomplete; afterwards each change of the policy is a reason to plan.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let begun = Instant::now();
+    fixture.put(&json!({"namespaces": ["shop"], "mode": "Recommend"}));
+    fixture
+        .api
+        .until("it is evaluated", reason("Invalid"))
+        .await;
+    assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fixture.api.requests();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
+    // Another leader, meanwhile.
+    fixture.term.send_replace(Term::default());
+    fixture.put(&json!({"namespaces": ["shop"], "mode": "Apply"}));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(fixture.api.requests(), [""; 0]);
+    assert_eq!(fixture.condition()["reason"], "Invalid");
+    fixture.term.send_replace(Term::held());
+    fixture
+        .api
+        .until("the next term", reason("NotEnabled"))
+        .await;
 }

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use super::Server;
 use super::land::by_age;
-use super::{Kind, Server};
 use crate::index::facts::Key;
 use crate::index::facts::service::PROXY_GROUP;
-use crate::proxy_service::manifests::text;
+use crate::proxy_service::fields::text;
+use crate::proxy_service::kind::Kind;
 use crate::proxy_service::observed::Claim;
 use crate::proxy_service::{Front, Group, LABEL};
 

@@ -2,45 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use kube::api::ListParams;
 use serde_json::Value;
 
-use super::{Kind, Server, is, value};
+use super::Server;
 use crate::index::facts::Key;
-use crate::proxy_service::manifests::text;
+use crate::proxy_service::fields::text;
+use crate::proxy_service::kind::Kind;
 use crate::proxy_service::observed::Claim;
 use crate::proxy_service::scope::{Land, holding, key, opts_out};
+use crate::proxy_service::watched::Watched;
 
 impl Server {
-    /// Observes all of them at once. Without a `ProxyService` for many Services it sends few requests.
-    pub(in crate::proxy_service) async fn land(&self) -> Result<Land, kube::Error> {
-        let claims = self.everywhere(Kind::ProxyService).await?;
-        let mut land = Land {
-            claims: by_age(claims),
-            root: self.root.clone(),
-            ..Land::default()
-        };
-        let namespaces: BTreeSet<String> = land
-            .wide()
-            .map(|claim| claim.key.namespace.clone())
-            .collect();
-        if namespaces.contains(&self.root) {
-            land.services = self.everywhere(Kind::Service).await?;
-            land.policies = self.everywhere(Kind::TrafficPolicy).await?;
-            let all = self.everywhere(Kind::Namespace).await?;
-            let closed = all.iter().filter(|one| opts_out(one));
-            land.closed = closed.map(|one| key(one).name).collect();
-            return Ok(land);
-        }
-        for namespace in &namespaces {
-            land.services
-                .extend(self.list(Kind::Service, namespace, None).await?);
-            land.policies
-                .extend(self.list(Kind::TrafficPolicy, namespace, None).await?);
-        }
-        Ok(land)
-    }
-
     /// Returns the `ProxyService`s that apply to a Service, in order of precedence.
     pub(super) async fn claims(
         &self,
@@ -63,25 +35,38 @@ impl Server {
             .iter()
             .any(|claim| claim.is_wide && claim.key.namespace == self.root)
         {
-            let namespace = self.all(Kind::Namespace).get_opt(&of.namespace).await?;
-            closed = namespace.is_some_and(|one| opts_out(&value(Kind::Namespace, &one)));
+            let namespace = self.get(Kind::Namespace, "", &of.namespace).await?;
+            closed = namespace.is_some_and(|one| opts_out(&one));
         }
         Ok(holding(claims, service, &self.root, closed))
     }
+}
 
-    /// Lists from the API server's cache, which is sufficient for periodic checks.
-    async fn everywhere(&self, kind: Kind) -> Result<Vec<Value>, kube::Error> {
-        match self
-            .all(kind)
-            .list(&ListParams::default().match_any())
-            .await
-        {
-            Ok(list) => Ok(list.items.iter().map(|one| value(kind, one)).collect()),
-            // The kind is not defined.
-            Err(error) if is(&error, 404) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+/// Observes all `ProxyService`s at once, and the Services that those for many may apply to.
+pub(in crate::proxy_service) fn land(watched: &Watched, root: &str) -> Land {
+    let mut land = Land {
+        claims: by_age(watched.list(Kind::ProxyService, None, None)),
+        root: root.to_owned(),
+        ..Land::default()
+    };
+    let namespaces: BTreeSet<String> = land
+        .wide()
+        .map(|claim| claim.key.namespace.clone())
+        .collect();
+    if namespaces.contains(root) {
+        land.services = watched.list(Kind::Service, None, None);
+        land.policies = watched.list(Kind::TrafficPolicy, None, None);
+        let all = watched.list(Kind::Namespace, None, None);
+        let closed = all.iter().filter(|one| opts_out(one));
+        land.closed = closed.map(|one| key(one).name).collect();
+        return land;
     }
+    for namespace in &namespaces {
+        let list = |kind| watched.list(kind, Some(namespace), None);
+        land.services.extend(list(Kind::Service));
+        land.policies.extend(list(Kind::TrafficPolicy));
+    }
+    land
 }
 
 /// Sorts by age, then by name.

@@ -78,15 +78,22 @@ pub(super) async fn watch(
         streams.push(Box::pin(steps));
     }
     let mut joined = Joined::new(kind, parts);
-    while let Some((part, Step { events: said, .. }, refused)) = streams.next().await {
-        let said = match refused {
+    while let Some((
+        part,
+        Step {
+            events: produced, ..
+        },
+        refused,
+    )) = streams.next().await
+    {
+        let produced = match refused {
             true => joined.refused(&part),
-            false => said
+            false => produced
                 .into_iter()
                 .flat_map(|event| joined.take(&part, event))
                 .collect(),
         };
-        for event in said {
+        for event in produced {
             if events.send(event).await.is_err() {
                 return;
             }

@@ -2,14 +2,20 @@
 //! for its callers, and other requests; other managers take precedence; worse changes are rolled back, also after a
 //! crash.
 
-mod api;
 mod fixture;
 
 use maglor_service_graph::tune::Part;
 use serde_json::{Value, json};
 
-use super::Scope;
-use fixture::{DEPLOYMENT, Fixture, POLICY, generated};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{Graphs, Scope, run};
+use crate::fake_api::FakeApi;
+use crate::graph::Settings;
+use fixture::{DEPLOYMENT, Fixture, POLICY, generated, options};
 
 /// The spec of a policy with short intervals.
 fn eager(mode: &str) -> Value {
@@ -150,10 +156,10 @@ async fn what_others_decide_holds() {
     let autoscaler = json!({"metadata": {"name": "web", "namespace": "shop"},
         "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}}});
     let path = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web";
-    fixture.api.objects().put(path, autoscaler);
+    fixture.api.put_at(path, autoscaler);
     let own = json!({"metadata": {"name": "web-generated", "namespace": "shop"},
         "spec": {"targetRefs": [{"name": "web"}], "route": {"timeout": "9s"}}});
-    fixture.api.objects().put(&generated("web"), own);
+    fixture.api.put_at(&generated("web"), own);
     fixture
         .until("memory is still ours", |fixture| {
             requests(fixture) != fixture::requests()
@@ -179,7 +185,7 @@ async fn what_others_decide_holds() {
     let mut deployment = fixture.object(DEPLOYMENT);
     deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] =
         fixture::requests();
-    fixture.api.objects().put(DEPLOYMENT, deployment);
+    fixture.api.put_at(DEPLOYMENT, deployment);
     fixture.roll_out();
     fixture.rounds(60).await;
     assert_eq!(requests(&fixture), fixture::requests());
@@ -198,7 +204,7 @@ async fn what_is_worse_goes_back_also_after_a_crash() {
     fixture.rate = 1.0;
     fixture.rounds(2).await;
     fixture.rate = 200.0;
-    fixture.api.objects().conflicts = 1;
+    fixture.api.fail(&format!("PATCH {DEPLOYMENT}"), 409, 1);
     fixture
         .until("there are more", |fixture| replicas(fixture) == 2)
         .await;
@@ -209,7 +215,7 @@ async fn what_is_worse_goes_back_also_after_a_crash() {
     fixture.crash();
     fixture.latency_ms = 90.0;
     // A conflict occurs during the rollback.
-    fixture.api.objects().conflicts = 1;
+    fixture.api.fail(&format!("PATCH {DEPLOYMENT}"), 409, 1);
     fixture
         .until("it is taken back", |fixture| replicas(fixture) == 1)
         .await;
@@ -248,7 +254,7 @@ async fn settings_for_callers_go_with_what_wanted_them() {
     assert_eq!(replicas(&fixture), 1);
     let mut policy = fixture.object(POLICY);
     policy["spec"] = json!({"mode": "Recommend"});
-    fixture.api.objects().put(POLICY, policy);
+    fixture.api.put_at(POLICY, policy);
     fixture
         .until("no longer wanted", |fixture| {
             !fixture.has(&generated("web"))
@@ -260,4 +266,40 @@ async fn settings_for_callers_go_with_what_wanted_them() {
             .iter()
             .all(|path| *path == generated("web"))
     );
+}
+
+/// On the reconcile kernel. The clock only advances when nothing else is left to do: a reaction that needs no timer
+/// takes no time.
+#[tokio::test(start_paused = true)]
+async fn a_policy_is_answered_without_a_timer_and_then_nothing_is_asked() {
+    let api = FakeApi::within();
+    let graphs = Arc::new(Graphs::new(Settings {
+        window: Duration::ZERO,
+        ..Settings::default()
+    }));
+    let mut options = options(&api, &graphs);
+    options.tunes = Scope::Off;
+    let task = tokio::spawn(run(options));
+    sleep(Duration::from_secs(1)).await;
+    for (mode, expected) in [("Apply", "NotEnabled"), ("Recommend", "NoServices")] {
+        let mut policy = api.get_at(POLICY).unwrap_or_default();
+        policy["spec"] = json!({"mode": mode});
+        let begun = Instant::now();
+        api.put_at(POLICY, policy);
+        let answered = |api: &FakeApi| {
+            let policy = api.get_at(POLICY).unwrap();
+            policy["status"]["conditions"][0]["reason"] == expected
+        };
+        api.until(expected, answered).await;
+        assert!(
+            begun.elapsed() <= Duration::from_millis(100),
+            "{:?}",
+            begun.elapsed()
+        );
+        sleep(Duration::from_secs(1)).await;
+        api.requests();
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(api.requests(), [""; 0], "nothing is polled");
+    }
+    task.abort();
 }

@@ -1,11 +1,12 @@
 //! Writes the decisions of a round: to Deployments, and as `TrafficPolicy`s.
 
+use kube::ResourceExt as _;
 use maglor_service_graph::tune::{Begun, Change, Part, Round, Undone};
 
-use super::{Operator, Stage, id, reference};
+use super::{Operator, Stage, reference};
 use crate::crd::{TrafficPolicySpec, TuningMode, TuningPart};
 use crate::metrics::Tuned;
-use crate::operate::Operator as _;
+use crate::reconcile::cache::key;
 use crate::tuning::api::Written;
 use crate::tuning::inputs::{Subject, advice_params};
 use crate::tuning::status::part_word;
@@ -17,14 +18,11 @@ impl Operator {
     pub(super) async fn take_back(&mut self, stage: &Stage<'_>, round: &Round) {
         for undone in &round.undone {
             let (service, part) = (&undone.service, undone.part);
-            let written = match self.writes() {
-                true => self.undo(stage, undone).await,
-                false => Ok(Written::Stale),
-            };
+            let written = self.undo(stage, undone).await;
             if let Err(error) = &written {
                 tracing::warn!(service, %error, "tuning: rollback failed; retrying");
             }
-            let governed = self.governed.get_mut(&id(stage.policy));
+            let governed = self.governed.get_mut(&key(stage.policy));
             if let (false, Some(governed)) = (matches!(written, Ok(Written::Done)), governed) {
                 governed.tuning.pending(service, part);
                 governed.done.taken_back = governed.done.taken_back.saturating_sub(1);
@@ -40,29 +38,21 @@ impl Operator {
     ) -> Result<(), kube::Error> {
         let mut all = Ok(());
         for begun in &round.begun {
-            if self.writes() {
-                all = all.and(self.begin(stage, begun).await);
-            }
+            all = all.and(self.begin(stage, begun).await);
         }
         all.and(self.withdraw(stage).await)
     }
 
     async fn begin(&mut self, stage: &Stage<'_>, begun: &Begun) -> Result<(), kube::Error> {
-        let part = part_of(begun.change);
         let written = match stage.inputs.subjects.get(&begun.service) {
             Some(subject) => self.change(stage, subject, begun).await,
             None => Ok(Written::Stale),
         };
-        let Some(governed) = self.governed.get_mut(&id(stage.policy)) else {
-            return Ok(());
-        };
-        // Whatever the reason: the change was not made, and is evaluated again.
         if !matches!(written, Ok(Written::Done)) {
-            governed.tuning.missed(&begun.service, part);
-            governed.done.changes = governed.done.changes.saturating_sub(1);
-            self.options.metrics.count(part, Tuned::Missed);
+            self.miss_one(stage, begun);
             return written.map(|_| ());
         }
+        let part = part_of(begun.change);
         self.options.metrics.count(part, Tuned::Done);
         let what = words(begun.change);
         let note = format!("{}: {what}: {}", begun.service, begun.reason);
@@ -73,13 +63,30 @@ impl Operator {
         Ok(())
     }
 
+    /// Notes that no change of a round was made: they are evaluated again.
+    pub(super) fn miss(&mut self, stage: &Stage<'_>, round: &Round) {
+        round
+            .begun
+            .iter()
+            .for_each(|begun| self.miss_one(stage, begun));
+    }
+
+    fn miss_one(&mut self, stage: &Stage<'_>, begun: &Begun) {
+        let part = part_of(begun.change);
+        if let Some(governed) = self.governed.get_mut(&key(stage.policy)) {
+            governed.tuning.missed(&begun.service, part);
+            governed.done.changes = governed.done.changes.saturating_sub(1);
+        }
+        self.options.metrics.count(part, Tuned::Missed);
+    }
+
     async fn change(
         &self,
         stage: &Stage<'_>,
         subject: &Subject,
         begun: &Begun,
     ) -> Result<Written, kube::Error> {
-        let (_, policy, ..) = id(stage.policy);
+        let policy = stage.policy.name_any();
         let workload = subject.workload.as_ref();
         match (begun.change, workload) {
             (Change::Replicas { from, to }, Some(workload)) => {
@@ -150,7 +157,7 @@ impl Operator {
         spec: &TrafficPolicySpec,
         former: Option<&TrafficPolicySpec>,
     ) -> Result<Written, kube::Error> {
-        let (namespace, ..) = id(stage.policy);
+        let namespace = stage.policy.namespace().unwrap_or_default();
         let document = document(stage.policy, service, spec, former);
         let there = stage.policies.own.get(service).map(|own| &own.seen);
         self.server.apply(&namespace, document, there).await
@@ -202,10 +209,9 @@ impl Operator {
             let said = spec.sets(TuningPart::Traffic) || *own == self.least(stage, service);
             spec.mode() == TuningMode::Apply && said && subject.is_some_and(|one| !alone(one))
         };
-        let (namespace, ..) = id(stage.policy);
+        let namespace = stage.policy.namespace().unwrap_or_default();
         for (service, own) in &stage.policies.own {
-            if !wanted(service, &own.spec) && self.options.tunes.covers(&namespace) && self.writes()
-            {
+            if !wanted(service, &own.spec) && self.options.tunes.covers(&namespace) {
                 let name = name(service);
                 if self.server.delete(&namespace, &name, &own.seen).await? == Written::Stale {
                     continue;

@@ -8,10 +8,10 @@ use super::bounce::Bounce;
 use super::probe::Probe;
 use super::{Index, PickCtx};
 use crate::places::{least, unit_of};
-use crate::queue_protocol::{Answer, Decision, Patience, Step};
+use crate::queue_protocol::{Answer, AnswerTimeout, Decision, Step};
 use crate::{Rng, View};
 
-/// The policy that takes over when a ledger or board does not respond.
+/// The policy that takes over when a ledger does not respond.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Fallback {
     /// `bounce(tries=3)`.
@@ -53,24 +53,32 @@ const CHOICES: u32 = 2;
 const ATTEMPTS: u32 = 3;
 
 /// A fallback with its state.
+///
+/// Its methods are those of a [`Policy`](super::Policy), for the part of a decision after
+/// [`Decision::fall_back`]; `members` restricts the choice to a group.
 #[derive(Debug)]
-pub(crate) enum Plan {
+pub struct FallbackPlan(Kind);
+
+#[derive(Debug)]
+enum Kind {
     Bounce(Bounce),
     LeastOutstanding,
     Probe(Probe),
 }
 
-impl Plan {
-    /// Creates a fallback; `patience` is for its own queries.
-    pub(crate) fn new(fallback: Fallback, patience: Arc<Patience>) -> Self {
-        match fallback {
-            Fallback::Bounce => Self::Bounce(Bounce::new(ATTEMPTS)),
-            Fallback::LeastOutstanding => Self::LeastOutstanding,
-            Fallback::Probe => Self::Probe(Probe::new(CHOICES, patience)),
-        }
+impl FallbackPlan {
+    /// Creates a fallback; `timeout` is for its own queries.
+    #[must_use]
+    pub fn new(fallback: Fallback, timeout: Arc<AnswerTimeout>) -> Self {
+        Self(match fallback {
+            Fallback::Bounce => Kind::Bounce(Bounce::new(ATTEMPTS)),
+            Fallback::LeastOutstanding => Kind::LeastOutstanding,
+            Fallback::Probe => Kind::Probe(Probe::new(CHOICES, timeout)),
+        })
     }
 
-    pub(crate) fn begin(
+    /// Returns the first step.
+    pub fn begin(
         &self,
         decision: &mut Decision,
         view: &View,
@@ -78,10 +86,10 @@ impl Plan {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        let step = match self {
-            Self::Bounce(bounce) => bounce.next(decision, view, members, ctx, rng),
-            Self::LeastOutstanding => least_of_members(decision, view, members, ctx, rng),
-            Self::Probe(probe) => probe.ask(decision, view, members, ctx, rng),
+        let step = match &self.0 {
+            Kind::Bounce(bounce) => bounce.next(decision, view, members, ctx, rng),
+            Kind::LeastOutstanding => least_of_members(decision, view, members, ctx, rng),
+            Kind::Probe(probe) => probe.ask(decision, view, members, ctx, rng),
         };
         if step != Step::Fail || members.is_none() {
             return step;
@@ -91,7 +99,8 @@ impl Plan {
         self.begin(decision, view, None, ctx, rng)
     }
 
-    pub(crate) fn answered(
+    /// Returns the next step after an endpoint has answered.
+    pub fn answered(
         &self,
         decision: &mut Decision,
         view: &View,
@@ -100,13 +109,14 @@ impl Plan {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        match self {
-            Self::Probe(probe) => probe.heard_from(decision, view, members, answer, ctx, rng),
-            Self::Bounce(_) | Self::LeastOutstanding => Step::Wait,
+        match &self.0 {
+            Kind::Probe(probe) => probe.heard_from(decision, view, members, answer, ctx, rng),
+            Kind::Bounce(_) | Kind::LeastOutstanding => Step::Wait,
         }
     }
 
-    pub(crate) fn refused(
+    /// Returns the next step after an endpoint has rejected the request.
+    pub fn refused(
         &self,
         decision: &mut Decision,
         view: &View,
@@ -114,15 +124,16 @@ impl Plan {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        match self {
-            Self::Bounce(bounce) => bounce.next(decision, view, members, ctx, rng),
-            Self::LeastOutstanding | Self::Probe(_) => {
+        match &self.0 {
+            Kind::Bounce(bounce) => bounce.next(decision, view, members, ctx, rng),
+            Kind::LeastOutstanding | Kind::Probe(_) => {
                 least_of_members(decision, view, members, ctx, rng)
             }
         }
     }
 
-    pub(crate) fn timed_out(
+    /// Returns the next step if not all answers have arrived in time.
+    pub fn timed_out(
         &self,
         decision: &mut Decision,
         view: &View,
@@ -130,9 +141,9 @@ impl Plan {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        let best = match self {
-            Self::Probe(probe) => probe.settle(decision, view, members, ctx, rng),
-            Self::Bounce(_) | Self::LeastOutstanding => None,
+        let best = match &self.0 {
+            Kind::Probe(probe) => probe.settle(decision, view, members, ctx, rng),
+            Kind::Bounce(_) | Kind::LeastOutstanding => None,
         };
         match best {
             Some(best) => Step::send(Some(best)),

@@ -20,7 +20,7 @@ use crate::{Rng, View};
 
 /// Data that the next view's policy may reuse: tables of a hash policy, if they still fit, or a
 /// querying policy's knowledge of servers.
-pub(crate) type SharedTables = Arc<dyn Any + Send + Sync>;
+pub type SharedTables = Arc<dyn Any + Send + Sync>;
 
 /// A consistent-hash table over the members of one level.
 pub(crate) trait Table: Debug + Send + Sync + Sized + 'static {

@@ -1,11 +1,11 @@
-//! `ledger` and `join-idle-queue`: policies that query one host about a group of servers.
+//! `ledger`: queries one host about a group of servers.
 //!
 //! A server is drawn as in any policy, by weight, health and slow start; its group's host is
 //! queried. So every group gets traffic in proportion to the shares of its servers. Groups are the
 //! same at every node, but the servers of a group that a request may go to are not: the ledger is
 //! queried for one of the drawn server's [cell](Cell). Without an answer in time, or with a useless
 //! one, the fallback decides. A host that fails to answer several times in a row is not queried for
-//! a while; `ledger` then keeps to the servers of the cell, for the other ledgers' servers have
+//! a while; the policy then keeps to the servers of the cell, for the other ledgers' servers have
 //! their own share of the traffic already.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::fallback::{Fallback, Plan};
+use super::fallback::{Fallback, FallbackPlan};
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
 use crate::queue_protocol::{
-    Admission, Answer, Asked, Classes, Decision, Groups, Name, Patience, Question, Step, Ticket,
-    Trust,
+    Admission, Answer, AnswerTimeout, Asked, Classes, Decision, Groups, Name, Question, Step,
+    Ticket, Trust,
 };
 use crate::{Rng, View};
 
@@ -28,13 +28,12 @@ const NONE: u32 = u32::MAX;
 /// A policy that queries a group's host.
 #[derive(Debug)]
 pub(crate) struct Hosted {
-    question: Question,
     groups: Groups,
     cells: Vec<Cell>,
     /// The index of the cell of each endpoint.
     cell_of: Box<[u32]>,
     learnt: Arc<Learnt>,
-    fallback: Plan,
+    fallback: FallbackPlan,
     local: LeastOutstanding,
 }
 
@@ -52,51 +51,29 @@ struct Cell {
 /// The knowledge about hosts. It outlives the view.
 #[derive(Debug, Default)]
 struct Learnt {
-    patience: Arc<Patience>,
-    /// The patience of the fallback.
-    probe: Arc<Patience>,
+    timeout: Arc<AnswerTimeout>,
+    /// The timeout of the fallback.
+    probe: Arc<AnswerTimeout>,
     /// The trust in each group's host, with its name.
     trust: Box<[(Name, Arc<Trust>)]>,
 }
 
 impl Hosted {
     /// Creates `ledger(group=…)`.
-    pub(crate) fn ledger(
+    pub(crate) fn new(
         view: &View,
         size: u32,
         fallback: Fallback,
         previous: Option<SharedTables>,
     ) -> Self {
         let groups = Groups::of_size(view, size);
-        Self::new(view, Question::Referral, groups, fallback, previous)
-    }
-
-    /// Creates `join-idle-queue(boards=…)`.
-    pub(crate) fn board(
-        view: &View,
-        boards: u32,
-        fallback: Fallback,
-        previous: Option<SharedTables>,
-    ) -> Self {
-        let groups = Groups::of_count(view, boards);
-        Self::new(view, Question::Idle, groups, fallback, previous)
-    }
-
-    fn new(
-        view: &View,
-        question: Question,
-        groups: Groups,
-        fallback: Fallback,
-        previous: Option<SharedTables>,
-    ) -> Self {
         let previous = previous.and_then(|previous| previous.downcast::<Learnt>().ok());
         let learnt = Learnt::new(view, &groups, previous.as_deref());
         let mut hosted = Self {
-            question,
             groups,
             cells: Vec::new(),
             cell_of: vec![NONE; view.len()].into(),
-            fallback: Plan::new(fallback, Arc::clone(&learnt.probe)),
+            fallback: FallbackPlan::new(fallback, Arc::clone(&learnt.probe)),
             learnt: Arc::new(learnt),
             local: LeastOutstanding::new(Choices::TWO),
         };
@@ -135,9 +112,6 @@ impl Hosted {
         equal: bool,
     ) -> Option<Question> {
         let all = self.groups.members(group).len();
-        if self.question != Question::Referral {
-            return Some(self.question);
-        }
         // Weights known to the ledger may be those of its own node.
         let alike = !equal || view.endpoints().iter().all(|one| one.locality.is_none());
         if members.len() == all && alike {
@@ -152,7 +126,7 @@ impl Hosted {
 
     /// Returns the query for this request, which excludes the servers it has attempted.
     fn question(&self, cell: &Cell, ctx: &PickCtx<'_>) -> Option<Question> {
-        if ctx.excluded.is_empty() || cell.question == Some(Question::Idle) {
+        if ctx.excluded.is_empty() {
             return cell.question;
         }
         let left = cell.members.iter().copied();
@@ -168,7 +142,7 @@ impl Hosted {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        decision.fallen_back = true;
+        decision.fall_back();
         match self
             .fallback
             .begin(decision, view, self.members(decision), ctx, rng)
@@ -181,13 +155,7 @@ impl Hosted {
 
     /// Returns the servers that the fallback may choose from.
     fn members(&self, decision: &Decision) -> Option<&[Index]> {
-        match self.question {
-            Question::Referral | Question::ReferralAmong(_) => {
-                self.cell(decision).map(|cell| &*cell.members)
-            }
-            // A board hands out idle servers only: its group has no share of the rest.
-            Question::Idle | Question::Load => None,
-        }
+        self.cell(decision).map(|cell| &*cell.members)
     }
 
     fn cell(&self, decision: &Decision) -> Option<&Cell> {
@@ -197,13 +165,8 @@ impl Hosted {
     /// Returns the endpoint of this name, if the request may be compared over it.
     fn known(&self, name: Name, decision: &Decision) -> Option<Index> {
         let index = self.groups.named(name)?;
-        let fits = match self.question {
-            Question::Referral | Question::ReferralAmong(_) => {
-                let cell = self.cell_of.get(index.get());
-                cell.is_some_and(|cell| decision.scope == Some(*cell))
-            }
-            Question::Idle | Question::Load => true,
-        };
+        let cell = self.cell_of.get(index.get());
+        let fits = cell.is_some_and(|cell| decision.scope == Some(*cell));
         fits.then_some(index)
     }
 
@@ -214,16 +177,12 @@ impl Hosted {
         decision: &Decision,
         view: &View,
         ctx: &PickCtx<'_>,
-    ) -> Option<(Index, Option<Ticket>)> {
-        let (name, ticket) = match answer {
-            Answer::Idle(name) => (name?, None),
-            Answer::Referral(referral) => {
-                let referral = referral?;
-                (referral.server, Some(referral.ticket?))
-            }
-            Answer::Load(_) => return None,
+    ) -> Option<(Index, Ticket)> {
+        let Answer::Referral(Some(referral)) = answer else {
+            return None;
         };
-        let index = self.known(name, decision)?;
+        let ticket = referral.ticket?;
+        let index = self.known(referral.server, decision)?;
         let fits = view.is_usable(index) && !ctx.excluded.contains(&index);
         fits.then_some((index, ticket))
     }
@@ -240,7 +199,7 @@ impl Hosted {
                     .filter_map(|name| self.known(name, decision))
                     .collect()
             }
-            Answer::Referral(_) | Answer::Idle(_) | Answer::Load(_) => SmallVec::new(),
+            Answer::Referral(_) | Answer::Load(_) => SmallVec::new(),
         }
     }
 
@@ -262,7 +221,7 @@ impl Learnt {
         });
         Self {
             trust: trust.collect(),
-            patience: previous.map_or_else(Arc::default, |one| Arc::clone(&one.patience)),
+            timeout: previous.map_or_else(Arc::default, |one| Arc::clone(&one.timeout)),
             probe: previous.map_or_else(Arc::default, |one| Arc::clone(&one.probe)),
         }
     }
@@ -310,8 +269,8 @@ impl Policy for Hosted {
                     .trust(decision)
                     .is_some_and(|trust| trust.allows(ctx.now)) =>
             {
-                let (to, patience) = (Asked::from_slice(&[host]), self.learnt.patience.get());
-                decision.ask(to, question, patience, ctx.now)
+                let (to, timeout) = (Asked::from_slice(&[host]), self.learnt.timeout.get());
+                decision.ask(to, question, timeout, ctx.now)
             }
             _ => self.fall_back(decision, view, ctx, rng),
         }
@@ -331,7 +290,7 @@ impl Policy for Hosted {
                 .fallback
                 .answered(decision, view, members, answer, ctx, rng);
         }
-        self.learnt.patience.learn(decision.asked_at, ctx.now);
+        self.learnt.timeout.learn(decision.asked_at, ctx.now);
         if let Some(trust) = self.trust(decision) {
             trust.answered();
         }
@@ -339,7 +298,7 @@ impl Policy for Hosted {
             Some((to, ticket)) => Step::Send {
                 to,
                 admission: Admission::Always,
-                ticket,
+                ticket: Some(ticket),
             },
             None => {
                 decision.first = self.turn_of(answer, decision);
@@ -370,7 +329,7 @@ impl Policy for Hosted {
             let members = self.members(decision);
             return self.fallback.timed_out(decision, view, members, ctx, rng);
         }
-        self.learnt.patience.waited_in_vain();
+        self.learnt.timeout.expired();
         if let Some(trust) = self.trust(decision) {
             trust.silent(decision.asked_at, ctx.now);
         }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
 use crate::places::{least, unit_of};
-use crate::queue_protocol::{Answer, Asked, Classes, Decision, Patience, Question, Step};
+use crate::queue_protocol::{Answer, AnswerTimeout, Asked, Classes, Decision, Question, Step};
 use crate::{Rng, View};
 
 #[derive(Debug)]
 pub(crate) struct Probe {
     choices: u32,
     /// Outlives the view.
-    patience: Arc<Patience>,
+    timeout: Arc<AnswerTimeout>,
     /// Set if weights are those of localities.
     classes: Option<Classes>,
     local: LeastOutstanding,
@@ -27,20 +27,20 @@ impl Probe {
     pub(crate) const MAX_CHOICES: u32 = 16;
 
     /// Creates a policy for callers that select the compared endpoints.
-    pub(crate) fn new(choices: u32, patience: Arc<Patience>) -> Self {
+    pub(crate) fn new(choices: u32, timeout: Arc<AnswerTimeout>) -> Self {
         Self {
             choices,
-            patience,
+            timeout,
             classes: None,
             local: LeastOutstanding::new(Choices::TWO),
         }
     }
 
     pub(crate) fn of(view: &View, choices: u32, previous: Option<SharedTables>) -> Self {
-        let patience = previous.and_then(|previous| previous.downcast().ok());
+        let timeout = previous.and_then(|previous| previous.downcast().ok());
         Self {
             classes: Classes::by_locality(view),
-            ..Self::new(choices, patience.unwrap_or_default())
+            ..Self::new(choices, timeout.unwrap_or_default())
         }
     }
 
@@ -70,7 +70,7 @@ impl Probe {
         match &*to {
             [] => Step::Fail,
             [only] => Step::send(Some(*only)),
-            _ => decision.ask(to, Question::Load, self.patience.get(), ctx.now),
+            _ => decision.ask(to, Question::Load, self.timeout.get(), ctx.now),
         }
     }
 
@@ -86,7 +86,7 @@ impl Probe {
         let Answer::Load(load) = answer else {
             return Step::Wait;
         };
-        self.patience.learn(decision.asked_at, ctx.now);
+        self.timeout.learn(decision.asked_at, ctx.now);
         decision.saw(from, load.in_flight);
         decision.waiting = decision.waiting.saturating_sub(1);
         if decision.waiting > 0 {
@@ -133,7 +133,7 @@ impl Probe {
     ) -> Option<Index> {
         let best = self.best(decision, view, members, ctx, rng);
         if best.is_none() {
-            self.patience.waited_in_vain();
+            self.timeout.expired();
         }
         best
     }
@@ -188,6 +188,6 @@ impl Policy for Probe {
     }
 
     fn tables(&self) -> Option<SharedTables> {
-        Some(Arc::<Patience>::clone(&self.patience))
+        Some(Arc::<AnswerTimeout>::clone(&self.timeout))
     }
 }

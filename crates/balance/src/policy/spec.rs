@@ -9,6 +9,7 @@
 mod display;
 mod error;
 mod forms;
+mod notation;
 mod parameters;
 mod parse;
 mod serialize;
@@ -18,6 +19,8 @@ use std::num::NonZeroU32;
 
 pub use error::SpecError;
 pub use forms::{Form, Parameter};
+pub use notation::named;
+pub use parameters::Parameters;
 
 use crate::policy::bounce::Bounce;
 use crate::policy::fallback::Fallback;
@@ -26,13 +29,12 @@ use crate::policy::hosted::Hosted;
 use crate::policy::least_outstanding::LeastOutstanding;
 use crate::policy::maglev::{MaglevParams, MaglevTable};
 use crate::policy::peak_ewma::{PeakEwma, PeakEwmaParams};
-use crate::policy::prequal::{Prequal, PrequalParams};
 use crate::policy::probe::Probe;
 use crate::policy::random::Random;
 use crate::policy::ring_hash::{Ring, RingHashParams, RingSize};
 use crate::policy::round_robin::RoundRobin;
 use crate::policy::subset::{Subset, SubsetParams};
-use crate::policy::{Choices, Policy, SharedTables};
+use crate::policy::{BuildPolicy, Choices, Policy, SharedTables};
 use crate::queue_protocol::{Announce, Groups};
 use crate::{View, prime};
 
@@ -44,12 +46,10 @@ use crate::{View, prime};
 /// | --- | --- |
 /// | `a-lsq(choices=…, overhead=…)` | 2, 10 |
 /// | `bounce(tries=…)` | 3 |
-/// | `join-idle-queue(boards=…, fallback=…)`, `bounce`, `lor` or `probe` | 4, `probe` |
 /// | `ledger(group=…, fallback=…)`, `bounce`, `lor` or `probe` | 40, `bounce` |
 /// | `lor(choices=…)`, a number or `all` | `choices=2` |
 /// | `maglev(table_size=…, hash_balance_factor=…)` | `table_size=65537`, no bound |
 /// | `peak-ewma(choices=…, decay_ms=…, default_rtt_ms=…)` | 2, 10000, 30 |
-/// | `prequal(probes=…, pool=…)` | 3, 16 |
 /// | `probe(choices=…)` | 2 |
 /// | `random` | |
 /// | `ring-hash(min=…, max=…, hash_balance_factor=…)` | 1024, 8388608, no bound |
@@ -72,13 +72,6 @@ pub enum Spec {
         /// The maximum number of attempted servers, 1–16.
         attempts: NonZeroU32,
     },
-    /// Queries a board for an idle server.
-    JoinIdleQueue {
-        /// The number of boards of a priority level, each for a part of the servers, 1–4096.
-        boards: NonZeroU32,
-        /// The policy when the board is empty or does not answer.
-        fallback: Fallback,
-    },
     /// Least outstanding requests.
     LeastOutstanding {
         /// The number of compared candidates.
@@ -95,8 +88,6 @@ pub enum Spec {
     Maglev(MaglevParams),
     /// Latency average × (outstanding + 1).
     PeakEwma(PeakEwmaParams),
-    /// A pool of answers to earlier probes.
-    Prequal(PrequalParams),
     /// Queries servers for their load.
     Probe {
         /// The number of queried servers, 1–16.
@@ -127,7 +118,6 @@ pub struct UnevenShares {
 mod bounds {
     pub(super) const OVERHEAD: u32 = 10_000;
     pub(super) const ATTEMPTS: u32 = 16;
-    pub(super) const BOARDS: u32 = 4096;
     pub(super) const GROUP: u32 = 65_536;
 }
 
@@ -146,12 +136,10 @@ impl Spec {
         match self {
             Self::ALsq { .. } => "a-lsq",
             Self::Bounce { .. } => "bounce",
-            Self::JoinIdleQueue { .. } => "join-idle-queue",
             Self::LeastOutstanding { .. } => "lor",
             Self::Ledger { .. } => "ledger",
             Self::Maglev(_) => "maglev",
             Self::PeakEwma(_) => "peak-ewma",
-            Self::Prequal(_) => "prequal",
             Self::Probe { .. } => "probe",
             Self::Random => "random",
             Self::RingHash(_) => "ring-hash",
@@ -181,14 +169,10 @@ impl Spec {
 
     /// Returns whether endpoints that are equally healthy have shares in proportion to their
     /// weights, at every load. The other policies draw candidates by weight and prefer those that
-    /// respond fast (`peak-ewma`, `prequal`), that are idle (`join-idle-queue`) or that are in the
-    /// client's subset (`subset`).
+    /// respond fast (`peak-ewma`) or that are in the client's subset (`subset`).
     #[must_use]
     pub const fn keeps_weights(&self) -> bool {
-        !matches!(
-            self,
-            Self::JoinIdleQueue { .. } | Self::PeakEwma(_) | Self::Prequal(_) | Self::Subset(_)
-        )
+        !matches!(self, Self::PeakEwma(_) | Self::Subset(_))
     }
 
     /// Returns whether the policy needs the help of inbound proxies. Without it, it is `lor`.
@@ -196,12 +180,7 @@ impl Spec {
     pub const fn is_collaborative(&self) -> bool {
         matches!(
             self,
-            Self::ALsq { .. }
-                | Self::Bounce { .. }
-                | Self::JoinIdleQueue { .. }
-                | Self::Ledger { .. }
-                | Self::Prequal(_)
-                | Self::Probe { .. }
+            Self::ALsq { .. } | Self::Bounce { .. } | Self::Ledger { .. } | Self::Probe { .. }
         )
     }
 
@@ -213,17 +192,15 @@ impl Spec {
             Self::ALsq { overhead, .. } => Announce::Balancers {
                 overhead: f64::from(overhead.get()),
             },
-            Self::JoinIdleQueue { .. } => Announce::BoardWhenIdle,
             Self::Ledger { .. } => Announce::Ledger,
             _ => Announce::Never,
         }
     }
 
-    /// Returns the groups that servers form under this policy; one for each ledger or board.
+    /// Returns the groups that servers form under this policy; one for each ledger.
     #[must_use]
     pub fn groups(&self, view: &View) -> Option<Groups> {
         match self {
-            Self::JoinIdleQueue { boards, .. } => Some(Groups::of_count(view, boards.get())),
             Self::Ledger { group, .. } => Some(Groups::of_size(view, group.get())),
             _ => None,
         }
@@ -256,45 +233,6 @@ impl Spec {
         Ok(self.build_valid(view, None))
     }
 
-    /// Builds a spec known to be valid, reusing the data of `previous` if they fit.
-    pub(crate) fn build_valid(
-        &self,
-        view: &View,
-        previous: Option<SharedTables>,
-    ) -> Box<dyn Policy> {
-        match self {
-            Self::ALsq { choices, .. } => Box::new(LeastOutstanding::<true>::new(*choices)),
-            Self::Bounce { attempts } => Box::new(Bounce::of(view, attempts.get())),
-            Self::JoinIdleQueue { boards, fallback } => {
-                Box::new(Hosted::board(view, boards.get(), *fallback, previous))
-            }
-            Self::LeastOutstanding { choices } => {
-                Box::new(LeastOutstanding::<false>::new(*choices))
-            }
-            Self::Ledger { group, fallback } => {
-                Box::new(Hosted::ledger(view, group.get(), *fallback, previous))
-            }
-            Self::Maglev(p) => {
-                let (size, bound) = (p.table_size, p.hash_balance_factor);
-                Box::new(Hashed::<MaglevTable>::new(view, size, bound, previous))
-            }
-            Self::PeakEwma(p) => Box::new(PeakEwma::new(p, view)),
-            Self::Prequal(p) => Box::new(Prequal::new(*p)),
-            Self::Probe { choices } => Box::new(Probe::of(view, choices.get(), previous)),
-            Self::Random => Box::new(Random),
-            Self::RingHash(p) => {
-                let size = RingSize {
-                    min: p.min,
-                    max: p.max,
-                };
-                let bound = p.hash_balance_factor;
-                Box::new(Hashed::<Ring>::new(view, size, bound, previous))
-            }
-            Self::RoundRobin => Box::new(RoundRobin::new(view)),
-            Self::Subset(p) => Box::new(Subset::new(p, view)),
-        }
-    }
-
     /// Checks every parameter against its range.
     ///
     /// # Errors
@@ -310,9 +248,6 @@ impl Spec {
                 check.range("overhead", overhead.get(), 1..=bounds::OVERHEAD)
             }
             Self::Bounce { attempts } => check.range("tries", attempts.get(), 1..=bounds::ATTEMPTS),
-            Self::JoinIdleQueue { boards, .. } => {
-                check.range("boards", boards.get(), 1..=bounds::BOARDS)
-            }
             Self::LeastOutstanding { choices } => check.choices(*choices),
             Self::Ledger { group, .. } => check.range("group", group.get(), 1..=bounds::GROUP),
             Self::Maglev(p) => {
@@ -326,10 +261,6 @@ impl Spec {
                 check.range("choices", p.choices.get(), 1..=PeakEwmaParams::MAX_CHOICES)?;
                 check.millis("decay_ms", p.decay)?;
                 check.millis("default_rtt_ms", p.default_rtt)
-            }
-            Self::Prequal(p) => {
-                check.range("probes", p.probes, 1..=PrequalParams::MAX_PROBES)?;
-                check.range("pool", p.pool, 2..=PrequalParams::MAX_POOL)
             }
             Self::Probe { choices } => {
                 check.range("choices", choices.get(), 1..=Probe::MAX_CHOICES)
@@ -348,6 +279,42 @@ impl Spec {
                 check.range("client", p.client, 0..=SubsetParams::MAX_CLIENT)?;
                 check.range("choices", p.choices, 1..=SubsetParams::MAX_CHOICES)
             }
+        }
+    }
+}
+
+impl BuildPolicy for Spec {
+    fn validate(&self) -> Result<(), SpecError> {
+        self.validate()
+    }
+
+    fn build_valid(&self, view: &View, previous: Option<SharedTables>) -> Box<dyn Policy> {
+        match self {
+            Self::ALsq { choices, .. } => Box::new(LeastOutstanding::<true>::new(*choices)),
+            Self::Bounce { attempts } => Box::new(Bounce::of(view, attempts.get())),
+            Self::LeastOutstanding { choices } => {
+                Box::new(LeastOutstanding::<false>::new(*choices))
+            }
+            Self::Ledger { group, fallback } => {
+                Box::new(Hosted::new(view, group.get(), *fallback, previous))
+            }
+            Self::Maglev(p) => {
+                let (size, bound) = (p.table_size, p.hash_balance_factor);
+                Box::new(Hashed::<MaglevTable>::new(view, size, bound, previous))
+            }
+            Self::PeakEwma(p) => Box::new(PeakEwma::new(p, view)),
+            Self::Probe { choices } => Box::new(Probe::of(view, choices.get(), previous)),
+            Self::Random => Box::new(Random),
+            Self::RingHash(p) => {
+                let size = RingSize {
+                    min: p.min,
+                    max: p.max,
+                };
+                let bound = p.hash_balance_factor;
+                Box::new(Hashed::<Ring>::new(view, size, bound, previous))
+            }
+            Self::RoundRobin => Box::new(RoundRobin::new(view)),
+            Self::Subset(p) => Box::new(Subset::new(p, view)),
         }
     }
 }

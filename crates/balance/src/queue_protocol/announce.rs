@@ -11,8 +11,6 @@ pub enum Announce {
         /// The number of messages per request, on average.
         overhead: f64,
     },
-    /// Its name, to the board of its group, when it has become idle.
-    BoardWhenIdle,
     /// A [`Report`](super::Report), to the ledger of its group.
     Ledger,
     /// No recipient.

@@ -26,14 +26,14 @@ pub type Asked = SmallVec<[Index; 4]>;
 pub enum Step {
     /// Send a query to the inbound proxies of these endpoints, and pass each answer to
     /// [`Balancer::answered`](crate::Balancer::answered) as it arrives. If not all arrive within
-    /// `patience`, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
+    /// `timeout`, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
     Ask {
         /// The queried endpoints.
         to: Asked,
         /// The query.
         question: Question,
         /// How long the request waits for answers.
-        patience: Duration,
+        timeout: Duration,
     },
     /// No endpoint is usable.
     Fail,
@@ -53,7 +53,8 @@ pub enum Step {
 
 impl Step {
     /// Returns a step that cannot be rejected.
-    pub(crate) fn send(to: Option<Index>) -> Self {
+    #[must_use]
+    pub fn send(to: Option<Index>) -> Self {
         to.map_or(Self::Fail, |to| Self::Send {
             to,
             admission: Admission::Always,
@@ -74,8 +75,8 @@ impl Step {
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// The endpoints whose true load is known, from an answer or a rejection.
-    pub(crate) seen: SmallVec<[Seen; 4]>,
-    /// The ledger's or board's group of servers that the request stays with.
+    pub(crate) seen: SmallVec<[KnownLoad; 4]>,
+    /// The ledger's group of servers that the request stays with.
     pub(crate) scope: Option<u32>,
     /// The part of the view, of one priority level and locality, that it stays in: comparing across
     /// its bounds would violate shares and priorities.
@@ -98,7 +99,7 @@ pub struct Decision {
 
 /// An endpoint's true load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct KnownLoad {
     pub(crate) index: Index,
     pub(crate) in_flight: u32,
 }
@@ -149,30 +150,46 @@ impl Decision {
         self.fallen_back
     }
 
+    /// Records that the policy's first plan failed.
+    pub fn fall_back(&mut self) {
+        self.fallen_back = true;
+    }
+
+    /// Returns the group of servers that the request stays with.
+    #[must_use]
+    pub fn scope(&self) -> Option<u32> {
+        self.scope
+    }
+
+    /// Makes the request stay with a group of servers.
+    pub fn stay_with(&mut self, scope: Option<u32>) {
+        self.scope = scope;
+    }
+
+    /// Returns when the query was sent.
+    #[must_use]
+    pub fn asked_at(&self) -> Time {
+        self.asked_at
+    }
+
     pub(crate) fn saw(&mut self, index: Index, in_flight: u32) {
-        self.seen.push(Seen { index, in_flight });
+        self.seen.push(KnownLoad { index, in_flight });
     }
 
     /// Returns the least loaded of those seen; the first of equals, as they were drawn
     /// independently.
-    pub(crate) fn best(&self) -> Option<Seen> {
+    pub(crate) fn best(&self) -> Option<KnownLoad> {
         self.seen.iter().copied().min_by_key(|seen| seen.in_flight)
     }
 
     /// Sends a query to `to` and records the time.
-    pub(crate) fn ask(
-        &mut self,
-        to: Asked,
-        question: Question,
-        patience: Duration,
-        now: Time,
-    ) -> Step {
+    pub fn ask(&mut self, to: Asked, question: Question, timeout: Duration, now: Time) -> Step {
         self.waiting = to.len() as u32;
         self.asked_at = now;
         Step::Ask {
             to,
             question,
-            patience,
+            timeout,
         }
     }
 

@@ -1,5 +1,4 @@
-//! Divides servers into groups, and selects the member of each that hosts the group's ledger or
-//! board.
+//! Divides servers into groups, and selects the member of each that hosts the group's ledger.
 //!
 //! Every process computes it from the membership, without coordination. Only names are used:
 //! priorities, localities, weights and health differ from process to process, so a group may hold
@@ -150,7 +149,7 @@ impl Groups {
         })
     }
 
-    /// Returns the server whose inbound proxy hosts the group's ledger or board.
+    /// Returns the server whose inbound proxy hosts the group's ledger.
     #[must_use]
     pub fn host(&self, group: u32) -> Option<Index> {
         self.groups.get(group as usize).map(|group| group.host)

@@ -113,7 +113,7 @@ struct Entry {
     /// When the first referral since its last report was made.
     pending_since: Time,
     /// When it last reported or was last audited.
-    heard_at: Time,
+    reported_at: Time,
     /// The number of audits since it last reported.
     audits: u32,
     /// Whether it is excluded because it does not report.
@@ -281,7 +281,7 @@ impl Ledger {
     /// Audits a server that has been silent for too long, or excludes it.
     fn audit(&mut self, at: usize, now: Time) -> Option<Audit> {
         let entry = &mut self.entries[at];
-        entry.heard_at = now;
+        entry.reported_at = now;
         if entry.audits < AUDITS || entry.lost {
             entry.audits = entry.audits.saturating_add(1);
             return Some(Audit(entry.name));
@@ -310,7 +310,7 @@ impl Ledger {
             entry.pace.learn(report.pace, now, &mut self.paces);
         }
         entry.reported = report;
-        entry.heard_at = now;
+        entry.reported_at = now;
         entry.audits = 0;
         entry.pending_since = now;
         let returns = std::mem::take(&mut entry.lost);
@@ -355,14 +355,14 @@ impl Ledger {
     /// Finds in one pass the server to refer to, by its estimated load and its share
     /// ([`places`](crate::places)), and one that has been silent for too long.
     fn scan(&self, scope: Scope, now: Time, rng: &mut Rng) -> Scan {
-        let patience = self.silence();
+        let limit = self.silence();
         let mut contest = Contest::new();
         let mut silent = None;
         let (mut weight, mut lost) = (0.0, 0.0);
         for at in self.order(scope).iter() {
             let of = *at as usize;
             let entry = &self.entries[of];
-            if silent.is_none() && entry.is_silent(now, patience) {
+            if silent.is_none() && entry.is_silent(now, limit) {
                 silent = Some(of);
             }
             if !scope.has(of, entry) {
@@ -442,7 +442,7 @@ impl Entry {
             seen: 0,
             sent_at: Time::ZERO,
             pending_since: Time::ZERO,
-            heard_at: Time::ZERO,
+            reported_at: Time::ZERO,
             audits: 0,
             lost: false,
             pace: Pace::UNKNOWN,
@@ -477,13 +477,13 @@ impl Entry {
         }
     }
 
-    fn is_silent(&self, now: Time, patience: Duration) -> bool {
-        let (last, patience) = match self.audits {
-            _ if self.lost => (self.heard_at, LOST_AUDIT),
-            0 => (self.heard_at.max(self.pending_since), patience),
-            _ => (self.heard_at, AUDIT_WAIT),
+    fn is_silent(&self, now: Time, limit: Duration) -> bool {
+        let (last, limit) = match self.audits {
+            _ if self.lost => (self.reported_at, LOST_AUDIT),
+            0 => (self.reported_at.max(self.pending_since), limit),
+            _ => (self.reported_at, AUDIT_WAIT),
         };
-        (self.lost || self.estimated_load() > 0) && now.saturating_since(last) > patience
+        (self.lost || self.estimated_load() > 0) && now.saturating_since(last) > limit
     }
 }
 

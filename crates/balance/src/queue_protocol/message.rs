@@ -42,8 +42,6 @@ pub enum Admission {
 /// A balancer's query before it sends a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Question {
-    /// To a board: which server is idle?
-    Idle,
     /// To a server's inbound proxy: what is its load?
     Load,
     /// To a ledger: which server should get this request?
@@ -83,8 +81,6 @@ impl Among {
 /// The answer to a [`Question`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// To [`Question::Idle`]; `None` when the board is empty.
-    Idle(Option<Name>),
     /// To [`Question::Load`].
     Load(Load),
     /// To [`Question::Referral`]; `None` when the ledger knows no server.

@@ -90,8 +90,8 @@ fn a_replica_that_says_404_is_named_and_ejected() {
             peers: 0.0,
         };
         assert_eq!((finding, finding.name()), (expected, "status-difference"));
-        let patience = if rate > 100 { 10 } else { 60 };
-        assert!(cluster.seconds <= patience, "{}", cluster.seconds);
+        let limit = if rate > 100 { 10 } else { 60 };
+        assert!(cluster.seconds <= limit, "{}", cluster.seconds);
     }
 }
 

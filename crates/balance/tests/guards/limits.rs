@@ -120,10 +120,10 @@ impl Wakes {
 
     fn sleep(&self) {
         let pending = self.pending.lock().unwrap();
-        let patience = Duration::from_secs(20);
+        let limit = Duration::from_secs(20);
         let (mut pending, result) = self
             .changed
-            .wait_timeout_while(pending, patience, |pending| !*pending)
+            .wait_timeout_while(pending, limit, |pending| !*pending)
             .unwrap();
         assert!(!result.timed_out(), "a wake was lost");
         *pending = false;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::live::table::{Format, serialized};
+use crate::live::table::{Column, Format, Row, csv, serialized};
 
 /// The URL of the documentation.
 const DOCUMENTS: &str = "https://github.com/maglor-mesh/maglor/blob/main/docs/";
@@ -30,6 +30,31 @@ struct Finding {
     hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     see: Option<String>,
+}
+
+impl Row for Finding {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("ABOUT"),
+        Column::text("OUTCOME"),
+        Column::text("WHAT"),
+        Column::text("HINT"),
+        Column::text("SEE"),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let outcome = match self.outcome {
+            Outcome::Good => "good",
+            Outcome::Warning => "warning",
+            Outcome::Bad => "bad",
+        };
+        vec![
+            self.about.to_owned(),
+            outcome.to_owned(),
+            self.what.clone(),
+            self.hint.clone().unwrap_or_default(),
+            self.see.clone().unwrap_or_default(),
+        ]
+    }
 }
 
 /// All findings, in their order.
@@ -86,8 +111,10 @@ impl Report {
     }
 
     pub(super) fn text(&self, format: Format) -> String {
-        if matches!(format, Format::Json | Format::Yaml) {
-            return serialized(&self.findings, format);
+        match format {
+            Format::Json | Format::Yaml => return serialized(&self.findings, format),
+            Format::Csv => return csv(&self.findings),
+            Format::Table | Format::Wide => {}
         }
         let mut text = String::new();
         let mut about = "";
@@ -153,6 +180,8 @@ mod tests {
              1 failed, 1 warnings\n"
         );
         assert!(report.text(Format::Json).contains(r#""outcome": "bad""#));
+        let csv = report.text(Format::Csv);
+        assert!(csv.starts_with("about,outcome,what,hint,see\n"), "{csv}");
     }
 
     #[test]

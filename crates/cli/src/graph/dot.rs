@@ -9,7 +9,7 @@ use maglor_controller::graph::Snapshot;
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut text = "digraph mesh {\n  rankdir=LR;\n  node [shape=box, style=rounded];\n".to_owned();
     for service in &snapshot.services {
-        let label = super::svg::lines(service).join("\n");
+        let label = super::labels::lines(service).join("\n");
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
@@ -20,7 +20,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     }
     let width = super::svg::widths(snapshot);
     for edge in &snapshot.edges {
-        let label = super::svg::traffic(edge);
+        let label = super::labels::traffic(edge);
         let width = width(edge);
         let _ = writeln!(
             text,
@@ -66,7 +66,7 @@ mod tests {
         };
         let text = text(&snapshot);
         assert!(
-            text.contains(r#""a\"b\\" -> "c" [label="12/s · 3.25 ms", penwidth=4.00];"#),
+            text.contains(r#""a\"b\\" -> "c" [label="12/s · 3.25 ms", penwidth=4.50];"#),
             "{text}"
         );
     }

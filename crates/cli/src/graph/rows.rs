@@ -3,18 +3,19 @@
 use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::{Edge, Service, Snapshot};
 
+use super::form::Kind;
 use crate::live::table::{self, Column, Format, Row, or_dash};
 
 impl Row for Service {
     const COLUMNS: &'static [Column] = &[
-        Column::text("SERVICE"),
-        Column::number("REPLICAS"),
-        Column::number("λ/s"),
-        Column::number("IN FLIGHT"),
-        Column::number("CPU m"),
-        Column::number("USED"),
-        Column::number("MEMORY MiB"),
-        Column::number("USED"),
+        Column::text("SERVICE").of("name"),
+        Column::number("REPLICAS").of("replicas"),
+        Column::number("λ/s").of("rps"),
+        Column::number("IN FLIGHT").of("pending"),
+        Column::number("CPU m").of("cpu_millis"),
+        Column::number("USED").of("cpu_used_millis"),
+        Column::number("MEMORY MiB").of("memory_mib"),
+        Column::number("USED").of("memory_used_mib"),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -35,16 +36,16 @@ impl Row for Service {
 
 impl Row for Edge {
     const COLUMNS: &'static [Column] = &[
-        Column::text("FROM"),
-        Column::text("TO"),
-        Column::number("λ/s"),
-        Column::number("r ms"),
-        Column::number("p50"),
-        Column::number("p99"),
-        Column::number("FAILED"),
-        Column::number("kB/s"),
-        Column::number("CONN/s"),
-        Column::number("IN FLIGHT"),
+        Column::text("FROM").of("from"),
+        Column::text("TO").of("to"),
+        Column::number("λ/s").of("rps"),
+        Column::number("r ms").of("latency_ms"),
+        Column::number("p50").of("p50_ms"),
+        Column::number("p99").of("p99_ms"),
+        Column::number("FAILED").of("failures"),
+        Column::number("kB/s").of("bytes_per_second"),
+        Column::number("CONN/s").of("connections_per_second"),
+        Column::number("IN FLIGHT").of("in_flight"),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -69,9 +70,9 @@ impl Row for Edge {
 
 impl Row for Delay {
     const COLUMNS: &'static [Column] = &[
-        Column::text("NODE"),
-        Column::text("NODE"),
-        Column::number("DELAY ms"),
+        Column::text("NODE").of("from"),
+        Column::text("NODE").of("to"),
+        Column::number("DELAY ms").of("ms"),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -83,16 +84,26 @@ impl Row for Delay {
     }
 }
 
-/// Prints services, then calls, then delays between nodes.
-pub(super) fn text(snapshot: &Snapshot) -> String {
+/// Formats services, calls and delays between nodes, or one of them. CSV has one header, so it has one of them.
+pub(super) fn text(snapshot: &Snapshot, format: Format, only: Option<Kind>) -> String {
+    match (only, format) {
+        (Some(Kind::Services), _) => table::formatted(&snapshot.services, format),
+        (Some(Kind::Calls), _) | (None, Format::Csv) => table::formatted(&snapshot.edges, format),
+        (Some(Kind::Delays), _) => table::formatted(&snapshot.delays, format),
+        (None, Format::Json | Format::Yaml) => table::serialized(snapshot, format),
+        (None, Format::Table | Format::Wide) => tables(snapshot, format),
+    }
+}
+
+fn tables(snapshot: &Snapshot, format: Format) -> String {
     let delays = match snapshot.delays.is_empty() {
         true => String::new(),
-        false => table::text(&snapshot.delays, Format::Table) + "\n",
+        false => table::text(&snapshot.delays, format) + "\n",
     };
     format!(
         "{}\n{}\n{delays}{}, averages over {} s\n",
-        table::text(&snapshot.services, Format::Table),
-        table::text(&snapshot.edges, Format::Table),
+        table::text(&snapshot.services, format),
+        table::text(&snapshot.edges, format),
         snapshot.at,
         snapshot.window_seconds,
     )

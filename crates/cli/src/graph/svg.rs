@@ -1,162 +1,265 @@
 //! Draws the graph as a picture: callers at the left, called services to the right of them.
 
+mod legend;
+mod style;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use maglor_controller::graph::{Edge, Service, Snapshot};
 
-const WIDTH: usize = 190;
-const HEIGHT: usize = 74;
-const GAP_X: usize = 150;
-const GAP_Y: usize = 34;
-const MARGIN: usize = 20;
-/// The number of rounds of moving services towards their neighbours.
-const ROUNDS: usize = 8;
+use self::style::Class;
+use super::labels;
+use super::layout::{self, Graph, Line, Rect, Route, Size};
 
-/// Returns the text in a service's box.
-pub(super) fn lines(service: &Service) -> Vec<String> {
-    let replicas = match service.replicas {
-        1 => "1 replica".to_owned(),
-        count => format!("{count} replicas"),
-    };
-    let amount = |used: Option<f64>, requested: u64, unit: &str| match (used, requested) {
-        (Some(used), 0) => Some(format!("{used:.0} {unit}")),
-        (Some(used), requested) => Some(format!("{used:.0} of {requested} {unit}")),
-        (None, 0) => None,
-        (None, requested) => Some(format!("{requested} {unit}")),
-    };
-    let cpu = amount(service.cpu_used_millis, service.cpu_millis, "mCPU");
-    let memory = amount(service.memory_used_mib, service.memory_mib, "MiB");
-    let mut lines = vec![service.name.clone(), replicas];
-    let amounts: Vec<String> = cpu.into_iter().chain(memory).collect();
-    if !amounts.is_empty() {
-        lines.push(amounts.join(", "));
-    }
-    lines
+/// The sizes of texts.
+const NAME: f64 = 12.0;
+const TEXT: f64 = 10.0;
+/// The distance of lines of text in a box.
+const LINE: f64 = 13.0;
+/// Space around the text of a box.
+const PADDING: f64 = 9.0;
+/// The width of the lock of a label.
+const LOCK: f64 = 10.0;
+/// The height of a label above its line.
+const LABEL: f64 = 12.5;
+/// The length of an arrow.
+const ARROW: f64 = 8.0;
+
+/// What a picture is made of.
+struct Picture<'a> {
+    snapshot: &'a Snapshot,
+    /// The edges between two services that are shown.
+    edges: Vec<Drawn<'a>>,
+    /// The lines of text of each service.
+    texts: Vec<Vec<String>>,
+    /// The class of each service, by the calls to it.
+    classes: Vec<Class>,
 }
 
-/// Formats λ and r; for TCP connections, the bytes.
-pub(super) fn traffic(edge: &Edge) -> String {
-    if edge.rps == 0.0 && edge.bytes_per_second > 0.0 {
-        return format!("{:.1} kB/s", edge.bytes_per_second / 1000.0);
-    }
-    let rate = match edge.rps {
-        rps if rps >= 10.0 => format!("{rps:.0}/s"),
-        rps => format!("{rps:.1}/s"),
-    };
-    let failed = match edge.failures > 0.0 && edge.rps > 0.0 {
-        true => format!(" · {:.1} % fail", 100.0 * edge.failures / edge.rps),
-        false => String::new(),
-    };
-    format!("{rate} · {:.2} ms{failed}", edge.latency_ms)
+struct Drawn<'a> {
+    edge: &'a Edge,
+    line: Line,
+    class: Class,
+    width: f64,
+    /// The callers' proxies use mutual TLS.
+    mtls: bool,
 }
 
 /// Draws the picture.
 pub(super) fn text(snapshot: &Snapshot) -> String {
-    let places = places(snapshot);
-    let columns = places.values().map(|place| place.0 + 1).max().unwrap_or(1);
-    let rows = places.values().map(|place| place.1 + 1).max().unwrap_or(1);
-    let (width, height) = (
-        2 * MARGIN + columns * (WIDTH + GAP_X) - GAP_X,
-        2 * MARGIN + rows * (HEIGHT + GAP_Y),
-    );
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <defs><marker id=\"to\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
-         markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#555\"/></marker></defs>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-    );
-    let width = widths(snapshot);
-    for edge in &snapshot.edges {
-        draw_edge(&mut text, edge, &places, width(edge));
+    let picture = Picture::new(snapshot);
+    let places = layout::place(&picture.graph());
+    let reversed = places.routes.iter().any(|route| route.reversed);
+    let legend = legend::entries(&picture, reversed);
+    let width = places.size.width.ceil();
+    let (legend, height) = legend::draw(&legend, width, places.size.height, &caption(snapshot));
+    let mut text = style::head(width, height, &picture.title(), &picture.description());
+    for (drawn, route) in picture.edges.iter().zip(&places.routes) {
+        draw_edge(&mut text, drawn, route);
     }
-    for service in &snapshot.services {
-        draw_service(&mut text, service, &places);
+    for (at, service) in snapshot.services.iter().enumerate() {
+        let (lines, class) = (&picture.texts[at], picture.classes[at]);
+        draw_service(&mut text, service, lines, class, places.boxes[at]);
     }
-    text + "</svg>\n"
+    text + &legend + "</svg>\n"
 }
 
-/// Column and row of each service.
-type Places<'a> = BTreeMap<&'a str, (usize, usize)>;
-
-/// Returns the left top corner.
-fn corner(place: (usize, usize)) -> (usize, usize) {
-    (
-        MARGIN + place.0 * (WIDTH + GAP_X),
-        MARGIN + GAP_Y / 2 + place.1 * (HEIGHT + GAP_Y),
-    )
+fn caption(snapshot: &Snapshot) -> String {
+    match snapshot.at.is_empty() {
+        true => String::new(),
+        false => format!(
+            "{}, averages over {} s",
+            snapshot.at, snapshot.window_seconds
+        ),
+    }
 }
 
-fn draw_service(text: &mut String, service: &Service, places: &Places<'_>) {
-    let Some(place) = places.get(&*service.name) else {
-        return;
-    };
-    let (x, y) = corner(*place);
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
-        "<rect x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"8\" fill=\"#eef4fb\" stroke=\"#3b6ea5\"/>"
-    );
-    for (index, line) in lines(service).iter().enumerate() {
-        let weight = if index == 0 {
-            " font-weight=\"bold\""
-        } else {
-            ""
+impl<'a> Picture<'a> {
+    fn new(snapshot: &'a Snapshot) -> Self {
+        let names = snapshot.services.iter().enumerate();
+        let numbers: BTreeMap<&str, usize> = names.map(|(at, one)| (&*one.name, at)).collect();
+        let width = widths(snapshot);
+        let mut edges = Vec::new();
+        let mut itself = vec![None; snapshot.services.len()];
+        let mut called = vec![(0.0, 0.0); snapshot.services.len()];
+        for edge in &snapshot.edges {
+            let (Some(&from), Some(&to)) = (numbers.get(&*edge.from), numbers.get(&*edge.to))
+            else {
+                continue;
+            };
+            called[to].0 += edge.rps;
+            called[to].1 += edge.failures;
+            if from == to {
+                itself[to] = Some(edge);
+                continue;
+            }
+            let mtls = snapshot.services[to].mtls == Some(true);
+            let width = width(edge);
+            let lock = if mtls { LOCK } else { 0.0 };
+            edges.push(Drawn {
+                edge,
+                class: Class::of_edge(edge),
+                width,
+                mtls,
+                line: Line {
+                    from,
+                    to,
+                    // Connections count, too, but less than any call.
+                    weight: edge.rps + 1e-3,
+                    label: Size {
+                        width: lock + labels::width(&labels::label(edge), TEXT) + 6.0,
+                        height: LABEL + width,
+                    },
+                },
+            });
+        }
+        let texts = snapshot.services.iter().zip(itself);
+        let classes = called.iter();
+        Self {
+            snapshot,
+            edges,
+            texts: texts
+                .map(|(service, itself)| labels::box_lines(service, itself))
+                .collect(),
+            classes: classes
+                .map(|(rps, failures)| Class::of_calls(*rps, *failures))
+                .collect(),
+        }
+    }
+
+    fn graph(&self) -> Graph {
+        let size = |lines: &Vec<String>| {
+            let widths = lines.iter().enumerate().map(|(at, line)| match at {
+                // The name is bold.
+                0 => labels::width(line, NAME) * 1.06,
+                _ => labels::width(line, TEXT),
+            });
+            Size {
+                width: (widths.fold(0.0, f64::max) + 2.0 * PADDING).round(),
+                height: 2.0 * PADDING + LINE * lines.len() as f64,
+            }
         };
-        let (x, y) = (x + WIDTH / 2, y + 22 + 18 * index);
-        let line = escaped(line);
-        let _ = writeln!(
-            text,
-            "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\"{weight}>{line}</text>"
-        );
+        Graph {
+            boxes: self.texts.iter().map(size).collect(),
+            lines: self.edges.iter().map(|drawn| drawn.line).collect(),
+        }
+    }
+
+    fn title(&self) -> String {
+        let (services, calls) = (self.snapshot.services.len(), self.snapshot.edges.len());
+        format!("Communication graph: {services} services, {calls} edges")
+    }
+
+    /// Describes the picture to those who do not see it: the busiest edges and those that fail.
+    fn description(&self) -> String {
+        let total: f64 = self.snapshot.edges.iter().map(|edge| edge.rps).sum();
+        let failing = self.edges.iter().filter(|drawn| drawn.class.is_bad());
+        let failing: Vec<String> = failing.map(|drawn| described(drawn.edge)).collect();
+        let failing = match failing.is_empty() {
+            true => "no edge fails often".to_owned(),
+            false => format!("failing: {}", failing.join("; ")),
+        };
+        format!("{} in all; {failing}.", labels::rate(total))
     }
 }
 
-/// Returns the width of an edge: the busiest is four times as wide as one without calls.
+/// Returns the width of a line by its rate, logarithmically: up to 4.5.
 pub(super) fn widths(snapshot: &Snapshot) -> impl Fn(&Edge) -> f64 {
     let rates = snapshot.edges.iter().map(|edge| edge.rps);
     let most = rates.fold(0.0, f64::max);
     move |edge| match most > 0.0 {
-        true => 1.0 + 3.0 * edge.rps / most,
+        true => 1.0 + 3.5 * edge.rps.ln_1p() / most.ln_1p(),
         false => 1.0,
     }
 }
 
-fn draw_edge(text: &mut String, edge: &Edge, places: &Places<'_>, line: f64) {
-    let (Some(from), Some(to)) = (places.get(&*edge.from), places.get(&*edge.to)) else {
-        return;
-    };
-    let ((x1, y1), (x2, y2)) = (corner(*from), corner(*to));
-    let (y1, y2) = (y1 + HEIGHT / 2, y2 + HEIGHT / 2);
-    let path = match from.0 < to.0 {
-        true => {
-            let (x1, middle) = (x1 + WIDTH, (x1 + WIDTH + x2) / 2);
-            format!("M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}")
-        }
-        // Backwards, or to itself: below.
-        false => {
-            let (x1, x2, low) = (
-                x1 + WIDTH / 2,
-                x2 + WIDTH / 2,
-                y1.max(y2) + HEIGHT / 2 + GAP_Y,
-            );
-            let (y1, y2) = (y1 + HEIGHT / 2, y2 + HEIGHT / 2);
-            format!("M{x1} {y1}C{x1} {low} {x2} {low} {x2} {y2}")
-        }
-    };
-    let (x, y) = match from.0 < to.0 {
-        // Nearer to the called service, where fewer edges cross.
-        true => ((x1 + WIDTH + 2 * x2) / 3, (y1 + 2 * y2) / 3),
-        false => ((x1 + x2 + WIDTH) / 2, y1.max(y2) + HEIGHT / 2 + GAP_Y / 2),
-    };
-    let label = escaped(&traffic(edge));
+fn described(edge: &Edge) -> String {
+    format!("{} → {}: {}", edge.from, edge.to, labels::traffic(edge))
+}
+
+fn draw_service(text: &mut String, service: &Service, lines: &[String], class: Class, at: Rect) {
+    let title = escaped(&service.name);
+    let class = class.name();
+    let Rect {
+        x,
+        y,
+        width,
+        height,
+    } = at;
+    // Writing to a String cannot fail, here and below.
     let _ = writeln!(
         text,
-        "<path d=\"{path}\" fill=\"none\" stroke=\"#555\" stroke-width=\"{line:.1}\" marker-end=\"url(#to)\"/>\n\
-         <text x=\"{x}\" y=\"{y}\" dy=\"-4\" text-anchor=\"middle\" font-size=\"11\" stroke=\"#fff\" stroke-width=\"3\" \
-         paint-order=\"stroke\">{label}</text>"
+        "<g class=\"box {class}\"><title>{title}</title>\
+         <rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"6\"/>"
     );
+    let first = y + (height - LINE * lines.len() as f64) / 2.0 + TEXT;
+    for (number, line) in lines.iter().enumerate() {
+        let (x, y) = (x + width / 2.0, first + LINE * number as f64);
+        let class = if number == 0 { " class=\"name\"" } else { "" };
+        let _ = writeln!(
+            text,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\"{class}>{}</text>",
+            escaped(line)
+        );
+    }
+    text.push_str("</g>\n");
+}
+
+fn draw_edge(text: &mut String, drawn: &Drawn<'_>, route: &Route) {
+    let mut title = described(drawn.edge);
+    if drawn.mtls {
+        title += ", mutual TLS";
+    }
+    let class = drawn.class.name();
+    let back = if route.reversed { " back" } else { "" };
+    let _ = writeln!(
+        text,
+        "<g class=\"edge {class}{back}\"><title>{}</title>\
+         <path d=\"{}\" stroke-width=\"{:.1}\" marker-end=\"url(#{class})\"/>",
+        escaped(&title),
+        path(route),
+        drawn.width,
+    );
+    let Rect { x, y, .. } = route.label;
+    let (mut x, y) = (x + 3.0, y + TEXT);
+    if drawn.mtls {
+        let _ = writeln!(
+            text,
+            "<use href=\"#lock\" x=\"{x:.1}\" y=\"{:.1}\"/>",
+            y - 8.0
+        );
+        x += LOCK;
+    }
+    let label = escaped(&labels::label(drawn.edge));
+    let _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\">{label}</text></g>");
+}
+
+/// Formats a route, which ends where its arrow begins.
+fn path(route: &Route) -> String {
+    let mut path = String::new();
+    let last = route.points.len().saturating_sub(1);
+    for (at, pair) in route.points.windows(2).enumerate() {
+        let (from, mut to) = (pair[0], pair[1]);
+        if at == 0 {
+            let _ = write!(path, "M{:.1} {:.1}", from.x, from.y);
+        }
+        if at + 1 == last {
+            to.x -= ARROW * (to.x - from.x).signum();
+        }
+        let middle = (from.x + to.x) / 2.0;
+        let _ = match at % 2 == 0 && (from.y - to.y).abs() > 0.05 {
+            true => write!(
+                path,
+                "C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} {:.1}",
+                from.y, to.y, to.x, to.y
+            ),
+            false => write!(path, "H{:.1}", to.x),
+        };
+    }
+    path
 }
 
 fn escaped(text: &str) -> String {
@@ -165,219 +268,4 @@ fn escaped(text: &str) -> String {
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
-}
-
-/// Assigns columns by the longest path from services without callers, and rows so that neighbours
-/// are near each other.
-fn places(snapshot: &Snapshot) -> Places<'_> {
-    let names: Vec<&str> = snapshot.services.iter().map(|one| &*one.name).collect();
-    let index: BTreeMap<&str, usize> = names
-        .iter()
-        .enumerate()
-        .map(|(at, name)| (*name, at))
-        .collect();
-    let pairs: Vec<(usize, usize)> = snapshot
-        .edges
-        .iter()
-        .filter_map(|edge| Some((*index.get(&*edge.from)?, *index.get(&*edge.to)?)))
-        .filter(|(from, to)| from != to)
-        .collect();
-    let columns = columns(names.len(), &pairs);
-    let mut rows: Vec<f64> = vec![0.0; names.len()];
-    let mut order: Vec<Vec<usize>> =
-        vec![Vec::new(); columns.iter().max().map_or(0, |last| last + 1)];
-    for (at, column) in columns.iter().enumerate() {
-        if let Some(column) = order.get_mut(*column) {
-            rows[at] = column.len() as f64;
-            column.push(at);
-        }
-    }
-    for _ in 0..ROUNDS {
-        for column in &mut order {
-            let mean = |at: usize| {
-                let near = pairs.iter().filter_map(|(from, to)| match at {
-                    at if at == *from => Some(rows[*to]),
-                    at if at == *to => Some(rows[*from]),
-                    _ => None,
-                });
-                let near: Vec<f64> = near.collect();
-                match near.is_empty() {
-                    true => rows[at],
-                    false => near.iter().sum::<f64>() / near.len() as f64,
-                }
-            };
-            let mut wanted: Vec<(f64, usize)> = column.iter().map(|at| (mean(*at), *at)).collect();
-            wanted.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-            *column = wanted.into_iter().map(|(_, at)| at).collect();
-            for (row, at) in column.iter().enumerate() {
-                rows[*at] = row as f64;
-            }
-        }
-    }
-    let mut places = Places::new();
-    for (column, members) in order.iter().enumerate() {
-        for (row, at) in members.iter().enumerate() {
-            places.insert(names[*at], (column, row));
-        }
-    }
-    places
-}
-
-/// Returns the length of the longest acyclic path to each service.
-fn columns(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
-    let circle = circles(count, pairs);
-    let forth = pairs
-        .iter()
-        .filter(|(from, to)| circle[*from] != circle[*to]);
-    let forth: Vec<&(usize, usize)> = forth.collect();
-    let mut columns = vec![0; count];
-    // A path through all of them is the longest possible.
-    for _ in 1..count.max(1) {
-        let mut longer = false;
-        for (from, to) in &forth {
-            let next = columns[*from] + 1;
-            if next > columns[*to] {
-                columns[*to] = next;
-                longer = true;
-            }
-        }
-        if !longer {
-            break;
-        }
-    }
-    columns
-}
-
-/// Assigns a number to each strongly connected component, shared by services that call each other
-/// directly or indirectly (Kosaraju's algorithm).
-fn circles(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
-    let (mut calls, mut callers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
-    for (from, to) in pairs {
-        calls[*from].push(*to);
-        callers[*to].push(*from);
-    }
-    let mut seen = vec![false; count];
-    let mut left_last = Vec::with_capacity(count);
-    for start in 0..count {
-        // The node and the index of its next called service.
-        let mut way = vec![(start, 0)];
-        if std::mem::replace(&mut seen[start], true) {
-            continue;
-        }
-        while let Some((at, next)) = way.last_mut() {
-            match calls[*at].get(*next) {
-                Some(&to) => {
-                    *next += 1;
-                    if !std::mem::replace(&mut seen[to], true) {
-                        way.push((to, 0));
-                    }
-                }
-                None => {
-                    left_last.push(*at);
-                    way.pop();
-                }
-            }
-        }
-    }
-    let mut circle = vec![usize::MAX; count];
-    for &start in left_last.iter().rev() {
-        let mut open = vec![start];
-        while let Some(at) = open.pop() {
-            if circle[at] == usize::MAX {
-                circle[at] = start;
-                open.extend(&callers[at]);
-            }
-        }
-    }
-    circle
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn snapshot(names: &[&str], pairs: &[(&str, &str)]) -> Snapshot {
-        Snapshot {
-            services: names
-                .iter()
-                .map(|name| Service {
-                    name: (*name).to_owned(),
-                    replicas: 1,
-                    ..Service::default()
-                })
-                .collect(),
-            edges: pairs
-                .iter()
-                .map(|(from, to)| Edge {
-                    from: (*from).to_owned(),
-                    to: (*to).to_owned(),
-                    rps: 1.0,
-                    ..Edge::default()
-                })
-                .collect(),
-            ..Snapshot::default()
-        }
-    }
-
-    #[test]
-    fn callers_are_left_of_those_they_call() {
-        let names = ["details", "productpage", "ratings", "reviews"];
-        let pairs = [
-            ("productpage", "details"),
-            ("productpage", "reviews"),
-            ("reviews", "ratings"),
-        ];
-        let bookinfo = snapshot(&names, &pairs);
-        let places = places(&bookinfo);
-        for (from, to) in pairs {
-            assert!(places[from].0 < places[to].0, "{from} {to}: {places:?}");
-        }
-        let text = text(&bookinfo);
-        for name in names {
-            assert!(text.contains(&format!(">{name}<")), "{name}");
-        }
-        assert_eq!(text.matches("<path d=\"M").count(), 1 + pairs.len());
-    }
-
-    #[test]
-    fn circles_and_nothing_are_drawn() {
-        let circle = snapshot(
-            &["a", "b", "c"],
-            &[("a", "b"), ("b", "c"), ("c", "a"), ("a", "a")],
-        );
-        assert_eq!(places(&circle).len(), 3);
-        assert!(text(&circle).ends_with("</svg>\n"));
-        assert!(text(&Snapshot::default()).ends_with("</svg>\n"));
-        let odd = snapshot(&["<&>\u{1}"], &[("<&>\u{1}", "gone")]);
-        assert!(text(&odd).contains("&lt;&amp;&gt;\u{fffd}"));
-        // Services of a cycle are placed next to those that they do not call back.
-        let pairs = [("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("a", "d")];
-        let circle = snapshot(&["a", "b", "c", "d"], &pairs);
-        let places = places(&circle);
-        let column = |name| places[name].0;
-        assert_eq!((column("a"), column("d")), (0, 1));
-        assert_eq!((column("b"), column("c")), (1, 0));
-    }
-
-    /// A large mesh, with circles: all of it is checked a few times, and not for each call anew.
-    #[test]
-    fn large_graphs_are_drawn() {
-        const SERVICES: usize = 1500;
-        let names: Vec<String> = (0..SERVICES).map(|at| format!("s{at}")).collect();
-        let mut rng = maglor_balance::Rng::seed(5);
-        let mut pairs = Vec::new();
-        for at in 1..SERVICES {
-            for _ in 0..4 {
-                let from = rng.below(at as u32) as usize;
-                pairs.push((&*names[from], &*names[at]));
-            }
-        }
-        pairs.push((&*names[SERVICES - 1], &*names[SERVICES - 2]));
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let begun = std::time::Instant::now();
-        let drawn = text(&snapshot(&names, &pairs));
-        assert_eq!(drawn.matches("<path d=\"M").count(), 1 + pairs.len());
-        let took = begun.elapsed();
-        assert!(took < std::time::Duration::from_secs(30), "{took:?}");
-    }
 }

@@ -4,6 +4,7 @@
 //! No cluster is accessed or changed: the output is for kubectl.
 
 mod schema;
+mod sidecars;
 mod template;
 mod values;
 
@@ -79,12 +80,12 @@ Equivalent to `helm template deploy/chart` with these values, preceded by the na
 
 const UNINSTALL_EXAMPLES: &str = "\
 Example:
-  maglor uninject
+  maglor uninstall sidecars
   kubectl delete apiservice -l app.kubernetes.io/part-of=maglor
   maglor uninstall | kubectl delete --ignore-not-found -f -
   kubectl delete configmap -A -l app.kubernetes.io/part-of=maglor
 
-Run `maglor uninject` first: it removes sidecars from all pods, and restores the Services of ProxyServices, for which the
+Run `maglor uninstall sidecars` first: it removes sidecars from all pods, and restores the Services of ProxyServices, for which the
 controller must be running. Otherwise the webhooks are deleted first, so that pods can be created without the mesh, and pods
 keep their sidecars until they are recreated. Policies are deleted with their CustomResourceDefinitions (--definitions);
 otherwise both are kept. Delete external metrics (--set externalMetrics=true) first: no namespace can be deleted while a
@@ -104,13 +105,28 @@ pub(crate) struct Options {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = UNINSTALL_EXAMPLES)]
+#[command(after_help = UNINSTALL_EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct UninstallOptions {
+    #[command(subcommand)]
+    step: Option<UninstallStep>,
+
+    #[command(flatten)]
+    removal: Removal,
+}
+
+#[derive(Debug, clap::Args)]
+struct Removal {
     #[command(flatten)]
     common: Common,
     /// Include the CustomResourceDefinitions; deleting them deletes all policies.
     #[arg(long)]
     definitions: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum UninstallStep {
+    /// Restart workloads without sidecars, before uninstalling the mesh.
+    Sidecars(Box<sidecars::Options>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -156,9 +172,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     print("install", install(options))
 }
 
-/// Prints the manifests to delete, in order.
+/// Prints the manifests to delete, in order, or removes the sidecars.
 pub(crate) fn uninstall(options: &UninstallOptions) -> ExitCode {
-    print("uninstall", removal(options))
+    match &options.step {
+        None => print("uninstall", removal(&options.removal)),
+        Some(UninstallStep::Sidecars(options)) => sidecars::run(options),
+    }
 }
 
 fn print(command: &str, documents: Result<Vec<Value>, InstallError>) -> ExitCode {
@@ -191,7 +210,7 @@ fn install(options: &Options) -> Result<Vec<Value>, InstallError> {
     Ok(documents)
 }
 
-fn removal(options: &UninstallOptions) -> Result<Vec<Value>, InstallError> {
+fn removal(options: &Removal) -> Result<Vec<Value>, InstallError> {
     let mut documents = chart(&options.common)?;
     // Pods must not wait for a controller that is being deleted, and no namespace can be deleted
     // while an aggregated API server does not respond.
@@ -328,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_revision_is_removed_without_what_it_shares() {
-        let options = UninstallOptions {
+        let options = Removal {
             common: common(&["revision=canary"]),
             definitions: false,
         };
@@ -349,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_webhooks_go_first() {
-        let options = UninstallOptions {
+        let options = Removal {
             common: common(&[]),
             definitions: false,
         };
@@ -370,7 +389,7 @@ mod tests {
     fn external_metrics_are_served_where_that_is_wanted() {
         let without = chart(&common(&[])).unwrap();
         assert!(!kinds(&without).contains(&"APIService"));
-        let options = UninstallOptions {
+        let options = Removal {
             common: common(&["externalMetrics=true"]),
             definitions: false,
         };

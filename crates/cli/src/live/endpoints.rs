@@ -65,16 +65,16 @@ struct Line {
 
 impl Row for Line {
     const COLUMNS: &'static [Column] = &[
-        Column::text("SERVICE"),
-        Column::text("ADDRESS"),
-        Column::text("STATE"),
-        Column::number("WEIGHT"),
-        Column::number("OUTSTANDING"),
-        Column::text("TLS"),
-        Column::text("LOCALITY"),
-        Column::number("PRIORITY").wide(),
-        Column::text("POLICY").wide(),
-        Column::text("SEEN BY"),
+        Column::text("SERVICE").of("service"),
+        Column::text("ADDRESS").of("address"),
+        Column::text("STATE").of("state"),
+        Column::number("WEIGHT").of("weight"),
+        Column::number("OUTSTANDING").of("outstanding"),
+        Column::text("TLS").of("tls"),
+        Column::text("LOCALITY").of("locality"),
+        Column::number("PRIORITY").of("priority").wide(),
+        Column::text("POLICY").of("policy").wide(),
+        Column::text("SEEN BY").of("seen_by"),
     ];
 
     fn cells(&self) -> Vec<String> {

@@ -123,6 +123,9 @@ pub(crate) enum LiveError {
         /// The first line of the reason.
         text: String,
     },
+    /// The terminal cannot be used.
+    #[error("terminal: {0}")]
+    Terminal(#[source] io::Error),
     /// A value is invalid.
     #[error("{what} `{value}`: {expected}")]
     Value {
@@ -188,6 +191,7 @@ impl LiveError {
             | Self::Resource { .. }
             | Self::Runtime(_)
             | Self::Status { .. }
+            | Self::Terminal(_)
             | Self::Timeout { .. }
             | Self::Value { .. } => None,
         }

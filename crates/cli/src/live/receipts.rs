@@ -91,15 +91,15 @@ impl Receipt {
 
 impl Row for Receipt {
     const COLUMNS: &'static [Column] = &[
-        Column::number("CHANGE"),
-        Column::text("KIND"),
-        Column::text("NAME"),
-        Column::number("AGE"),
+        Column::number("CHANGE").of("change"),
+        Column::text("KIND").of("kind"),
+        Column::text("NAME").of("name"),
+        Column::number("AGE").of("age_seconds"),
         Column::text("HAVE IT"),
-        Column::number("TOOK"),
+        Column::number("TOOK").of("took_ms"),
         Column::text("LACK IT"),
         Column::text("TAKEN BY").wide(),
-        Column::text("REPLICA").wide(),
+        Column::text("REPLICA").of("replica").wide(),
     ];
 
     fn cells(&self) -> Vec<String> {

@@ -90,15 +90,15 @@ impl To {
 
 impl Row for Line {
     const COLUMNS: &'static [Column] = &[
-        Column::text("HOST"),
-        Column::text("MATCH"),
-        Column::text("TO"),
-        Column::number("TIMEOUT"),
-        Column::number("RETRIES"),
-        Column::text("CLIENTS"),
-        Column::text("ROUTE").wide(),
-        Column::text("LISTENER").wide(),
-        Column::text("SEEN BY"),
+        Column::text("HOST").of("host"),
+        Column::text("MATCH").of("match"),
+        Column::text("TO").of("to"),
+        Column::number("TIMEOUT").of("timeout_ms"),
+        Column::number("RETRIES").of("retries"),
+        Column::text("CLIENTS").of("clients"),
+        Column::text("ROUTE").of("route").wide(),
+        Column::text("LISTENER").of("listener").wide(),
+        Column::text("SEEN BY").of("seen_by"),
     ];
 
     fn cells(&self) -> Vec<String> {

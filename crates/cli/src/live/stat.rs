@@ -66,32 +66,33 @@ pub(super) enum By {
 }
 
 /// A workload, or a service that it calls.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    workload: String,
+    pub(super) namespace: Option<String>,
+    pub(super) workload: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    service: Option<String>,
-    proxies: usize,
-    requests: f64,
+    pub(super) service: Option<String>,
+    pub(super) proxies: usize,
+    pub(super) requests: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rps: Option<f64>,
-    success: Option<f64>,
-    p50_ms: Option<f64>,
-    p95_ms: Option<f64>,
-    p99_ms: Option<f64>,
+    pub(super) success: Option<f64>,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p95_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
     /// The share of requests over mutual TLS.
-    mtls: Option<f64>,
+    pub(super) mtls: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    calls: Option<Calls>,
+    pub(super) calls: Option<Calls>,
 }
 
-#[derive(Debug, Serialize)]
-struct Calls {
-    retries: f64,
-    ejections: f64,
-    ejected_now: f64,
+/// What is known of outbound requests only.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Calls {
+    pub(super) retries: f64,
+    pub(super) ejections: f64,
+    pub(super) ejected_now: f64,
 }
 
 impl Line {
@@ -157,20 +158,21 @@ pub(super) struct Asked(pub(super) Line);
 
 impl Row for Asked {
     const COLUMNS: &'static [Column] = &[
-        Column::text("NAMESPACE"),
-        Column::text("WORKLOAD"),
-        Column::number("SUCCESS"),
-        Column::number("REQ/S"),
-        Column::number("P50"),
-        Column::number("P95"),
-        Column::number("P99"),
-        Column::number("MTLS"),
-        Column::number("PROXIES").wide(),
+        Column::text("NAMESPACE").of("namespace"),
+        Column::text("WORKLOAD").of("workload"),
+        Column::number("SUCCESS").of("success"),
+        Column::number("REQ/S").of("rps"),
+        Column::number("P50").of("p50_ms"),
+        Column::number("P95").of("p95_ms"),
+        Column::number("P99").of("p99_ms"),
+        Column::number("MTLS").of("mtls"),
+        Column::number("REQUESTS").of("requests").wide(),
+        Column::number("PROXIES").of("proxies").wide(),
     ];
 
     fn cells(&self) -> Vec<String> {
         let Self(line) = self;
-        let end = vec![line.proxies.to_string()];
+        let end = vec![format!("{:.0}", line.requests), line.proxies.to_string()];
         [line.start(), line.numbers(), end].concat()
     }
 }
@@ -182,19 +184,20 @@ pub(super) struct Called(pub(super) Line);
 
 impl Row for Called {
     const COLUMNS: &'static [Column] = &[
-        Column::text("NAMESPACE"),
-        Column::text("WORKLOAD"),
-        Column::text("CALLS"),
-        Column::number("SUCCESS"),
-        Column::number("TRIES/S"),
-        Column::number("P50"),
-        Column::number("P95"),
-        Column::number("P99"),
-        Column::number("MTLS"),
-        Column::number("RETRIES"),
-        Column::number("EJECTED"),
-        Column::number("EJECTIONS").wide(),
-        Column::number("PROXIES").wide(),
+        Column::text("NAMESPACE").of("namespace"),
+        Column::text("WORKLOAD").of("workload"),
+        Column::text("CALLS").of("service"),
+        Column::number("SUCCESS").of("success"),
+        Column::number("TRIES/S").of("rps"),
+        Column::number("P50").of("p50_ms"),
+        Column::number("P95").of("p95_ms"),
+        Column::number("P99").of("p99_ms"),
+        Column::number("MTLS").of("mtls"),
+        Column::number("RETRIES").of("calls/retries"),
+        Column::number("EJECTED").of("calls/ejected_now"),
+        Column::number("EJECTIONS").of("calls/ejections").wide(),
+        Column::number("REQUESTS").of("requests").wide(),
+        Column::number("PROXIES").of("proxies").wide(),
     ];
 
     fn cells(&self) -> Vec<String> {
@@ -210,6 +213,7 @@ impl Row for Called {
                 count(|calls| calls.retries),
                 count(|calls| calls.ejected_now),
                 count(|calls| calls.ejections),
+                format!("{:.0}", line.requests),
                 line.proxies.to_string(),
             ],
         ]
@@ -217,18 +221,16 @@ impl Row for Called {
     }
 }
 
-/// Returns the inbound requests of workloads.
-pub(super) fn asked(traffic: &Traffic, time: Option<Duration>) -> Vec<Asked> {
+/// Returns the inbound requests of workloads; with rates if the time is known.
+pub(super) fn asked(traffic: &Traffic, time: Option<Duration>) -> impl Iterator<Item = Line> {
     let all = traffic.inbound.iter();
-    all.map(|(workload, flow)| Asked(Line::new(workload, None, flow, time)))
-        .collect()
+    all.map(move |(workload, flow)| Line::new(workload, None, flow, time))
 }
 
 /// Returns the outbound requests of workloads.
-pub(super) fn called(traffic: &Traffic, time: Option<Duration>) -> Vec<Called> {
+pub(super) fn called(traffic: &Traffic, time: Option<Duration>) -> impl Iterator<Item = Line> {
     let all = traffic.outbound.iter();
-    all.map(|((workload, service), flow)| Called(Line::new(workload, Some(service), flow, time)))
-        .collect()
+    all.map(move |((workload, service), flow)| Line::new(workload, Some(service), flow, time))
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
@@ -247,10 +249,14 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
         let none = "no proxy has responded";
         match options.by {
-            By::Workloads => table::show(&asked(&traffic, time), options.output, none),
+            By::Workloads => {
+                let rows: Vec<_> = asked(&traffic, time).map(Asked).collect();
+                table::show(&rows, options.output, none);
+            }
             By::Services => {
                 let none = "there were no requests";
-                table::show(&called(&traffic, time), options.output, none);
+                let rows: Vec<_> = called(&traffic, time).map(Called).collect();
+                table::show(&rows, options.output, none);
             }
         }
         Ok(())

@@ -1,10 +1,11 @@
-//! Prints the output of commands: tables, JSON or YAML.
-
-use serde::Serialize;
+//! Prints the output of commands: tables, JSON, YAML or CSV.
 
 use maglor_terminal::output;
+use serde::Serialize;
 
-/// Output format.
+use super::csv;
+
+/// Output format of rows, the same for all commands.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// A table.
@@ -16,6 +17,15 @@ pub(crate) enum Format {
     Json,
     /// YAML.
     Yaml,
+    /// Comma-separated values, with full names and all columns.
+    Csv,
+}
+
+impl Format {
+    /// Returns whether it is for people.
+    pub(crate) fn is_table(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
 }
 
 /// A column of a table.
@@ -26,6 +36,8 @@ pub(crate) struct Column {
     wide: bool,
     /// Whether it is right-aligned, as numbers are.
     right: bool,
+    /// The JSON pointer (RFC 6901), without the first slash, to its value in the serialized row.
+    field: Option<&'static str>,
 }
 
 impl Column {
@@ -35,6 +47,7 @@ impl Column {
             title,
             wide: false,
             right: false,
+            field: None,
         }
     }
 
@@ -44,12 +57,29 @@ impl Column {
             title,
             wide: false,
             right: true,
+            field: None,
         }
     }
 
     /// Restricts the column to the wide table.
     pub(crate) const fn wide(self) -> Self {
         Self { wide: true, ..self }
+    }
+
+    /// Names the field of the serialized row that it shows, for CSV. Without a name, CSV has the cell.
+    pub(crate) const fn of(self, field: &'static str) -> Self {
+        Self {
+            field: Some(field),
+            ..self
+        }
+    }
+
+    /// Returns the name of the column in CSV.
+    fn name(&self) -> String {
+        match self.field {
+            Some(field) => field.replace('/', "."),
+            None => self.title.to_lowercase().replace(' ', "_"),
+        }
     }
 }
 
@@ -64,10 +94,18 @@ pub(crate) trait Row: Serialize {
 
 /// Prints rows; the message for an empty result goes to standard error.
 pub(crate) fn show<R: Row>(rows: &[R], format: Format, none: &str) {
+    match format.is_table() && rows.is_empty() {
+        true => eprintln!("{none}"),
+        false => output::print(&formatted(rows, format)),
+    }
+}
+
+/// Formats rows.
+pub(crate) fn formatted<R: Row>(rows: &[R], format: Format) -> String {
     match format {
-        Format::Json | Format::Yaml => output::print(&serialized(&rows, format)),
-        Format::Table | Format::Wide if rows.is_empty() => eprintln!("{none}"),
-        Format::Table | Format::Wide => output::print(&text(rows, format)),
+        Format::Json | Format::Yaml => serialized(&rows, format),
+        Format::Csv => csv(rows),
+        Format::Table | Format::Wide => text(rows, format),
     }
 }
 
@@ -77,6 +115,32 @@ pub(crate) fn serialized(value: &impl Serialize, format: Format) -> String {
         Format::Yaml => serde_yaml::to_string(value).unwrap_or_default(),
         _ => serde_json::to_string_pretty(value).unwrap_or_default() + "\n",
     }
+}
+
+/// Formats a value as a line of JSON.
+pub(crate) fn json_line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default() + "\n"
+}
+
+/// Formats rows as CSV, below a header.
+pub(crate) fn csv<R: Row>(rows: &[R]) -> String {
+    let records = rows.iter().map(csv_record);
+    std::iter::once(csv_header::<R>()).chain(records).collect()
+}
+
+/// Formats the header of CSV: the names of the fields.
+pub(crate) fn csv_header<R: Row>() -> String {
+    csv::record(R::COLUMNS.iter().map(Column::name))
+}
+
+/// Formats a row as a record of CSV: all columns, with the values of the serialized row.
+pub(crate) fn csv_record<R: Row>(row: &R) -> String {
+    let value = serde_json::to_value(row).unwrap_or_default();
+    let columns = R::COLUMNS.iter().zip(row.cells());
+    csv::record(columns.map(|(column, cell)| match column.field {
+        Some(field) => csv::field(value.pointer(&format!("/{field}"))),
+        None => cell,
+    }))
 }
 
 /// Formats rows below their titles, with two spaces between columns.
@@ -126,8 +190,8 @@ mod tests {
 
     impl Row for Fruit {
         const COLUMNS: &'static [Column] = &[
-            Column::text("NAME"),
-            Column::number("COUNT"),
+            Column::text("NAME").of("name"),
+            Column::number("COUNT").of("count"),
             Column::text("COLOUR").wide(),
         ];
 
@@ -159,5 +223,10 @@ mod tests {
         assert!(wide.ends_with("grapefruit     12  yellow\n"), "{wide}");
         assert!(serialized(&rows, Format::Json).contains("\"name\": \"apple\""));
         assert!(serialized(&rows, Format::Yaml).starts_with("- name: apple\n"));
+        assert_eq!(
+            csv(&rows),
+            "name,count,colour\napple,3,red\ngrapefruit,12,yellow\n"
+        );
+        assert_eq!(csv::<Fruit>(&[]), "name,count,colour\n");
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::LiveError;
 use super::access::{Instance, Pods, Target, Where};
+use super::csv;
 use super::served::short;
 use super::table::{Format, serialized};
 
@@ -27,6 +28,31 @@ Examples:
 
 A proxy shows at most --rate requests per second, and the number of dropped ones. Requests are shown
 when they have ended, without bodies, and without headers other than the host.";
+
+/// The fields of a request, as columns of CSV; those that a proxy of another version has besides are in JSON.
+const CSV: [&str; 21] = [
+    "time",
+    "pod",
+    "listener",
+    "direction",
+    "client",
+    "peer",
+    "method",
+    "host",
+    "target",
+    "protocol",
+    "user_agent",
+    "request_id",
+    "status",
+    "flag",
+    "response_bytes",
+    "duration_ms",
+    "cluster",
+    "upstream",
+    "tries",
+    "error",
+    "missed",
+];
 
 /// The capacity of the queue of lines to print, over all proxies.
 const WAITING: usize = 1024;
@@ -70,7 +96,7 @@ pub(crate) struct Options {
     #[arg(long = "for", value_name = "TIME")]
     length: Option<TimeSpan>,
 
-    /// Output format; JSON is one object per line.
+    /// Output format; JSON is one object per line, YAML one document per request.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -117,7 +143,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             tokio::spawn(follow(proxy.clone(), page, lines.clone()));
         }
         drop(lines);
-        if matches!(options.output, Format::Table | Format::Wide) {
+        if options.output == Format::Csv {
+            output::print(&csv::record(CSV.map(str::to_owned)));
+        }
+        if options.output.is_table() {
             eprintln!("{} proxies; press Ctrl-C to stop", proxies.len());
         }
         let print = async {
@@ -206,9 +235,10 @@ async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Se
 impl Line {
     fn print(mut self, format: Format) {
         let text = match format {
-            Format::Json | Format::Yaml => {
+            Format::Csv | Format::Json | Format::Yaml => {
                 self.value["pod"] = self.pod.into();
                 match format {
+                    Format::Csv => csv::record(CSV.map(|name| csv::field(self.value.get(name)))),
                     Format::Yaml => format!("---\n{}", serialized(&self.value, format)),
                     _ => format!("{}\n", self.value),
                 }

@@ -1,17 +1,34 @@
-//! `maglor top`: repeats `stat`, the busiest first.
+//! `maglor top`: repeats `stat`, on a terminal as a screen with keys, otherwise as tables one after another.
 
+mod columns;
+mod draw;
+mod keys;
+mod palette;
+#[cfg(test)]
+mod picture;
+mod rows;
+mod screen;
+mod state;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::cmp::Ordering;
 use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use maglor_config::raw::TimeSpan;
 use maglor_terminal::output;
-use tokio::sync::oneshot;
+use serde::Serialize;
+use tokio::sync::mpsc;
 
+use self::state::{Sample, State};
 use super::LiveError;
 use super::access::{Pods, Target, Where};
-use super::stat::{self, By};
-use super::table::{self, Format};
+use super::stat::{self, Asked, By, Called, Line};
+use super::table::{self, Format, Row};
 use super::traffic::{Observer, Traffic};
 
 const EXAMPLES: &str = "\
@@ -22,14 +39,17 @@ Examples:
     maglor top services -A
   Write three refreshes to a file:
     maglor top --count 3 > top.txt
+  Record a minute, for a spreadsheet:
+    maglor top services --every 1s --count 60 -o csv > top.csv
 
-On a terminal the table is redrawn; press q or Ctrl-C to stop. Otherwise tables are printed one after another.";
+On a terminal, ? shows the keys: among others / filters, ← and → choose the column to sort by, q or Ctrl-C ends.
+Otherwise, and with --count, tables are printed one after another. Signs: ✓ at least 99 % of the requests succeed,
+! at least 95 %, ✗ less. NO_COLOR turns colours off.";
 
-/// Moves the cursor home, and clears the screen below.
-const CLEAR: &str = "\x1b[H\x1b[J";
-/// Enters the alternate screen, and leaves it.
-const ENTER: &str = "\x1b[?1049h";
-const LEAVE: &str = "\x1b[?1049l";
+/// The shortest interval between two scrapes.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest time until a screen has its first rates.
+const FIRST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -46,11 +66,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", default_value = "2s")]
     every: TimeSpan,
 
-    /// Exit after this many refreshes.
+    /// Exit after this many refreshes; prints them one after another.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// `table` or `wide`.
+    /// Output format; JSON is one object per line and row, with the time.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 
@@ -61,41 +81,93 @@ pub(crate) struct Options {
     place: Where,
 }
 
+impl Options {
+    fn every(&self) -> Duration {
+        self.every.0.max(SHORTEST)
+    }
+}
+
 pub(crate) fn run(options: &Options) -> ExitCode {
     super::run(async {
-        if matches!(options.output, Format::Json | Format::Yaml) {
-            return Err(LiveError::Value {
-                what: "--output",
-                value: "json, yaml".to_owned(),
-                expected: "use `maglor stat` for other formats",
-            });
-        }
         let proxies = options.place.proxies(&options.pods, options.of.as_ref());
-        let observer = Observer::new(proxies.await?);
-        let live = stdout().is_terminal() && options.count.is_none();
-        if live {
-            output::print(ENTER);
+        let mut observer = Observer::new(proxies.await?);
+        // An error of the first scrape is one line, on a terminal, too.
+        observer.look().await?;
+        if stdout().is_terminal() && options.count.is_none() && options.output.is_table() {
+            return screen(options, observer).await;
         }
-        let done = tokio::select! {
-            done = tables(options, observer, live) => done,
-            () = left(live) => Ok(()),
+        tokio::select! {
+            done = print(options, observer) => done,
             _ = tokio::signal::ctrl_c() => Ok(()),
-        };
-        if live {
-            output::print(LEAVE);
         }
-        done
     })
 }
 
-async fn tables(options: &Options, mut observer: Observer, live: bool) -> Result<(), LiveError> {
-    observer.look().await?;
+async fn screen(options: &Options, mut observer: Observer) -> Result<(), LiveError> {
+    let (sender, updates) = mpsc::channel(1);
+    let source = async {
+        let mut wait = options.every().min(FIRST);
+        loop {
+            tokio::time::sleep(wait).await;
+            wait = options.every();
+            let looked = observer.look().await;
+            // The screen is gone: `select!` ends this, too.
+            let _ = sender.send(looked).await;
+        }
+    };
+    let state = State::new(options.by, options.output == Format::Wide);
+    let apply = |state: &mut State, looked: Result<Traffic, LiveError>, now| match looked {
+        Ok(traffic) => state.update(sample(&traffic), now),
+        Err(error) => state.failed(error.to_string()),
+    };
+    tokio::select! {
+        done = screen::show(state, updates, apply) => done.map_err(LiveError::Terminal),
+        () = source => Ok(()),
+    }
+}
+
+fn sample(traffic: &Traffic) -> Sample {
+    let time = Some(traffic.time);
+    let silent = traffic.silent.iter();
+    Sample {
+        workloads: stat::asked(traffic, time).collect(),
+        services: stat::called(traffic, time).collect(),
+        silent: silent.map(|(_, error)| error.to_string()).collect(),
+    }
+}
+
+async fn print(options: &Options, mut observer: Observer) -> Result<(), LiveError> {
+    if options.output == Format::Csv {
+        let header = match options.by {
+            By::Workloads => table::csv_header::<Asked>(),
+            By::Services => table::csv_header::<Called>(),
+        };
+        output::print(&format!("time,{header}"));
+    }
     let mut count = 0;
     while options.count.is_none_or(|most| count < most) {
-        tokio::time::sleep(options.every.0.max(Duration::from_millis(100))).await;
+        tokio::time::sleep(options.every()).await;
         let traffic = observer.look().await?;
-        let clear = if live { CLEAR } else { "" };
-        output::print(&format!("{clear}{}\n", table(options, &traffic)));
+        let busiest_first = |lines: &mut Vec<Line>| {
+            let busier = |a: &Line, b: &Line| b.rps.partial_cmp(&a.rps);
+            lines.sort_by(|a, b| busier(a, b).unwrap_or(Ordering::Equal));
+        };
+        let time = Some(traffic.time);
+        output::print(&match options.by {
+            By::Workloads => {
+                let mut lines = stat::asked(&traffic, time).collect();
+                busiest_first(&mut lines);
+                refresh(lines.into_iter().map(Asked), options.output)
+            }
+            By::Services => {
+                let mut lines = stat::called(&traffic, time).collect();
+                busiest_first(&mut lines);
+                refresh(lines.into_iter().map(Called), options.output)
+            }
+        });
+        for (name, error) in &traffic.silent {
+            eprintln!("{name}: {error}");
+        }
         if output::has_ended() {
             break;
         }
@@ -104,51 +176,29 @@ async fn tables(options: &Options, mut observer: Observer, live: bool) -> Result
     Ok(())
 }
 
-fn table(options: &Options, traffic: &Traffic) -> String {
-    let time = Some(traffic.time);
-    let mut text = match options.by {
-        By::Workloads => {
-            let mut lines = stat::asked(traffic, time);
-            lines.sort_by(|a, b| {
-                b.0.rps
-                    .partial_cmp(&a.0.rps)
-                    .unwrap_or(std::cmp::Ordering::Equal)
-            });
-            table::text(&lines, options.output)
-        }
-        By::Services => {
-            let mut lines = stat::called(traffic, time);
-            lines.sort_by(|a, b| {
-                b.0.rps
-                    .partial_cmp(&a.0.rps)
-                    .unwrap_or(std::cmp::Ordering::Equal)
-            });
-            table::text(&lines, options.output)
-        }
-    };
-    for (name, error) in &traffic.silent {
-        text.push_str(&format!("{name}: {error}\n"));
-    }
-    text
+/// A row, and when it was measured.
+#[derive(Serialize)]
+struct Timed<'a, R> {
+    time: &'a str,
+    #[serde(flatten)]
+    row: &'a R,
 }
 
-/// Resolves when `q` is pressed; never resolves without a terminal.
-async fn left(live: bool) {
-    if !(live && std::io::stdin().is_terminal()) {
-        return std::future::pending().await;
-    }
-    let (sender, pressed) = oneshot::channel();
-    // Only this reads keys without a line break; the thread ends with the process.
-    std::thread::spawn(move || {
-        let terminal = console::Term::stdout();
-        // Ctrl-C is an error here.
-        while let Ok(key) = terminal.read_key() {
-            if matches!(key, console::Key::Char('q' | 'Q') | console::Key::Escape) {
-                break;
-            }
+/// Formats the rows of a refresh: a table and an empty line, or records with the time.
+fn refresh<R: Row>(rows: impl Iterator<Item = R>, format: Format) -> String {
+    let rows: Vec<R> = rows.collect();
+    let time = Timestamp::now().to_string();
+    let timed = rows.iter().map(|row| Timed { time: &time, row });
+    match format {
+        Format::Table | Format::Wide => table::text(&rows, format) + "\n",
+        Format::Csv => {
+            let records = rows.iter().map(table::csv_record);
+            records.map(|record| format!("{time},{record}")).collect()
         }
-        // The receiver may have ended meanwhile.
-        let _ = sender.send(());
-    });
-    let _ = pressed.await;
+        Format::Json => timed.map(|one| table::json_line(&one)).collect(),
+        Format::Yaml => {
+            let documents = timed.map(|one| table::serialized(&one, format));
+            documents.map(|one| format!("---\n{one}")).collect()
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use maglor_identity::{SpiffeId, TrustDomain};
 
+use super::route::matching;
 use super::rule::{self, Unique};
-use super::{filter_chain, headers, matching};
+use super::{filter_chain, headers};
 use crate::authorization::{
     Action, Authorization, AuthorizationRule, Effect, HeaderCondition, Operation, Pattern, Source,
 };

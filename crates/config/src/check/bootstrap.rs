@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use super::rule;
 use crate::report::At;
-use crate::{
-    AccessLog, AccessLogField, AccessLogFormat, AccessLogPart, Admin, Config, LogLevel, Probe,
-    access_log, raw, suggest,
-};
+use crate::{Admin, Config, LogLevel, Probe, raw};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -68,94 +65,6 @@ pub(super) fn log_level(raw: &raw::Document) -> LogLevel {
         Some(raw::LogLevel::Debug) => LogLevel::Debug,
         Some(raw::LogLevel::Trace) => LogLevel::Trace,
     }
-}
-
-pub(super) fn access_log_of(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> {
-    let log = raw.access_log.as_ref()?;
-    let path = log.path.as_deref().unwrap_or("/dev/stdout");
-    if path.is_empty() {
-        at.field("access_log")
-            .field("path")
-            .error("the path is empty");
-    }
-    Some(AccessLog {
-        path: path.into(),
-        format: access_log_format(log, &at.field("access_log")),
-    })
-}
-
-fn access_log_format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
-    let text = log.format == Some(raw::AccessLogFormat::Text);
-    if let Some(template) = &log.template {
-        for (name, set) in [
-            ("format", log.format.is_some()),
-            ("fields", log.fields.is_some()),
-        ] {
-            if set {
-                at.field(name)
-                    .error(format!("`template` and `{name}` exclude each other"))
-                    .on_key()
-                    .help(format!("remove `{name}`"));
-            }
-        }
-        return AccessLogFormat::Template(template_parts(template, &at.field("template")));
-    }
-    let Some(raw::OneOrMany(names)) = &log.fields else {
-        return match text {
-            true => AccessLogFormat::Text,
-            false => AccessLogFormat::Json,
-        };
-    };
-    let list = at.field("fields");
-    if text {
-        list.error("`fields` are those of `format: json`")
-            .on_key()
-            .help("use `template: \"{client} {status}\"` for a custom format");
-    }
-    if names.is_empty() {
-        list.error("a line would have no fields")
-            .help("remove it to log all fields");
-    }
-    let mut fields = Vec::new();
-    for (i, name) in names.iter().enumerate() {
-        match name.parse() {
-            Ok(field) => fields.push(field),
-            Err(()) => unknown_log_field(name, &list.index(i)),
-        }
-    }
-    AccessLogFormat::Fields(fields)
-}
-
-fn template_parts(template: &str, at: &At<'_>) -> Vec<AccessLogPart> {
-    if template.trim().is_empty() || template.contains(['\n', '\r']) {
-        at.error("a template is one line of text")
-            .help("write for example `\"{client} {method} {target} {status}\"`");
-    }
-    match access_log::template(template) {
-        Ok(parts) => parts,
-        Err(name) if name.is_empty() => {
-            at.error("a single brace")
-                .help("write `{field}` for a field, `{{` and `}}` for braces");
-            Vec::new()
-        }
-        Err(name) => {
-            unknown_log_field(&name, at);
-            Vec::new()
-        }
-    }
-}
-
-fn unknown_log_field(name: &str, at: &At<'_>) {
-    let names = AccessLogField::NAMES;
-    let help = match suggest::nearest(name, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", suggest::one_of(&names)),
-    };
-    at.error(format!(
-        "the access log has no field `{}`",
-        crate::yaml::short(name)
-    ))
-    .help(help);
 }
 
 pub(super) fn memory_budget(raw: &raw::Document, at: &At<'_>) -> Option<u64> {

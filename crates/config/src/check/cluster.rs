@@ -55,7 +55,7 @@ pub(super) fn one(
     let protocol = protocol(raw);
     let health_check = health_check(raw, protocol, at);
     let ejection = raw.outlier_ejection.as_ref();
-    let policy = policy(raw, at);
+    let policy = raw.policy.clone().unwrap_or_default();
     let outlier = outlier::outlier(ejection, &policy, &endpoints, &at.field("outlier_ejection"));
     let delay = raw.delay.as_ref();
     let original_destination = original_destination(raw, at);
@@ -183,21 +183,6 @@ fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAd
             }
         },
     })
-}
-
-/// Validates the policy.
-fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
-    let policy = raw.policy.clone().unwrap_or_default();
-    if matches!(
-        policy,
-        balance::Spec::JoinIdleQueue { .. } | balance::Spec::Prequal(_)
-    ) {
-        let name = policy.name();
-        at.field("policy")
-            .error(format!("{name} is for comparison in `maglor sim` only"))
-            .help("ledger(group=40) and probe(choices=2) also use true queue lengths");
-    }
-    policy
 }
 
 fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {

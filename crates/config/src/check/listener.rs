@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::route::Tables;
+use super::route::rate_limit_and_fault;
 use super::rule::{self, MILLISECOND, MINUTE, Unique};
-use super::{Scope, authorization, filter_chain, sidecar, traffic, unix_listener};
+use super::{Scope, authorization, filter_chain, sidecar, unix_listener};
 use crate::listener::{ProxyProtocolIn, TrafficDirection};
 use crate::report::At;
 use crate::{Address, Filter, FilterChain, Listener, raw};
@@ -58,7 +59,7 @@ pub(super) fn one(
     let server_first_ports = server_first_ports(raw, at, &filter_chains);
     let limit = &at.field("rate_limit");
     let rate_limit = raw.rate_limit.as_ref();
-    let rate_limit = rate_limit.and_then(|raw| traffic::rate_limit(&raw.0, limit));
+    let rate_limit = rate_limit.and_then(|raw| rate_limit_and_fault::rate_limit(&raw.0, limit));
     let http = |chain: &FilterChain| !matches!(chain.filter, Filter::Tcp(_));
     if rate_limit.is_some() && !filter_chains.is_empty() && !filter_chains.iter().any(http) {
         limit

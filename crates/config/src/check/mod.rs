@@ -7,7 +7,7 @@
 //! Rules between blocks need names first: clusters are checked before routes, routes before
 //! listeners. [`Scope`] carries the names that later blocks refer to.
 
-mod action;
+mod access_log;
 mod authorization;
 mod bootstrap;
 mod cluster;
@@ -15,7 +15,6 @@ mod control_plane;
 mod endpoint;
 mod filter_chain;
 mod guard;
-mod hash;
 mod headers;
 mod health;
 mod host;
@@ -24,22 +23,17 @@ mod identity;
 mod listener;
 mod listener_context;
 mod load_reports;
-mod matching;
 mod outlier;
 mod overlap;
 mod own_port;
 mod pattern;
 mod reach;
-mod redirect;
 mod references;
-mod retry;
-mod rewrite;
 mod route;
 mod rule;
 mod sidecar;
 mod tcp;
 mod tls;
-mod traffic;
 mod unix_listener;
 mod variables;
 
@@ -70,7 +64,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         workers: bootstrap::workers(raw, at),
         admin,
         log_level: bootstrap::log_level(raw),
-        access_log: bootstrap::access_log_of(raw, at),
+        access_log: access_log::settings(raw, at),
         identity,
         control_plane,
         drain_timeout: bootstrap::drain_timeout(raw, at),

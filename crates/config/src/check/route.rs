@@ -1,11 +1,19 @@
 //! Validates route tables, virtual hosts and routes.
 
+mod forward;
+mod hash;
+pub(super) mod matching;
+pub(super) mod rate_limit_and_fault;
+mod redirect;
+mod retry;
+mod rewrite;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::headers::{self, Message};
 use super::rule::{self, Unique};
-use super::{Scope, action, host, matching, reach, traffic};
+use super::{Scope, host, reach};
 use crate::report::At;
 use crate::{Domain, Route, RouteTable, VirtualHost, raw};
 
@@ -151,11 +159,12 @@ pub(super) fn route(
     let empty = raw::RouteMatch::default();
     let matches = raw.r#match.as_ref().unwrap_or(&empty);
     let matches = matching::route_match(matches, &at.field("match"), scope);
-    let action = action::action(raw, at, &matches, scope);
+    let action = forward::action(raw, at, &matches, scope);
     let limit = raw.rate_limit.as_ref();
-    let rate_limit = limit.and_then(|raw| traffic::rate_limit(&raw.0, &at.field("rate_limit")));
+    let rate_limit =
+        limit.and_then(|raw| rate_limit_and_fault::rate_limit(&raw.0, &at.field("rate_limit")));
     let fault = raw.fault.as_ref();
-    let fault = fault.map(|raw| traffic::fault(raw, &at.field("fault"), scope));
+    let fault = fault.map(|raw| rate_limit_and_fault::fault(raw, &at.field("fault"), scope));
     let (request, response) = (at.field("request_headers"), at.field("response_headers"));
     Some(Route {
         name: name.into(),

@@ -4,6 +4,7 @@
 //! here, and its default is there. Terms are those of Envoy and Istio where they have one. The doc comments become
 //! the descriptions of the JSON Schema.
 
+mod access_log;
 mod action;
 mod authorization;
 mod cluster;
@@ -26,6 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub use access_log::{AccessLog, AccessLogFields, AccessLogFormat};
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
 pub use authorization::{
     Authorization, AuthorizationAction, AuthorizationHeader, AuthorizationOperation,
@@ -150,33 +152,6 @@ pub enum RemoteAccess {
     Full,
     /// `/ready`, `/live`, `/metrics` and `/probe/NAME`.
     Public,
-}
-
-/// Where and how requests are logged.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct AccessLog {
-    /// File to append to, or `/dev/stdout`.
-    #[schemars(extend("default" = "/dev/stdout"))]
-    pub path: Option<String>,
-    /// Layout of a line.
-    #[schemars(extend("default" = "json"))]
-    pub format: Option<AccessLogFormat>,
-    /// Keys of each JSON object, in this order; see docs/access-log.md. Default: all.
-    pub fields: Option<OneOrMany>,
-    /// A custom line format, instead of `format`: text with fields in braces, as in
-    /// `{client} {method} {target} {status}`; `{{` and `}}` are braces.
-    pub template: Option<String>,
-}
-
-/// Layout of an access log line.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AccessLogFormat {
-    /// One JSON object per line.
-    Json,
-    /// Space-separated, quoted where needed.
-    Text,
 }
 
 /// Verbosity of the proxy's own log.

@@ -60,7 +60,7 @@ pub(super) enum FaultError {
     Name(#[from] NameError),
     #[error("`{0}` is not a number of seconds")]
     Seconds(String),
-    #[error("`{0}` is not a line such as `slow reviews-2` or `quit`")]
+    #[error("`{0}` is not a line such as `slow reviews-2`, `help` or `quit`")]
     Line(String),
 }
 
@@ -115,6 +115,7 @@ impl FromStr for At {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Line {
     Fault(Fault),
+    Help,
     Quit,
 }
 
@@ -124,6 +125,7 @@ impl FromStr for Line {
     fn from_str(text: &str) -> Result<Self, FaultError> {
         let words: Vec<_> = text.split_whitespace().collect();
         match words[..] {
+            ["help" | "?"] => Ok(Self::Help),
             ["quit" | "exit" | "q"] => Ok(Self::Quit),
             [kind, replica] => Ok(Self::Fault(Fault {
                 kind: kind.parse()?,
@@ -153,6 +155,7 @@ mod tests {
         };
         assert_eq!(fault.to_string(), "errors reviews-2");
         assert_eq!("quit".parse(), Ok(Line::Quit));
+        assert_eq!("help".parse(), Ok(Line::Help));
     }
 
     #[test]

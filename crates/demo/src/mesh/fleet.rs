@@ -35,7 +35,8 @@ pub(super) struct Proxy {
     meter: Meter,
     /// The process; absent while it is killed.
     running: Option<Sidecar>,
-    /// The largest observed resident memory, in bytes.
+    /// The largest observed memory, in bytes: its proportional share (PSS), since the proxies share their program's
+    /// pages.
     pub(super) memory: f64,
 }
 
@@ -300,10 +301,8 @@ impl Proxy {
             return;
         };
         let samples = self.meter.grown(page);
-        for sample in &samples {
-            if sample.name == "process_resident_memory_bytes" {
-                self.memory = self.memory.max(sample.value);
-            }
+        if let Some(bytes) = self.running.as_ref().and_then(Sidecar::memory) {
+            self.memory = self.memory.max(bytes);
         }
         flows.add(service_name(self.service), &samples);
     }

@@ -4,7 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::fault::{At, Fault, Kind};
+use super::prompt;
 use super::services::{RATINGS, REVIEWS, Replica, Replicas, SERVICES};
+
+/// The title of the stage in which intrusion attempts are made.
+pub(super) const INTRUSIONS: &str = "intrusion attempts";
 
 /// An event of the plan.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -73,7 +77,7 @@ impl Plan {
             (4, title(format!("{dead} killed, then restarted"))),
             (4, fault(dead, Kind::Kill)),
             (5, fault(dead, Kind::Heal)),
-            (6, title("intrusion attempts".into())),
+            (6, title(INTRUSIONS.into())),
             (6, Event::Intrude),
         ];
         let timed = later.map(|(eighths, event)| (eighth * eighths, event));
@@ -122,9 +126,13 @@ impl Plan {
             "productpage → details, productpage → reviews → ratings: {}.\n\
              Each replica has its own maglor-proxy; they connect only over mutual TLS.\n\
              The ingress is at http://{ingress}. Load: {rate:.0} requests/s at random moments for {:.0} s. \
-             Press Ctrl-C to stop.\n\n",
+             {}.\n\n",
             counts.join(", "),
             self.length.as_secs_f64(),
+            match prompt::is_interactive() {
+                true => "Type `help` for commands, Ctrl-C to stop",
+                false => "Ctrl-C or `kill` stops it",
+            },
         )
     }
 }

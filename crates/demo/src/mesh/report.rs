@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::fleet::Fleet;
 use super::flow::Flow;
 use super::intruders::Attempt;
+use super::plan::INTRUSIONS;
 use super::record::{Record, Stage};
 use crate::latencies::millis;
 
@@ -57,8 +58,8 @@ struct EdgeReport {
 #[derive(Debug, Serialize)]
 struct Proxies {
     count: usize,
-    mean_rss_mb: f64,
-    largest_rss_mb: f64,
+    mean_pss_mb: f64,
+    largest_pss_mb: f64,
     /// Of all proxies together, for one request of a user.
     cpu_us_per_page: Option<f64>,
     /// Of one proxy, for one request that it handles.
@@ -123,8 +124,8 @@ impl Proxies {
         let each = |count: f64| (count > 0.0).then(|| (cpu / count * 1e6).round());
         Self {
             count: memory.len(),
-            mean_rss_mb: memory.iter().sum::<f64>() / memory.len().max(1) as f64,
-            largest_rss_mb: memory.iter().copied().fold(0.0, f64::max),
+            mean_pss_mb: memory.iter().sum::<f64>() / memory.len().max(1) as f64,
+            largest_pss_mb: memory.iter().copied().fold(0.0, f64::max),
             cpu_us_per_page: each(pages as f64),
             cpu_us_per_request: each(handled),
         }
@@ -212,13 +213,43 @@ impl Report {
             );
         }
         self.proxies.write(&mut text);
-        if self.ended_early {
-            text.push_str("Ended early.\n");
-        }
-        if let Some(wrong) = self.verdict() {
-            let _ = writeln!(text, "WRONG: {wrong}");
-        }
+        let _ = writeln!(text, "\n{}", self.conclusion());
         text
+    }
+
+    /// Returns what was seen, in one sentence.
+    fn conclusion(&self) -> String {
+        let requests: u64 = self.stages.iter().map(|stage| stage.requests).sum();
+        let failures: u64 = self.stages.iter().map(|stage| stage.failures).sum();
+        let early = if self.ended_early {
+            "Ended early. "
+        } else {
+            ""
+        };
+        let served = format!(
+            "{early}{} of {requests} requests succeeded",
+            requests - failures
+        );
+        // The first stage is without faults.
+        let titles = self.stages.iter().skip(1).map(|stage| stage.title.as_str());
+        let faults: Vec<_> = titles.filter(|title| *title != INTRUSIONS).collect();
+        let meanwhile = match faults.is_empty() {
+            true => String::new(),
+            false => format!(" in spite of these faults: {}", faults.join("; ")),
+        };
+        let rejected = self
+            .intruders
+            .iter()
+            .filter(|attempt| attempt.refused)
+            .count();
+        let intruders = match self.intruders.len() {
+            0 => String::new(),
+            count => format!("; {rejected} of {count} intrusion attempts were rejected"),
+        };
+        match self.verdict() {
+            None => format!("{served}{meanwhile}{intruders}."),
+            Some(wrong) => format!("WRONG: {wrong}. {served}{meanwhile}{intruders}."),
+        }
     }
 }
 
@@ -266,11 +297,11 @@ impl Proxies {
             |micros: Option<f64>| micros.map_or("-".into(), |micros| format!("{micros:.0} µs"));
         let _ = writeln!(
             text,
-            "\n{} proxies: RSS {:.1} MB on average, {:.1} MB at most; CPU {} a request and proxy, {} a page.\n\
+            "\n{} proxies: PSS {:.1} MB on average, {:.1} MB at most; CPU {} a request and proxy, {} a page.\n\
              Success of an edge is that of attempts; failed attempts were retried. Latencies of edges are interpolated from histograms.",
             self.count,
-            self.mean_rss_mb,
-            self.largest_rss_mb,
+            self.mean_pss_mb,
+            self.largest_pss_mb,
             micros(self.cpu_us_per_request),
             micros(self.cpu_us_per_page),
         );
@@ -307,8 +338,8 @@ mod tests {
             intruders: Vec::new(),
             proxies: Proxies {
                 count: 10,
-                mean_rss_mb: 5.0,
-                largest_rss_mb: 5.5,
+                mean_pss_mb: 5.0,
+                largest_pss_mb: 5.5,
                 cpu_us_per_page: Some(400.0),
                 cpu_us_per_request: None,
             },
@@ -323,6 +354,17 @@ mod tests {
             wrong,
             "2 requests failed while all replicas were healthy: timeout after 15s"
         );
+    }
+
+    #[test]
+    fn the_end_says_what_was_seen() {
+        let conclusion = report(0).conclusion();
+        assert_eq!(
+            conclusion,
+            "100 of 101 requests succeeded in spite of these faults: ratings-1 killed."
+        );
+        let wrong = report(2).conclusion();
+        assert!(wrong.starts_with("WRONG: 2 requests failed"), "{wrong}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use maglor_terminal::output;
 
 use super::flow::{Flow, Flows};
+use super::prompt;
 use super::record::Pages;
 use crate::latencies::millis;
 
@@ -26,7 +27,7 @@ pub(super) struct Screen {
 impl Screen {
     pub(super) fn new(length: Duration, silent: bool) -> Self {
         Self {
-            terminal: stdout().is_terminal(),
+            terminal: stdout().is_terminal() && prompt::is_interactive(),
             silent,
             length,
             last: Duration::ZERO,

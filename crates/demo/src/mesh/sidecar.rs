@@ -57,6 +57,15 @@ pub(super) struct Sidecar {
 }
 
 impl Sidecar {
+    /// Returns its proportional set size in bytes, if the kernel tells it.
+    pub(super) fn memory(&self) -> Option<f64> {
+        let path = format!("/proc/{}/smaps_rollup", self.child.id());
+        let text = fs::read_to_string(path).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        let kilobytes: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kilobytes * 1024.0)
+    }
+
     /// Starts the proxy with a configuration. Its files are in `folder`, to which the paths in the
     /// configuration are relative.
     pub(super) fn start(

@@ -2,20 +2,19 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{IsTerminal as _, stdin};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Error;
-use super::fault::{FaultError, Line};
+use super::fault::Line;
 use super::fleet::Fleet;
 use super::flow::Flows;
 use super::intruders::intrude;
 use super::load::Load;
 use super::plan::{Event, Plan};
+use super::prompt;
 use super::record::Record;
 use super::screen::Screen;
 use super::services::INGRESS;
@@ -58,7 +57,7 @@ pub(super) async fn run(
     let mut arrivals = tokio::task::spawn_local(async move { sender.arrivals(rate, length).await });
     let mut frames = tokio::time::interval_at(started + FRAME, FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut lines = typed();
+    let mut lines = prompt::lines();
     loop {
         let next = events.front().map_or(plan.length, |(after, _)| *after);
         tokio::select! {
@@ -67,6 +66,7 @@ pub(super) async fn run(
             _ = &mut arrivals => break,
             Some(line) = lines.recv() => match line {
                 Ok(Line::Fault(fault)) => director.ask(fault).await?,
+                Ok(Line::Help) => director.screen.note(prompt::HELP),
                 Ok(Line::Quit) => break,
                 Err(error) => director.screen.note(&error.to_string()),
             },
@@ -150,21 +150,4 @@ impl Director<'_> {
         self.look().await;
         self.record.borrow_mut().end();
     }
-}
-
-/// Reads lines typed on a terminal. The thread that waits for them ends with the process.
-fn typed() -> UnboundedReceiver<Result<Line, FaultError>> {
-    let (sender, lines) = mpsc::unbounded_channel();
-    if stdin().is_terminal() {
-        let read = move || {
-            for line in stdin().lines().map_while(Result::ok) {
-                if sender.send(line.parse()).is_err() {
-                    return;
-                }
-            }
-        };
-        // Without it nothing can be typed; the demo runs all the same.
-        let _ = std::thread::Builder::new().name("lines".into()).spawn(read);
-    }
-    lines
 }

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn reported(object: &Value) -> Vec<String> {
-    look(object).iter().map(ToString::to_string).collect()
+    check(object).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn misspelt_keys_are_named_with_what_was_meant() {
         format!("{pod}.labels.maglor.dev/injct: unknown key; did you mean `maglor.dev/inject`?"),
     ];
     assert_eq!(found, expected);
-    assert!(look(&deployment).iter().all(|one| !one.is_error()));
+    assert!(check(&deployment).iter().all(|one| !one.is_error()));
 }
 
 #[test]
@@ -62,13 +62,13 @@ fn misplaced_keys_are_reported_with_their_place() {
         "{found:?}"
     );
     let both = above(json!({"maglor.dev/skip-subnets": "10.0.0.0/8"}));
-    assert!(look(&both).is_empty(), "the pods have it, too");
+    assert!(check(&both).is_empty(), "the pods have it, too");
     let everything =
         json!({"kind": "ConfigMap", "metadata": {"labels": {"maglor.dev/inject": "enabled"}}});
-    assert!(look(&everything).is_empty());
+    assert!(check(&everything).is_empty());
     let foreign = json!({"apiVersion": "serving.knative.dev/v1", "kind": "Service",
         "metadata": {"annotations": {"maglor.dev/auto-proxies": "odd"}}});
-    assert!(look(&foreign).is_empty(), "not a Service of the core");
+    assert!(check(&foreign).is_empty(), "not a Service of the core");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
             "metadata.annotations.maglor.dev/service-type: unknown value `Moon`, expected one of `ClusterIP`",
         ),
     ] {
-        let found = look(&object);
+        let found = check(&object);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].is_error());
         assert!(found[0].to_string().starts_with(expected), "{}", found[0]);
@@ -105,7 +105,7 @@ fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
     let fine = json!({"kind": "Pod", "metadata": {
         "labels": {"maglor.dev/inject": "true", "maglor.dev/proxy-service": "web"},
         "annotations": {"maglor.dev/injected": "outbound", "maglor.dev/sidecar": "native"}}});
-    assert_eq!(look(&fine), []);
+    assert_eq!(check(&fine), []);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn the_number_of_reported_keys_is_bounded() {
     let many = (0..5000).map(|at| (format!("maglor.dev/{at}-{}", "x".repeat(50)), json!("")));
     let many: serde_json::Map<String, Value> = many.collect();
     let pod = json!({"kind": "Pod", "metadata": {"annotations": many}});
-    assert_eq!(look(&pod).len(), MOST);
+    assert_eq!(check(&pod).len(), MOST);
 }
 
 #[test]

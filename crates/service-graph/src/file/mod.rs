@@ -1,4 +1,4 @@
-//! Parses the files of `maglor partition`: the graph, the nodes, a placement. YAML or JSON.
+//! Parses the files of `maglor plan placement`: the graph, the nodes, a placement. YAML or JSON.
 //!
 //! Every error names line and field; unknown fields are errors.
 
@@ -293,7 +293,7 @@ pub struct Present {
     rows: Vec<(usize, String, String, u32)>,
 }
 
-/// Parses a placement, `placement: {service: {node: replicas}}`, as printed by `maglor partition`;
+/// Parses a placement, `placement: {service: {node: replicas}}`, as printed by `maglor plan placement`;
 /// the rest of that output is ignored.
 ///
 /// # Errors

@@ -165,7 +165,7 @@ mod tests {
         assert!((one.local(5.0) - 4.0).abs() < 1e-9 && (one.ledger(0.0) - 4.0).abs() < 0.02);
     }
 
-    /// Few servers, as small services have them. One balancer: `maglor model --balancers 1 --servers N`; bounce with
+    /// Few servers, as small services have them. One balancer: `maglor-lab model --balancers 1 --servers N`; bounce with
     /// two or three servers looks at all queues, as `lor(choices=all)`.
     #[test]
     fn two_servers_are_not_forty() {

@@ -8,7 +8,7 @@ const BALANCERS: [f64; 11] = [
 ];
 
 /// `lor(choices=2)`: the position of M balancers between one balancer (0) and random choice (1), by
-/// load. Nearly the same for 40 and 200 servers, and so the mean of both. From `maglor sim --policy
+/// load. Nearly the same for 40 and 200 servers, and so the mean of both. From `maglor-lab sim --policy
 /// 'lor(choices=2)' --balancers M --servers 40|200 --rho R --requests 1200000 --runs 4`; the last
 /// column continues f/(1 − f) ∝ M^0.8, which the others follow.
 const RECOVERED: [(f64, [f64; 11]); 6] = [
@@ -55,7 +55,7 @@ const SERVERS: [f64; 7] = [1.0, 5.0, 10.0, 20.0, 40.0, 100.0, 200.0];
 
 /// One balancer with `lor(choices=all)`: mean waiting in service times, times N·(1 − ρ), by load. In
 /// heavy traffic it tends to 1, the single queue of all servers together (Foschini and Salz, 1978).
-/// From `maglor sim --policy 'lor(choices=all)' --balancers 1 --servers N --rho R --requests
+/// From `maglor-lab sim --policy 'lor(choices=all)' --balancers 1 --servers N --rho R --requests
 /// 1200000 --runs 4`; the column of N = 1 is the M/M/1 queue's ρ.
 const SHORTEST: [(f64, [f64; 7]); 8] = [
     (0.0, [0.000, 0.000, 0.000, 0.000, 0.000, 0.000, 0.000]),

@@ -41,6 +41,8 @@ mod tests {
             y_label: String::new(),
             x_log: false,
             y_log: false,
+            caption: Vec::new(),
+            stamp: None,
             series: vec![Series {
                 name: "a-lsq(choices=2,\"x\")".to_owned(),
                 points: vec![Point::within(1.5, 2.0, 0.25)],

@@ -15,6 +15,10 @@ pub struct Figure {
     pub x_log: bool,
     /// Whether the vertical axis is logarithmic.
     pub y_log: bool,
+    /// The meaning of markers and intervals, below the chart.
+    pub caption: Vec<String>,
+    /// A word across the chart, if its values are provisional.
+    pub stamp: Option<&'static str>,
     /// The lines, in the order of the legend.
     pub series: Vec<Series>,
 }
@@ -39,6 +43,8 @@ pub struct Point {
     pub low: f64,
     /// The upper end of the confidence interval; `y` if the value is exact.
     pub high: f64,
+    /// Whether the value is known to be off by more than its interval: its marker is hollow.
+    pub doubtful: bool,
 }
 
 impl Series {
@@ -59,6 +65,7 @@ impl Point {
             y,
             low: y,
             high: y,
+            doubtful: false,
         }
     }
 
@@ -69,6 +76,13 @@ impl Point {
             y,
             low: y - half_width,
             high: y + half_width,
+            doubtful: false,
         }
+    }
+
+    /// Returns the point with a hollow marker if its value is doubtful.
+    #[must_use]
+    pub fn doubtful_if(self, doubtful: bool) -> Self {
+        Self { doubtful, ..self }
     }
 }

@@ -14,9 +14,9 @@ const NUMBERS: f64 = 6.0;
 impl Scale {
     /// Returns an axis for these values that begins and ends with a round number.
     ///
-    /// A linear axis begins at zero unless that would leave most of the chart empty. NaN has no
+    /// With `from_zero`, a linear axis begins at zero unless that would leave most of the chart empty. NaN has no
     /// position, nor have values that are not positive on a logarithmic axis.
-    pub(super) fn around(values: impl Iterator<Item = f64>, log: bool) -> Self {
+    pub(super) fn around(values: impl Iterator<Item = f64>, log: bool, from_zero: bool) -> Self {
         let values = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(value), high.max(value))
@@ -32,7 +32,7 @@ impl Scale {
         if log {
             return Self::logarithmic(low, high);
         }
-        let low = if low > 0.0 && low < 0.6 * high {
+        let low = if from_zero && low > 0.0 && low < 0.6 * high {
             0.0
         } else {
             low
@@ -134,25 +134,27 @@ mod tests {
 
     #[test]
     fn a_linear_axis_has_round_numbers_and_begins_at_zero_if_that_is_near() {
-        let scale = Scale::around([35.2, 61.0, 80.0].into_iter(), false);
+        let scale = Scale::around([35.2, 61.0, 80.0].into_iter(), false, true);
         assert_eq!(numbers(&scale), ["0", "20", "40", "60", "80"]);
         assert_eq!(scale.place(20.0), Some(0.25));
-        let scale = Scale::around([0.31, 0.95].into_iter(), false);
+        let scale = Scale::around([0.31, 0.95].into_iter(), false, true);
         assert_eq!(numbers(&scale), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-        let scale = Scale::around([101.0, 108.0].into_iter(), false);
+        let scale = Scale::around([101.0, 108.0].into_iter(), false, true);
         assert_eq!(numbers(&scale), ["100", "102", "104", "106", "108"]);
+        let scale = Scale::around([1.0, 4.0].into_iter(), false, false);
+        assert_eq!(numbers(&scale)[0], "1");
     }
 
     #[test]
     fn a_logarithmic_axis_has_powers_of_ten_and_what_fits_between() {
-        let scale = Scale::around([1.0, 200.0].into_iter(), true);
+        let scale = Scale::around([1.0, 200.0].into_iter(), true, true);
         assert_eq!(
             numbers(&scale),
             ["1", "2", "5", "10", "20", "50", "100", "200"]
         );
         assert_eq!(scale.place(-1.0), None);
         assert_eq!(scale.place(1.0), Some(0.0));
-        let scale = Scale::around([0.02, 90_000.0].into_iter(), true);
+        let scale = Scale::around([0.02, 90_000.0].into_iter(), true, true);
         assert_eq!(
             numbers(&scale),
             ["0.1", "1", "10", "100", "1000", "10000", "100000"]
@@ -163,7 +165,7 @@ mod tests {
     fn an_axis_without_values_or_with_one_is_still_an_axis() {
         for log in [false, true] {
             for values in [vec![], vec![5.0], vec![f64::NAN], vec![0.0]] {
-                let scale = Scale::around(values.iter().copied(), log);
+                let scale = Scale::around(values.iter().copied(), log, true);
                 assert!(scale.ticks().len() >= 2, "{values:?} {log} {scale:?}");
             }
         }

@@ -7,7 +7,7 @@ use super::scale::{Scale, number};
 use super::{Figure, Point, Series, palette};
 
 pub(super) const WIDTH: f64 = 860.0;
-pub(super) const HEIGHT: f64 = 440.0;
+pub(super) const HEIGHT: f64 = 480.0;
 
 /// The margins of the plot; titles, numbers and the legend are outside.
 const LEFT: f64 = 68.0;
@@ -15,9 +15,18 @@ const RIGHT: f64 = 590.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 384.0;
 
+/// The line of the horizontal axis' label, the first one of the caption, and the distance of its lines.
+const X_LABEL: f64 = 426.0;
+const CAPTION: f64 = 451.0;
+const CAPTION_LINE: f64 = 17.0;
+
 /// The line distance of the legend, and the mean width of a character of its font.
 const LEGEND_LINE: f64 = 22.0;
 const LETTER: f64 = 6.4;
+
+/// The distance between the markers of two series at the same place, so that their error bars do not cover each
+/// other.
+const ASIDE: f64 = 2.5;
 
 /// The number of points above which a series gets a band: error bars would touch each other.
 const BARS: usize = 25;
@@ -48,21 +57,43 @@ pub fn svg(figure: &Figure) -> String {
         out,
         "<rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>"
     );
+    stamp(&mut out, figure);
     plot.axes(&mut out, figure);
-    let mut looks = Looks::default();
+    let measured = figure
+        .series
+        .iter()
+        .filter(|series| !is_formula(series))
+        .count();
+    let mut looks = Looks {
+        middle: measured.saturating_sub(1) as f64 / 2.0,
+        ..Looks::default()
+    };
     for (index, series) in figure.series.iter().enumerate() {
         let look = looks.next(series);
         plot.series(&mut out, index, series, &look);
         legend(&mut out, index, series, &look);
     }
+    for (nth, line) in figure.caption.iter().enumerate() {
+        let y = CAPTION + CAPTION_LINE * nth as f64;
+        text(&mut out, LEFT, y, "start", "font-size=\"12\"", line);
+    }
     out.push_str("</svg>\n");
     out
+}
+
+/// Writes the figure's stamp across the plot, below everything else.
+fn stamp(out: &mut String, figure: &Figure) {
+    let Some(word) = figure.stamp else { return };
+    let (x, y) = (f64::midpoint(LEFT, RIGHT), f64::midpoint(TOP, BOTTOM));
+    let look = format!("font-size=\"52\" opacity=\"0.13\" transform=\"rotate(-24 {x} {y})\"");
+    text(out, x, y + 18.0, "middle", &look, word);
 }
 
 /// Whether a series is a line or a row of markers, and which.
 enum Look {
     Dash(&'static str),
-    Marker(&'static str),
+    /// The marker, and how far it is moved to the right.
+    Marker(&'static str, f64),
 }
 
 /// The number of lines and of markers so far: each has its own styles.
@@ -70,24 +101,25 @@ enum Look {
 struct Looks {
     lines: usize,
     markers: usize,
+    /// The middle one of all markers.
+    middle: f64,
 }
 
 impl Looks {
     fn next(&mut self, series: &Series) -> Look {
-        let exact = |point: &Point| point.low == point.high;
-        let count = if series.points.iter().all(exact) {
-            &mut self.lines
-        } else {
-            &mut self.markers
-        };
-        let nth = *count;
-        *count += 1;
-        if series.points.iter().all(exact) {
-            Look::Dash(palette::dash(nth))
-        } else {
-            Look::Marker(palette::marker(nth))
+        if is_formula(series) {
+            self.lines += 1;
+            return Look::Dash(palette::dash(self.lines - 1));
         }
+        let nth = self.markers;
+        self.markers += 1;
+        Look::Marker(palette::marker(nth), ASIDE * (nth as f64 - self.middle))
     }
+}
+
+/// Whether all points are exact.
+fn is_formula(series: &Series) -> bool {
+    series.points.iter().all(|point| point.low == point.high)
 }
 
 /// The rectangle with the lines.
@@ -102,8 +134,8 @@ impl Plot {
         // An interval below zero on a logarithmic axis ends at the axis.
         let heights = points().flat_map(|point| [point.low, point.y, point.high]);
         Self {
-            x: Scale::around(points().map(|point| point.x), figure.x_log),
-            y: Scale::around(heights, figure.y_log),
+            x: Scale::around(points().map(|point| point.x), figure.x_log, false),
+            y: Scale::around(heights, figure.y_log, true),
         }
     }
 
@@ -130,18 +162,22 @@ impl Plot {
         line(out, "frame", "#555555", [LEFT, BOTTOM, RIGHT, BOTTOM]);
         line(out, "frame", "#555555", [LEFT, TOP, LEFT, BOTTOM]);
         let middle = f64::midpoint(LEFT, RIGHT);
-        text(out, middle, HEIGHT - 14.0, "middle", "", &figure.x_label);
+        text(out, middle, X_LABEL, "middle", "", &figure.x_label);
         let middle = f64::midpoint(TOP, BOTTOM);
         let turned = format!("transform=\"rotate(-90 18 {middle})\"");
         text(out, 18.0, middle, "middle", &turned, &figure.y_label);
     }
 
     fn series(&self, out: &mut String, index: usize, series: &Series, look: &Look) {
-        let places: Vec<_> = series
-            .points
-            .iter()
-            .filter_map(|point| Some((point, self.across(point.x)?, self.down(point.y)?)))
-            .collect();
+        let aside = match look {
+            Look::Dash(_) => 0.0,
+            Look::Marker(_, aside) => *aside,
+        };
+        let place = |point| {
+            let point: &Point = point;
+            Some((point, self.across(point.x)? + aside, self.down(point.y)?))
+        };
+        let places: Vec<_> = series.points.iter().filter_map(place).collect();
         group(out, index);
         let path = places.iter().enumerate().map(|(nth, (_, x, y))| {
             let command = if nth == 0 { 'M' } else { 'L' };
@@ -150,17 +186,21 @@ impl Plot {
         let path: String = path.collect();
         match look {
             Look::Dash(dash) => stroke(out, &path, 2.2, dash),
-            Look::Marker(marker) => {
+            Look::Marker(marker, _) => {
                 stroke(out, &path, 1.4, "");
                 if places.len() > BARS {
                     self.band(out, &places);
                 } else {
                     self.bars(out, &places);
                 }
-                for (_, x, y) in &places {
+                for (point, x, y) in &places {
+                    let look = match point.doubtful {
+                        true => "fill=\"none\" stroke-width=\"1.4\"",
+                        false => "stroke=\"none\"",
+                    };
                     let _ = writeln!(
                         out,
-                        "<path transform=\"translate({x:.1} {y:.1})\" d=\"{marker}\" stroke=\"none\"/>"
+                        "<path transform=\"translate({x:.1} {y:.1})\" d=\"{marker}\" {look}/>"
                     );
                 }
             }
@@ -206,7 +246,7 @@ fn legend(out: &mut String, index: usize, series: &Series, look: &Look) {
     let path = format!("M{x} {y}h26");
     match look {
         Look::Dash(dash) => stroke(out, &path, 2.2, dash),
-        Look::Marker(marker) => {
+        Look::Marker(marker, _) => {
             stroke(out, &path, 1.4, "");
             let middle = x + 13.0;
             let _ = writeln!(

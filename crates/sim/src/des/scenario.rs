@@ -6,7 +6,7 @@ mod places;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use maglor_balance::{SlowStart, Spec, SpecError};
+use maglor_balance::{SlowStart, SpecError};
 
 use super::arrivals::Arrivals;
 use super::distribution::Service;
@@ -14,6 +14,7 @@ use super::graph::Graph;
 use super::guards::{Faults, Guards};
 use super::nodes::Nodes;
 use super::server::Discipline;
+use crate::comparison::Compared;
 
 /// The minimum number of requests of a run, needed for a meaningful mean.
 pub const LEAST_REQUESTS: u64 = 100;
@@ -28,7 +29,7 @@ pub const LEAST_REQUESTS: u64 = 100;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The balancing policy.
-    pub policy: Spec,
+    pub policy: Compared,
     /// M: the number of balancers in front of the first service, 1–100 000.
     pub balancers: u32,
     /// N: the number of servers of each service, 1–100 000.
@@ -193,7 +194,7 @@ pub enum ScenarioError {
 impl Default for Scenario {
     fn default() -> Self {
         Self {
-            policy: Spec::default(),
+            policy: Compared::default(),
             balancers: 1,
             servers: 40,
             rho: 0.75,
@@ -229,7 +230,7 @@ impl Default for Scenario {
 impl Scenario {
     /// Returns the default scenario with another policy.
     #[must_use]
-    pub fn of(policy: Spec) -> Self {
+    pub fn of(policy: Compared) -> Self {
         Self {
             policy,
             ..Self::default()

@@ -42,7 +42,7 @@ pub(super) fn paper(effort: Effort) -> Study {
         values: &[1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0],
         set: set_balancers,
         x_label: "balancers M",
-        x_log: false,
+        x_log: true,
     };
     Study::new(
         effort,

@@ -1,8 +1,7 @@
 //! Sweeps over a parameter: one line per policy, one point per value. Nearly every figure is one.
 
-use maglor_balance::Spec;
-
 use crate::chart::{Figure, Point, Series};
+use crate::comparison::Compared;
 use crate::des::{Estimate, Outcome, Scenario};
 
 /// Lines over a parameter, of one set of simulations.
@@ -46,7 +45,8 @@ impl Sweep {
             let mut series = Series::new(name.clone());
             for (x, outcome) in self.values.iter().zip(outcomes) {
                 let Estimate { value, half_width } = (chart.value)(outcome);
-                series.points.push(Point::within(*x, value, half_width));
+                let point = Point::within(*x, value, half_width);
+                series.points.push(point.doubtful_if(!outcome.is_steady()));
             }
             series
         });
@@ -57,6 +57,8 @@ impl Sweep {
             y_label: chart.y_label.to_owned(),
             x_log: self.x_log,
             y_log: chart.y_log,
+            caption: Vec::new(),
+            stamp: None,
             series: series.collect(),
         }
     }
@@ -64,9 +66,9 @@ impl Sweep {
 
 /// Returns a line named by the notation of its policy, in a scenario.
 pub(super) fn line(policy: &str, base: &Scenario) -> (String, Scenario) {
-    let spec: Spec = policy.parse().expect("figures name policies that exist");
+    let policy_of: Result<Compared, _> = policy.parse();
     let scenario = Scenario {
-        policy: spec,
+        policy: policy_of.expect("figures name policies that exist"),
         ..base.clone()
     };
     (policy.to_owned(), scenario)

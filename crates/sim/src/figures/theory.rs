@@ -33,7 +33,7 @@ fn over_balancers(effort: Effort) -> Study {
         values: BALANCERS,
         set: set_balancers,
         x_label: "balancers M",
-        x_log: false,
+        x_log: true,
     };
     let title = "Fig. 3a: latency of lor(2) over balancers, N = 40, ρ = 0.75";
     Study::new(effort, sweep, vec![mean("3a", title)]).with_formulas(|| {
@@ -132,7 +132,7 @@ fn over_balancers_with_bursts(effort: Effort) -> Study {
         values: BALANCERS,
         set: set_balancers,
         x_label: "balancers M",
-        x_log: false,
+        x_log: true,
     };
     let title = "Fig. 4: lognormal gaps between requests, N = 40, ρ = 0.75";
     Study::new(effort, sweep, vec![mean("4", title)])

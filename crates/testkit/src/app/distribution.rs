@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use maglor_balance::Rng;
 
-/// The shape of a distribution with mean 1, in the notation of `maglor sim --service`.
+/// The shape of a distribution with mean 1, in the notation of `maglor-lab sim --service`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// A share of the requests is longer by a factor.

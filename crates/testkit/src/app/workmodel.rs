@@ -16,7 +16,7 @@
 //!
 //! | `internal_service` | time |
 //! | --- | --- |
-//! | `queue` (ours): `service_time` (s), `distribution` (as in `maglor sim --service`), `workers` | drawn accordingly |
+//! | `queue` (ours): `service_time` (s), `distribution` (as in `maglor-lab sim --service`), `workers` | drawn accordingly |
 //! | `loader` with `sleep_stress.run` | `sleep_time` (s), constant |
 //! | anything else, or none | none: 0 |
 //!

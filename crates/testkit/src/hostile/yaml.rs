@@ -6,8 +6,8 @@
 //! | `check` | `maglor check FILE`: a proxy's configuration |
 //! | `analyze` | `maglor analyze FILE`: resources, read as the folder source of the controller reads them |
 //! | `inject` | `maglor inject -f FILE`: manifests with pods |
-//! | `graph`, `nodes` | `maglor partition --graph FILE --nodes FILE` |
-//! | `observed` | `maglor advise --observed FILE` |
+//! | `graph`, `nodes` | `maglor plan placement --graph FILE --nodes FILE` |
+//! | `observed` | `maglor plan tuning --observed FILE` |
 //! | `values` | `maglor install --values FILE` |
 //!
 //! Expected outcomes: `ok`, the file is accepted (exit code 0); `refused`, it is not, and a message
@@ -65,9 +65,9 @@ impl Yaml {
             "check" => &["check", &file],
             "analyze" => &["analyze", &file],
             "inject" => &["inject", "-f", &file],
-            "graph" => &["partition", "--graph", &file, "--nodes", &nodes],
-            "nodes" => &["partition", "--graph", &graph, "--nodes", &file],
-            "observed" => &["advise", "--observed", &file],
+            "graph" => &["plan", "placement", "--graph", &file, "--nodes", &nodes],
+            "nodes" => &["plan", "placement", "--graph", &graph, "--nodes", &file],
+            "observed" => &["plan", "tuning", "--observed", &file],
             "values" => &["install", "--values", &file],
             other => panic!("{}: no command for \"{other}\"", case.name),
         };

@@ -6,9 +6,10 @@ use super::definitions::{self, Command};
 use super::pages;
 
 /// Programs, and tasks that are programs of their own: name, file, and type of the definition.
-const PROGRAMS: [(&str, &str, &str); 14] = [
+const PROGRAMS: [(&str, &str, &str); 15] = [
     ("maglor", "crates/cli/src/main.rs", "Cli"),
     ("maglor-controller", "controller/src/args.rs", "Cli"),
+    ("maglor-lab", "crates/lab/src/main.rs", "Cli"),
     ("maglor-proxy", "proxy/src/cli/mod.rs", "Args"),
     ("cargo xtask", "crates/xtask/src/main.rs", "Task"),
     ("cluster", "crates/cluster/src/command.rs", "Arguments"),

@@ -33,6 +33,9 @@ const PRIVATE: &[(&str, &str)] = &[
     ("believe", "trust"),
     ("believes", "trusts"),
     ("believed", "trusted"),
+    ("belief", "limit, estimate, trust"),
+    ("fate", "outcome"),
+    ("pulse", "heartbeat"),
     ("converse", "serve_channel; communicate"),
     ("conversation", "stream, connection, session"),
     (

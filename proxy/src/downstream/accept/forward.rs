@@ -17,7 +17,7 @@ use crate::routing::listener::TcpChain;
 use crate::runtime::worker::Worker;
 use crate::telemetry::metrics::ListenerMetrics;
 use crate::upstream::relay::relay;
-use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
+use crate::upstream::{Cluster, ClusterSlot, Picked, Pools, Sender};
 
 /// The client's side of a connection.
 pub(super) struct Downstream {
@@ -111,10 +111,10 @@ async fn reach(
     pools: &Pools,
     addresses: Option<Addresses>,
     worker: &Rc<Worker>,
-) -> Result<(Stream, Place, Picked), ProxyError> {
+) -> Result<(Stream, ClusterSlot, Picked), ProxyError> {
     let started = Instant::now();
     let now = worker.time(started);
-    let mut place = Place::enter(cluster, now).await?;
+    let mut slot = ClusterSlot::enter(cluster, now).await?;
     // A client of a Unix socket has no address to hash: each connection is treated as one of another client.
     let source = addresses.map(|both| both.source.ip().to_string());
     let hash = source.map(|source| maglor_balance::hash_bytes(source.as_bytes()));
@@ -142,7 +142,7 @@ async fn reach(
             Err(error) => error.is_upstreams().then_some(Sample::LocalFailure),
         };
         if let Some(sample) = sample {
-            cluster.judge(&target, sample, worker.shared());
+            cluster.record_outcome(&target, sample, worker.shared());
         }
         failed.push(target.id);
         let elsewhere = match sample {
@@ -154,9 +154,9 @@ async fn reach(
             elsewhere && failed.len() <= FREE_RETRIES as usize && cluster.is_usable_beyond(&failed);
         if reached.is_ok() || !further {
             if sample.is_some() {
-                worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
+                worker.with_rng(|rng| slot.record_outcome(reached.is_ok(), None, now, rng));
             }
-            return reached.map(|stream| (stream, place, picked));
+            return reached.map(|stream| (stream, slot, picked));
         }
     }
 }

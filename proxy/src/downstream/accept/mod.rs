@@ -377,7 +377,7 @@ fn filter(
                 peer,
             };
             let metrics = &listener.metrics;
-            let refused = match granted_by.judge(&now, local.worker.shard()) {
+            let refused = match granted_by.check(&now, local.worker.shard()) {
                 Ok(()) => None,
                 Err(Refusal::Denied) => Some(&metrics.refused_denied),
                 Err(Refusal::PlainText) => Some(&metrics.refused_tls),

@@ -50,7 +50,7 @@ pub(super) enum Refusal {
 impl GrantedBy {
     /// Checks whether a listener admits the connection. One of a proxy in front is admitted only if there are
     /// no rules.
-    pub(super) fn judge(&self, listener: &Listener, shard: usize) -> Result<(), Refusal> {
+    pub(super) fn check(&self, listener: &Listener, shard: usize) -> Result<(), Refusal> {
         if self.plain_text && !self.takes_plain_text(listener) {
             return Err(Refusal::PlainText);
         }
@@ -96,7 +96,7 @@ impl GrantedBy {
             // connections end by other means.
             if self.state.has_changed().unwrap_or(false) {
                 let listener = Arc::clone(&self.state.borrow_and_update());
-                notice = match (self.judge(&listener, shard), notice.take()) {
+                notice = match (self.check(&listener, shard), notice.take()) {
                     (Ok(()), _) => None,
                     (Err(why), Some((_, sleep))) => Some((why, sleep)),
                     (Err(why), None) => Some((why, Box::pin(sleep(GRACE)))),

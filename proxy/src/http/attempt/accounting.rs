@@ -1,7 +1,7 @@
 //! Accounting of one attempt at one endpoint.
 //!
 //! It covers the time from the pick to the last byte of the response, or to an earlier end: the attempt counts
-//! as outstanding, is judged once for outlier ejection, and is counted once in the metrics.
+//! as outstanding, is recorded once for outlier ejection, and is counted once in the metrics.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ pub(crate) struct Attempt {
     /// Number of the attempt within its request, from 1.
     number: u32,
     status: StatusCode,
-    judged: bool,
+    recorded: bool,
     success: bool,
     /// Sample of a successful head. It is recorded with the last byte, since a response that is cut off is no
     /// success.
     promising: Option<Sample>,
     /// Whether the response is an error of any kind, or missing; its duration then says nothing about speed.
     erred: bool,
-    /// Whether it was not judged because the client's own timeout was too short.
+    /// Whether it was not recorded because the client's own timeout was too short.
     excused: bool,
     /// Set if the client allows less time than the route: the endpoint's count of successful responses at the
     /// beginning.
@@ -72,7 +72,7 @@ impl Attempt {
             started,
             number,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
-            judged: false,
+            recorded: false,
             success: true,
             promising: None,
             erred: false,
@@ -113,14 +113,14 @@ impl Attempt {
         let status = response.status.as_u16();
         self.erred = status >= 400;
         match response.fields.get(Known::GrpcStatus) {
-            Some(value) if grpc => self.judge_call(GrpcStatus::parse(value)),
+            Some(value) if grpc => self.record_call_status(GrpcStatus::parse(value)),
             _ if grpc && status == 200 => {}
             _ if response.status == StatusCode::GATEWAY_TIMEOUT => {
                 self.timed_out(Sample::of_status(status));
             }
             _ => match Sample::of_status(status) {
                 sample if sample.is_success() => self.promising = Some(sample),
-                sample => self.judge(sample),
+                sample => self.record_outcome(sample),
             },
         }
     }
@@ -137,7 +137,7 @@ impl Attempt {
     /// Records the trailers of a gRPC call.
     pub(crate) fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(value) = trailers.get(Known::GrpcStatus.as_str()) {
-            self.judge_call(GrpcStatus::parse(value.as_bytes()));
+            self.record_call_status(GrpcStatus::parse(value.as_bytes()));
         }
     }
 
@@ -152,7 +152,7 @@ impl Attempt {
             // An endpoint that has begun to respond may go on for longer than the client wants to read.
             ProxyError::RequestTimeout if self.has_head() => {}
             ProxyError::RequestTimeout => self.timed_out(Sample::LocalFailure),
-            _ if error.is_upstreams() => self.judge(Sample::LocalFailure),
+            _ if error.is_upstreams() => self.record_outcome(Sample::LocalFailure),
             _ => {}
         }
     }
@@ -161,12 +161,12 @@ impl Attempt {
         self.status.as_u16() != NONE
     }
 
-    fn judge_call(&mut self, status: GrpcStatus) {
+    fn record_call_status(&mut self, status: GrpcStatus) {
         self.erred |= status != GrpcStatus::OK;
         let sample = Sample::of_grpc(status);
         match status {
             GrpcStatus::DEADLINE_EXCEEDED => self.timed_out(sample),
-            _ => self.judge(sample),
+            _ => self.record_outcome(sample),
         }
     }
 
@@ -174,7 +174,7 @@ impl Attempt {
     fn timed_out(&mut self, sample: Sample) {
         match self.is_hurried() {
             true => self.excused = true,
-            false => self.judge(sample),
+            false => self.record_outcome(sample),
         }
     }
 
@@ -200,15 +200,15 @@ impl Attempt {
     /// Records the sample of the head: what was wanted of the response arrived without an error.
     fn settle(&mut self) {
         if let Some(sample) = self.promising {
-            self.judge(sample);
+            self.record_outcome(sample);
         }
     }
 
-    fn judge(&mut self, sample: Sample) {
-        if !std::mem::replace(&mut self.judged, true) {
+    fn record_outcome(&mut self, sample: Sample) {
+        if !std::mem::replace(&mut self.recorded, true) {
             self.success = sample.is_success();
             self.cluster
-                .judge(&self.target, sample, self.worker.shared());
+                .record_outcome(&self.target, sample, self.worker.shared());
         }
     }
 

@@ -67,11 +67,11 @@ impl Attempts<'_> {
             while let Step::Ask {
                 to,
                 question,
-                patience,
+                timeout,
             } = step
             {
                 metrics.questions.inc(self.shard());
-                let until = now + patience;
+                let until = now + timeout;
                 step = self
                     .ask(metrics, &mut consultation, (&to, question), until)
                     .await;
@@ -238,7 +238,7 @@ impl Attempts<'_> {
             Some(_) if conditional && !self.is_resendable() => None,
             Some(target) => target.take(self.cluster().guard(), time).inspect(|_| {
                 self.cluster()
-                    .judge_choice(&consultation.endpoints, to, time);
+                    .measure_choice(&consultation.endpoints, to, time);
             }),
             None => None,
         };

@@ -19,7 +19,7 @@ use crate::upstream::Target;
 
 /// An attempt that has ended, and its result.
 type Ended = (Attempt, Result<Response, ProxyError>);
-/// Endpoints of concurrent attempts, and whether each was judged.
+/// Endpoints of concurrent attempts, and whether the outcome of each was recorded.
 pub(super) type Racing = Vec<(Arc<Target>, bool)>;
 /// An attempt in progress.
 pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
@@ -27,7 +27,8 @@ pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 impl<'a> Attempts<'a> {
     /// Runs an attempt, and further ones in parallel if it is slow. The slower attempts are cancelled.
     ///
-    /// At every moment `racing` lists the attempts in progress, the latest last, and whether each was judged.
+    /// At every moment `racing` lists the attempts in progress, the latest last, and whether their outcomes were
+    /// recorded.
     pub(super) async fn race(
         &mut self,
         first: Attempt,
@@ -44,10 +45,11 @@ impl<'a> Attempts<'a> {
             let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
                 // An attempt that is only slow has not failed, but one that has reached its timeout has: the
                 // next one takes over, and the result of the first is not awaited.
-                if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
-                    *judged = true;
+                if let (None, Some((late, recorded))) = (hedge.delay, racing.last_mut()) {
+                    *recorded = true;
                     let shared = self.service().worker.shared();
-                    self.cluster().judge(late, Sample::LocalFailure, shared);
+                    self.cluster()
+                        .record_outcome(late, Sample::LocalFailure, shared);
                 }
                 let now = Instant::now();
                 let joined = self.join(hedge, now, racing);

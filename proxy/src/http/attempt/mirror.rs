@@ -21,7 +21,7 @@ use crate::protocol::fields::Known;
 use crate::protocol::message::{Body, Request};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::runtime::worker::Worker;
-use crate::upstream::{Cluster, Place, Pools, Sender};
+use crate::upstream::{Cluster, ClusterSlot, Pools, Sender};
 
 /// Time limit of a copy whose request has no timeout.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -86,7 +86,7 @@ struct Copy {
 impl Copy {
     async fn send(mut self, body: Body, now: Instant) -> Result<(), ProxyError> {
         let time = self.worker.time(now);
-        let _place = Place::enter(&self.cluster, time).await?;
+        let _slot = ClusterSlot::enter(&self.cluster, time).await?;
         let picked = self
             .worker
             .with_rng(|rng| self.cluster.pick(time, None, &[], rng))?;

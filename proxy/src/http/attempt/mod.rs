@@ -1,4 +1,4 @@
-//! The attempts of one request: pick an endpoint, send, judge the outcome, and perhaps retry at another
+//! The attempts of one request: pick an endpoint, send, evaluate the outcome, and perhaps retry at another
 //! endpoint.
 //!
 //! The decisions are made in [`maglor_balance::guard::retry`]. This module holds what they depend on: a body
@@ -34,7 +34,7 @@ use crate::mesh::load_feedback::queue_protocol::QueueResponse;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
-use crate::upstream::{Cluster, Picked, Place, Target};
+use crate::upstream::{Cluster, ClusterSlot, Picked, Target};
 
 /// Number of bytes of an unused response that are read so that its connection can be reused.
 const DISCARD: usize = 64 * 1024;
@@ -61,7 +61,7 @@ pub(super) struct Attempts<'a> {
 /// Resources of a request in progress.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    pub(super) place: Option<Place>,
+    pub(super) slot: Option<ClusterSlot>,
     /// The latest attempt.
     pub(super) attempt: Option<Attempt>,
     /// Concurrent attempts, with hedging.
@@ -124,8 +124,8 @@ impl<'a> Attempts<'a> {
     pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
         let worker = &self.hop.service.worker;
         let mut now = self.hop.context.started;
-        let place = Place::enter(self.cluster, worker.time(now)).await?;
-        progress.place = Some(place);
+        let slot = ClusterSlot::enter(self.cluster, worker.time(now)).await?;
+        progress.slot = Some(slot);
         let mut permit = None;
         loop {
             let result = self.once(progress, now, permit.take()).await?;

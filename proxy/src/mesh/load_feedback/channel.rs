@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
-use crate::mesh::load_feedback::queue_protocol::{Frame, PROTOCOL, Reporter, Wire};
+use crate::mesh::load_feedback::queue_protocol::{Frame, FrameStream, PROTOCOL, Reporter};
 use crate::net::io::{Io, Stream};
 use crate::protocol::fields::Known;
 use crate::protocol::http1::{self, Limits};
@@ -128,8 +128,6 @@ impl Channel {
                 number,
                 among: Some(among),
             },
-            // Idle boards exist in the simulator only.
-            Question::Idle => return false,
         };
         {
             let mut pending = self.pending.borrow_mut();
@@ -296,9 +294,9 @@ enum Closed {
 
 async fn run(channel: Rc<Channel>) {
     let how = match establish(&channel).await {
-        Ok(Some(wire)) => {
+        Ok(Some(frames)) => {
             let begun = Instant::now();
-            let how = serve_channel(&channel, wire).await;
+            let how = serve_channel(&channel, frames).await;
             // A channel that ends immediately counts as a failure to connect.
             if begun.elapsed() >= MAX_BACK_OFF {
                 channel.failures.set(0);
@@ -315,7 +313,7 @@ async fn run(channel: Rc<Channel>) {
 }
 
 /// Connects and upgrades from HTTP; `None` if the endpoint refuses.
-async fn establish(channel: &Channel) -> io::Result<Option<Wire>> {
+async fn establish(channel: &Channel) -> io::Result<Option<FrameStream>> {
     let (Some(cluster), Some(target)) = (channel.cluster(), channel.target.upgrade()) else {
         return Err(io::ErrorKind::NotFound.into());
     };
@@ -327,7 +325,7 @@ async fn establish(channel: &Channel) -> io::Result<Option<Wire>> {
     timeout(limit, greeting).await?
 }
 
-async fn greet(mut io: Io, host: String) -> io::Result<Option<Wire>> {
+async fn greet(mut io: Io, host: String) -> io::Result<Option<FrameStream>> {
     let mut request = BytesMut::new();
     for part in [
         &b"GET /.well-known/maglor/exchange HTTP/1.1\r\nhost: "[..],
@@ -357,12 +355,12 @@ async fn greet(mut io: Io, host: String) -> io::Result<Option<Wire>> {
                 prefix,
                 guard: None,
             };
-            return Ok(agreed.then(|| Wire::new(stream)));
+            return Ok(agreed.then(|| FrameStream::new(stream)));
         }
     }
 }
 
-async fn serve_channel(channel: &Channel, mut wire: Wire) -> Closed {
+async fn serve_channel(channel: &Channel, mut frames: FrameStream) -> Closed {
     if let Some(overhead) = channel.subscription.get() {
         let subscribe = Frame::Subscribe { overhead };
         channel
@@ -371,11 +369,11 @@ async fn serve_channel(channel: &Channel, mut wire: Wire) -> Closed {
             .extend_from_slice(&subscribe.encode());
     }
     loop {
-        while let Some(frame) = wire.next() {
+        while let Some(frame) = frames.next() {
             channel.take(&frame);
         }
         let output = channel.output.borrow_mut().split();
-        if !output.is_empty() && wire.send(&output).await.is_err() {
+        if !output.is_empty() && frames.send(&output).await.is_err() {
             return Closed::Failed;
         }
         if channel.state.get() == State::Ended {
@@ -383,7 +381,7 @@ async fn serve_channel(channel: &Channel, mut wire: Wire) -> Closed {
         }
         let moved = async {
             tokio::select! {
-                filled = wire.fill() => matches!(filled, Ok(true)),
+                filled = frames.fill() => matches!(filled, Ok(true)),
                 () = channel.wake.notified() => true,
             }
         };

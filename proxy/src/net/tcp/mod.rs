@@ -158,11 +158,11 @@ impl Ways {
         on_bytes: &impl Fn(u64, u64),
     ) -> Poll<End> {
         let to_up = self.to_up.poll(cx, down, up, |n| on_bytes(n, 0));
-        if let Some(end) = self.judge(to_up, Side::Downstream, up) {
+        if let Some(end) = self.ended_by(to_up, Side::Downstream, up) {
             return Poll::Ready(end);
         }
         let to_down = self.to_down.poll(cx, up, down, |n| on_bytes(0, n));
-        if let Some(end) = self.judge(to_down, Side::Upstream, down) {
+        if let Some(end) = self.ended_by(to_down, Side::Upstream, down) {
             return Poll::Ready(end);
         }
         match self.failed {
@@ -173,7 +173,7 @@ impl Ways {
     }
 
     /// Returns the end of the tunnel if the result of the direction from `source` to `target` ends it.
-    fn judge(&mut self, way: Result<(), Fault>, source: Side, target: &Io) -> Option<End> {
+    fn ended_by(&mut self, way: Result<(), Fault>, source: Side, target: &Io) -> Option<End> {
         match (way, self.failed) {
             (Ok(()), _) => None,
             (Err(Fault::Write(kind)), failed) => {

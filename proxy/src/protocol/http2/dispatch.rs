@@ -12,7 +12,7 @@ use super::hpack::Decoder;
 use super::past::End;
 use super::reason::{Malformed, Reason};
 use super::settings;
-use super::stream::Fate;
+use super::stream::FrameOutcome;
 use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST};
 
 /// State of handling frames that were read together.
@@ -174,12 +174,12 @@ impl Core {
             };
         };
         match found.data(bytes, padding, end, self.output.tail()) {
-            Fate::GoesOn => Ok(()),
-            Fate::Over => {
+            FrameOutcome::Open => Ok(()),
+            FrameOutcome::Closed => {
                 self.over(stream);
                 Ok(())
             }
-            Fate::Wrong(reason) => self.blame(batch, stream, reason),
+            FrameOutcome::Violation(reason) => self.blame(batch, stream, reason),
         }
     }
 
@@ -210,17 +210,17 @@ impl Core {
             };
         };
         let trailers = head::trailers(batch.hpack, block, self.accepting.limits())?;
-        let fate = match circular {
-            true => Fate::Wrong(Reason::Protocol),
+        let outcome = match circular {
+            true => FrameOutcome::Violation(Reason::Protocol),
             false => found.trailers(trailers, end),
         };
-        match fate {
-            Fate::GoesOn => Ok(()),
-            Fate::Over => {
+        match outcome {
+            FrameOutcome::Open => Ok(()),
+            FrameOutcome::Closed => {
                 self.over(stream);
                 Ok(())
             }
-            Fate::Wrong(reason) => self.blame(batch, stream, reason),
+            FrameOutcome::Violation(reason) => self.blame(batch, stream, reason),
         }
     }
 

@@ -22,12 +22,12 @@ use crate::protocol::receive_buffer::Received;
 
 /// Result of a frame for its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Fate {
-    GoesOn,
+pub(super) enum FrameOutcome {
+    Open,
     /// Both sides have ended.
-    Over,
+    Closed,
     /// The peer has violated the protocol: the stream is to be reset.
-    Wrong(Reason),
+    Violation(Reason),
 }
 
 impl State {
@@ -50,15 +50,15 @@ impl State {
         self.wake();
     }
 
-    fn wrong(&mut self, failed: Failed) -> Fate {
+    fn wrong(&mut self, failed: Failed) -> FrameOutcome {
         self.fail(failed);
-        Fate::Wrong(Reason::Protocol)
+        FrameOutcome::Violation(Reason::Protocol)
     }
 
-    fn fate(&self) -> Fate {
+    fn outcome(&self) -> FrameOutcome {
         match self.remote_ended && self.local_ended {
-            true => Fate::Over,
-            false => Fate::GoesOn,
+            true => FrameOutcome::Closed,
+            false => FrameOutcome::Open,
         }
     }
 
@@ -104,15 +104,15 @@ impl Stream {
         padding: u32,
         end: bool,
         output: &mut BytesMut,
-    ) -> Fate {
+    ) -> FrameOutcome {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
-            return Fate::Wrong(Reason::StreamClosed);
+            return FrameOutcome::Violation(Reason::StreamClosed);
         }
         // A frame is at most 16 kB long.
         let length = bytes.len() as u32;
         let Some(left) = state.window.checked_sub(length + padding) else {
-            return Fate::Wrong(Reason::FlowControl);
+            return FrameOutcome::Violation(Reason::FlowControl);
         };
         state.window = left;
         if let Some(expected) = &mut state.expected {
@@ -137,13 +137,13 @@ impl Stream {
         }
         state.remote_ended = end;
         state.wake_reader();
-        state.fate()
+        state.outcome()
     }
 
-    pub(super) fn trailers(&self, trailers: Result<HeaderMap, Unfit>, end: bool) -> Fate {
+    pub(super) fn trailers(&self, trailers: Result<HeaderMap, Unfit>, end: bool) -> FrameOutcome {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
-            return Fate::Wrong(Reason::StreamClosed);
+            return FrameOutcome::Violation(Reason::StreamClosed);
         }
         if let Some(1..) = state.expected {
             return state.wrong(Failed::Body(FramingError::UnexpectedEof));
@@ -158,7 +158,7 @@ impl Stream {
         state.trailers = (!trailers.is_empty() && !state.unwanted).then_some(trailers);
         state.remote_ended = true;
         state.wake_reader();
-        state.fate()
+        state.outcome()
     }
 
     /// Changes the window for sending; returns whether the result is valid.
@@ -313,7 +313,7 @@ impl Stream {
         if end {
             state.local_ended = true;
             core.flood.answered();
-            if state.fate() == Fate::Over {
+            if state.outcome() == FrameOutcome::Closed {
                 core.over(self.id);
             }
         }
@@ -342,7 +342,7 @@ impl Stream {
     /// Resets it from this side, unless it has ended.
     pub(crate) fn abandon(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
-        if state.closed || state.fate() == Fate::Over {
+        if state.closed || state.outcome() == FrameOutcome::Closed {
             return;
         }
         state.fail(Failed::Gone);

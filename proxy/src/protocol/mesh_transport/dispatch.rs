@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::Closed;
 use super::connection::{Channel, Core, Role, Stream};
 use super::frame::{Frame, Malformed, Reason, kind};
-use super::stream::Fate;
+use super::stream::FrameOutcome;
 
 impl Core {
     /// # Errors
@@ -89,17 +89,17 @@ impl Core {
         &mut self,
         stream: u32,
         kind: u8,
-        deliver: impl FnOnce(&Stream) -> Result<Fate, Malformed>,
+        deliver: impl FnOnce(&Stream) -> Result<FrameOutcome, Malformed>,
     ) -> Result<(), Malformed> {
         let Some(found) = self.streams.get(&stream) else {
             return self.check_known(stream, kind);
         };
         match deliver(found)? {
-            Fate::GoesOn => {}
-            Fate::Over => {
+            FrameOutcome::Open => {}
+            FrameOutcome::Closed => {
                 self.streams.remove(&stream);
             }
-            Fate::Wrong => self.reset(stream, Reason::Protocol),
+            FrameOutcome::Violation => self.reset(stream, Reason::Protocol),
         }
         Ok(())
     }

@@ -27,12 +27,12 @@ const MAX_INTERIM: usize = 16;
 
 /// Result of a frame for its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Fate {
-    GoesOn,
+pub(super) enum FrameOutcome {
+    Open,
     /// Both sides have ended.
-    Over,
+    Closed,
     /// The peer has violated the protocol; the stream has failed.
-    Wrong,
+    Violation,
 }
 
 impl State {
@@ -49,17 +49,17 @@ impl State {
         }
     }
 
-    fn fail(&mut self, failed: Failed) -> Fate {
+    fn fail(&mut self, failed: Failed) -> FrameOutcome {
         self.closed = true;
         self.failed.get_or_insert(failed);
         self.wake();
-        Fate::Wrong
+        FrameOutcome::Violation
     }
 
-    fn fate(&self) -> Fate {
+    fn outcome(&self) -> FrameOutcome {
         match self.remote_ended && self.local_ended {
-            true => Fate::Over,
-            false => Fate::GoesOn,
+            true => FrameOutcome::Closed,
+            false => FrameOutcome::Open,
         }
     }
 
@@ -106,7 +106,7 @@ impl Stream {
         })
     }
 
-    pub(super) fn data(&self, bytes: &[u8], end: bool) -> Result<Fate, Malformed> {
+    pub(super) fn data(&self, bytes: &[u8], end: bool) -> Result<FrameOutcome, Malformed> {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
             return Err(Malformed::Stream(kind::DATA));
@@ -130,10 +130,10 @@ impl Stream {
         }
         state.remote_ended = end;
         state.wake_reader();
-        Ok(state.fate())
+        Ok(state.outcome())
     }
 
-    pub(super) fn head(&self, text: Option<&[u8]>, end: bool) -> Result<Fate, Malformed> {
+    pub(super) fn head(&self, text: Option<&[u8]>, end: bool) -> Result<FrameOutcome, Malformed> {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
             return Err(Malformed::Stream(kind::HEAD));
@@ -148,7 +148,7 @@ impl Stream {
                 }
                 state.answer.interim.push(head);
                 state.wake_reader();
-                Fate::GoesOn
+                FrameOutcome::Open
             }
             Ok(head) => {
                 state.expected = match head.framing {
@@ -162,12 +162,12 @@ impl Stream {
                 state.answer.head = Some(head);
                 state.remote_ended = end;
                 state.wake_reader();
-                state.fate()
+                state.outcome()
             }
         })
     }
 
-    pub(super) fn trailers(&self, text: Option<&[u8]>) -> Result<Fate, Malformed> {
+    pub(super) fn trailers(&self, text: Option<&[u8]>) -> Result<FrameOutcome, Malformed> {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
             return Err(Malformed::Stream(kind::TRAILERS));
@@ -189,18 +189,18 @@ impl Stream {
                 state.trailers = (!trailers.is_empty() && !state.unwanted).then_some(trailers);
                 state.remote_ended = true;
                 state.wake_reader();
-                state.fate()
+                state.outcome()
             }
         })
     }
 
-    pub(super) fn credit(&self, increment: u32) -> Result<Fate, Malformed> {
+    pub(super) fn credit(&self, increment: u32) -> Result<FrameOutcome, Malformed> {
         let state = &mut *self.state.borrow_mut();
         state.send_window = grown(state.send_window, increment)?;
         if let Some(writer) = state.writer.take() {
             writer.wake();
         }
-        Ok(Fate::GoesOn)
+        Ok(FrameOutcome::Open)
     }
 
     /// Records that the peer has reset it. A message that was complete stays valid.
@@ -324,7 +324,7 @@ impl Stream {
         if end {
             state.local_ended = true;
             core.flood.answered();
-            if state.fate() == Fate::Over {
+            if state.outcome() == FrameOutcome::Closed {
                 core.streams.remove(&self.id);
             }
         }
@@ -344,7 +344,7 @@ impl Stream {
     /// Resets it from this side, unless it has ended.
     pub(crate) fn abandon(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
-        if state.closed || state.fate() == Fate::Over {
+        if state.closed || state.outcome() == FrameOutcome::Closed {
             return;
         }
         state.fail(match reason {

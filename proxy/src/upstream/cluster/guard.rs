@@ -338,13 +338,13 @@ impl Drop for Waiting<'_> {
 
 /// A request's slot in a cluster, from admission to the end of its response.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ClusterSlot {
     cluster: Arc<Cluster>,
     pass: Option<Pass>,
     admitted: bool,
 }
 
-impl Place {
+impl ClusterSlot {
     /// Admits a request.
     ///
     /// # Errors
@@ -352,7 +352,7 @@ impl Place {
     pub(crate) async fn enter(cluster: &Arc<Cluster>, now: Time) -> Result<Self, ProxyError> {
         let guard = cluster.guard();
         guard.budget.request(now);
-        let mut place = Self {
+        let mut slot = Self {
             cluster: Arc::clone(cluster),
             pass: None,
             admitted: false,
@@ -361,7 +361,7 @@ impl Place {
             let (entry, transition) = breaker.enter(now);
             cluster.breaker_changed(transition);
             match entry {
-                Entry::Passed(pass) => place.pass = Some(pass),
+                Entry::Passed(pass) => slot.pass = Some(pass),
                 Entry::Rejected(wait) => return Err(ProxyError::BreakerOpen(wait)),
             }
         }
@@ -369,8 +369,8 @@ impl Place {
             .requests
             .enter(|| guard.ceiling(), guard.limits.queue_timeout);
         entered.await?;
-        place.admitted = true;
-        Ok(place)
+        slot.admitted = true;
+        Ok(slot)
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
@@ -385,7 +385,7 @@ impl Place {
 
     /// Records the outcome of a request, when its response head has arrived after `latency`, or none will
     /// arrive.
-    pub(crate) fn judge(
+    pub(crate) fn record_outcome(
         &mut self,
         success: bool,
         latency: Option<Duration>,
@@ -405,7 +405,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClusterSlot {
     fn drop(&mut self) {
         let guard = self.cluster.guard();
         if let (Some(breaker), Some(pass)) = (&guard.breaker, &self.pass) {

@@ -347,7 +347,7 @@ impl Cluster {
                 }
                 excluded.clone_from(&full);
             } else if let Some(picked) = target.take(&self.guard, now) {
-                self.judge_choice(&endpoints, index, now);
+                self.measure_choice(&endpoints, index, now);
                 return Ok(picked);
             } else {
                 full.insert(index);
@@ -357,9 +357,9 @@ impl Cluster {
     }
 
     /// Measures the quality of a choice, for a sample of choices.
-    pub(crate) fn judge_choice(&self, endpoints: &Endpoints, chosen: Index, now: Time) {
+    pub(crate) fn measure_choice(&self, endpoints: &Endpoints, chosen: Index, now: Time) {
         if quality::is_sampled(now) {
-            let quality = quality::judge(endpoints, chosen);
+            let quality = quality::measure(endpoints, chosen);
             let metrics = &self.metrics.choices;
             metrics.count(quality.missed_idle, quality.imbalance);
         }
@@ -383,7 +383,7 @@ impl Cluster {
     }
 
     /// Records the outcome of a request at an endpoint.
-    pub(crate) fn judge(&self, target: &Target, sample: Sample, shared: &Shared) {
+    pub(crate) fn record_outcome(&self, target: &Target, sample: Sample, shared: &Shared) {
         let Some(params) = &self.config.outlier else {
             return;
         };

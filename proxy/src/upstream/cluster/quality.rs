@@ -29,7 +29,7 @@ pub(in crate::upstream) fn is_sampled(now: Time) -> bool {
 }
 
 /// Measures the choice of an endpoint that has already been assigned the request.
-pub(in crate::upstream) fn judge(endpoints: &Endpoints, chosen: Index) -> Quality {
+pub(in crate::upstream) fn measure(endpoints: &Endpoints, chosen: Index) -> Quality {
     let view = endpoints.balancer().view();
     let targets = endpoints.targets().iter().enumerate();
     let loads = targets.filter_map(|(at, target)| {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn some_choices_are_judged() {
+    fn some_choices_are_measured() {
         let sampled = (0..100 * 4096_u64).filter(|now| is_sampled(Time::from_nanos(*now)));
         assert_eq!(sampled.count(), 100 * 4096 / SAMPLED as usize);
     }

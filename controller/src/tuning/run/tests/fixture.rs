@@ -7,19 +7,27 @@ use maglor_xds::load::{ClusterLoad, LoadReport};
 use tokio::time::Instant;
 
 use super::super::*;
-use super::api::Api;
 use super::{Value, json};
+use crate::crd::definitions;
+use crate::fake_api::{Collection, FakeApi};
 use crate::graph::{Settings, Usage};
 use crate::index::facts::{Amounts, Key};
 use crate::index::topology::{Room, Topology, Vertex};
 use crate::metrics::Metrics;
+use crate::reconcile::cache::driven;
 
 pub(super) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 pub(super) const POLICY: &str = "/apis/maglor.dev/v1alpha1/namespaces/shop/tuningpolicies/tune";
 const PODS: &str = "/api/v1/namespaces/shop/pods";
+const TRAFFIC: (&str, &str) = ("apis/maglor.dev/v1alpha1", "trafficpolicies");
+const AUTOSCALERS: (&str, &str) = ("apis/autoscaling/v2", "horizontalpodautoscalers");
 /// T, which is lived through in real time where the load changes.
 const WINDOW: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(30);
+
+fn of((api, plural): (&str, &str)) -> Collection {
+    Collection::new(api, Some("shop"), plural)
+}
 
 pub(super) fn generated(service: &str) -> String {
     format!("/apis/maglor.dev/v1alpha1/namespaces/shop/trafficpolicies/{service}-generated")
@@ -31,7 +39,8 @@ pub(super) fn requests() -> Value {
 }
 
 pub(super) struct Fixture {
-    pub(super) api: Api,
+    pub(super) api: FakeApi,
+    watching: tokio::task::JoinHandle<()>,
     pub(super) operator: Operator,
     /// Calls a second.
     pub(super) rate: f64,
@@ -41,13 +50,12 @@ pub(super) struct Fixture {
     beside: f64,
 }
 
-fn operator(api: &Api, graphs: &Arc<Graphs>, now: Time) -> Operator {
+pub(super) fn options(api: &FakeApi, graphs: &Arc<Graphs>) -> Options {
     let client = api.client();
-    let options = Options {
+    Options {
         client: client.clone(),
         replicas: Replicas {
-            client: client.clone(),
-            namespace: "maglor".to_owned(),
+            pods: Cache::empty(),
             replica: "r0".to_owned(),
             way: crate::graph::replicas::Way { port: 0, tls: None },
         },
@@ -56,8 +64,55 @@ fn operator(api: &Api, graphs: &Arc<Graphs>, now: Time) -> Operator {
         events: Events::new(client, "maglor.dev/tuning", "r0"),
         metrics: Metrics::new().tuning.clone(),
         tunes: Scope::Everywhere,
+    }
+}
+
+/// An operator, and the task of its watches.
+fn operator(
+    api: &FakeApi,
+    graphs: &Arc<Graphs>,
+    now: Time,
+) -> (Operator, tokio::task::JoinHandle<()>) {
+    let (watches, _, watching) = driven();
+    (Operator::new(options(api, graphs), watches, now), watching)
+}
+
+/// Whether the definition of `TrafficPolicy` has all fields of a `spec`.
+fn declares(spec: &Value) -> bool {
+    fn has(schema: &Value, value: &Value) -> bool {
+        match (value, &schema["properties"]) {
+            (Value::Object(fields), Value::Object(known)) => fields
+                .iter()
+                .all(|(name, value)| known.get(name).is_some_and(|schema| has(schema, value))),
+            (Value::Array(items), _) => items.iter().all(|item| has(&schema["items"], item)),
+            (value, _) => !value.is_null(),
+        }
+    }
+    let definitions = definitions().unwrap();
+    let mut definitions = definitions.iter();
+    let of_kind = definitions
+        .find(|one| one.spec.names.kind == "TrafficPolicy")
+        .unwrap();
+    let schema = of_kind.spec.versions[0].schema.as_ref().unwrap();
+    let schema = json!(schema.open_api_v3_schema);
+    has(&schema["properties"]["spec"], spec)
+}
+
+/// Whether a cache has what the API server has.
+fn is_current<K: reconcile::cache::Watched + serde::Serialize>(
+    cache: &Cache<K>,
+    api: &FakeApi,
+    collection: &Collection,
+) -> bool {
+    let versions = |objects: Vec<Value>| -> BTreeMap<String, String> {
+        let version = |one: &Value| {
+            let text = |field: &str| one["metadata"][field].as_str().unwrap().to_owned();
+            (text("name"), text("resourceVersion"))
+        };
+        objects.iter().map(version).collect()
     };
-    Operator::new(options, now)
+    let there = api.list(collection).into_iter().map(|(_, object)| object);
+    cache.is_complete() && versions(cache.json()) == versions(there.collect())
 }
 
 impl Fixture {
@@ -67,15 +122,18 @@ impl Fixture {
 
     /// With a second container `log`, which uses this share of the CPU and memory of each pod, 0–1; 0 = none.
     pub(super) async fn with(spec: &Value, beside: f64) -> Self {
-        let api = Api::start().await;
+        let api = FakeApi::within();
+        api.define("verticalpodautoscalers", false);
         let graphs = Arc::new(Graphs::new(Settings {
             window: WINDOW,
             averaging: Averaging::Plain,
             ..Settings::default()
         }));
         let now = epoch::now();
+        let (operator, watching) = operator(&api, &graphs, now);
         let mut fixture = Self {
-            operator: operator(&api, &graphs, now),
+            operator,
+            watching,
             api,
             rate: 200.0,
             latency_ms: 10.0,
@@ -84,10 +142,10 @@ impl Fixture {
             beside,
         };
         {
-            let mut objects = fixture.api.objects();
+            let objects = &fixture.api;
             let meta =
                 json!({"name": "tune", "namespace": "shop", "uid": "u-tune", "generation": 1});
-            objects.put(POLICY, json!({"metadata": meta, "spec": spec}));
+            objects.put_at(POLICY, json!({"metadata": meta, "spec": spec}));
             let container = json!({"name": "app", "resources": {"requests": requests()}});
             let mut containers = vec![container];
             if beside > 0.0 {
@@ -96,16 +154,16 @@ impl Fixture {
             }
             let meta = json!({"name": "web", "namespace": "shop", "uid": "u-web", "generation": 1});
             let template = json!({"spec": {"containers": containers}});
-            objects.put(
+            objects.put_at(
                 DEPLOYMENT,
                 json!({"metadata": meta, "spec": {"replicas": 1, "template": template}}),
             );
             let front = json!({"metadata": {"name": "front-0", "namespace": "shop"}, "spec": {}});
-            objects.put(&format!("{PODS}/front-0"), front);
+            objects.put_at(&format!("{PODS}/front-0"), front);
             let ready = json!([{"type": "Ready", "status": "True"}]);
             let node =
                 json!({"metadata": {"name": "n1"}, "spec": {}, "status": {"conditions": ready}});
-            objects.put("/api/v1/nodes/n1", node);
+            objects.put_at("/api/v1/nodes/n1", node);
         }
         fixture.roll_out();
         fixture.now = now + WINDOW;
@@ -113,15 +171,15 @@ impl Fixture {
     }
 
     pub(super) fn object(&self, path: &str) -> Value {
-        self.api.objects().get(path).cloned().unwrap_or_default()
+        self.api.get_at(path).unwrap_or_default()
     }
 
     pub(super) fn has(&self, path: &str) -> bool {
-        self.api.objects().get(path).is_some()
+        self.api.get_at(path).is_some()
     }
 
     pub(super) fn written(&self) -> Vec<String> {
-        self.api.objects().written.clone()
+        self.api.written()
     }
 
     pub(super) fn condition(&self, kind: &str) -> Value {
@@ -148,7 +206,8 @@ impl Fixture {
     pub(super) fn crash(&mut self) {
         // It has received reports for long enough.
         let begun = Time::from_nanos(self.now.as_nanos().saturating_sub(WINDOW.as_nanos() as u64));
-        self.operator = operator(&self.api, &self.graphs, begun);
+        self.watching.abort();
+        (self.operator, self.watching) = operator(&self.api, &self.graphs, begun);
     }
 
     /// Completes the rollout: all pods of the Deployment are up to date and ready.
@@ -164,21 +223,20 @@ impl Fixture {
             json!({"name": "maglor-proxy", "restartPolicy": "Always", "resources": sidecar});
         spec["initContainers"] = json!([sidecar]);
         spec["nodeName"] = json!("n1");
-        let mut objects = self.api.objects();
+        let objects = &self.api;
         for path in (0..10).map(|at| format!("{PODS}/web-h1-{at}")) {
-            drop(objects.remove(&path));
+            objects.delete_at(&path);
         }
         for at in 0..count {
             let meta = json!({"name": format!("web-h1-{at}"), "namespace": "shop",
                 "labels": {"pod-template-hash": "h1"},
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "web-h1", "controller": true}]});
-            objects.put(
+            objects.put_at(
                 &format!("{PODS}/web-h1-{at}"),
                 json!({"metadata": meta, "spec": spec}),
             );
         }
-        objects.put(DEPLOYMENT, deployment);
-        drop(objects);
+        objects.put_at(DEPLOYMENT, deployment);
         self.graphs.set_topology(topology(count));
         let (cpu, memory) = (40.0, 50.0);
         let (beside, own) = (self.beside, 1.0 - self.beside);
@@ -225,8 +283,52 @@ impl Fixture {
             assert!(Instant::now() < deadline, "{edge:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.operator.look_at(self.now).await.unwrap();
+        // The first one opens the watches of the namespace.
+        let policy = Key::new("shop", "tune");
+        while !self.is_watched() {
+            if !self.operator.objects.contains_key("shop") {
+                self.operator.look(self.now, &policy).await.unwrap();
+            }
+            tokio::task::yield_now().await;
+        }
+        self.operator.look(self.now, &policy).await.unwrap();
+        let (_, generated) = self.api.list(&of(TRAFFIC)).pop().unwrap_or_default();
+        assert!(
+            generated.is_null() || declares(&generated["spec"]),
+            "{generated}"
+        );
         self.now = self.now + PERIOD;
+    }
+
+    /// Whether the operator knows all that has happened.
+    fn is_watched(&self) -> bool {
+        let (operator, api) = (&self.operator, &self.api);
+        let policies = of(("apis/maglor.dev/v1alpha1", "tuningpolicies"));
+        if !is_current(&operator.policies, api, &policies) {
+            return false;
+        }
+        let Some(objects) = operator.objects.get("shop") else {
+            // Nothing is watched for a policy that is not in force.
+            let policies = operator.policies.all();
+            return policies.iter().all(|one| operator.problem(one).is_some());
+        };
+        is_current(
+            &operator.policies,
+            api,
+            &of(("apis/maglor.dev/v1alpha1", "tuningpolicies")),
+        ) && is_current(
+            &operator.nodes,
+            api,
+            &Collection::new("api/v1", None, "nodes"),
+        ) && is_current(&objects.pods, api, &of(("api/v1", "pods")))
+            && is_current(
+                &objects.deployments,
+                api,
+                &of(("apis/apps/v1", "deployments")),
+            )
+            && is_current(&objects.horizontal, api, &of(AUTOSCALERS))
+            && objects.vertical.is_complete()
+            && is_current(&objects.traffic, api, &of(TRAFFIC))
     }
 
     pub(super) async fn rounds(&mut self, count: u32) {

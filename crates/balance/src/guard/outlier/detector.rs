@@ -189,10 +189,10 @@ impl Detector {
         if self.hosts[at].is_ejected() {
             return None;
         }
-        Some(self.judge(at, finding, now, rng))
+        Some(self.eject_or_spare(at, finding, now, rng))
     }
 
-    fn judge(&mut self, at: usize, finding: Finding, now: Time, rng: &mut Rng) -> Event {
+    fn eject_or_spare(&mut self, at: usize, finding: Finding, now: Time, rng: &mut Rng) -> Event {
         let room = self.ejected() < self.params.max_ejections(self.hosts.len());
         let why = if !finding.enforced(&self.params).hits(rng) {
             Spared::NotEnforced
@@ -238,7 +238,7 @@ impl Detector {
             });
         }
         for (which, finding) in outliers(&counts, &self.params) {
-            events.push(self.judge(serving[which], finding, now, rng));
+            events.push(self.eject_or_spare(serving[which], finding, now, rng));
         }
         self.compare(now, rng, events);
     }
@@ -250,7 +250,7 @@ impl Detector {
         let (serving, answers): (Vec<usize>, Vec<Answers>) =
             self.hosts.iter().enumerate().filter_map(serving).unzip();
         for (which, finding) in differing(&answers, &self.params) {
-            events.push(self.judge(serving[which], finding, now, rng));
+            events.push(self.eject_or_spare(serving[which], finding, now, rng));
         }
         self.window += 1;
         let volume: u64 = answers.iter().map(|own| u64::from(own.all)).sum();

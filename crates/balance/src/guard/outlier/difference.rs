@@ -39,7 +39,7 @@ pub(super) fn differing(answers: &[Answers], params: &OutlierParams) -> Vec<(usi
     }
     let sum = |count: fn(&Answers) -> u32| answers.iter().map(|own| u64::from(count(own))).sum();
     let (all, errors): (u64, u64) = (sum(|own| own.all), sum(|own| own.errors));
-    let judge = |(at, own): (usize, &Answers)| {
+    let deviation = |(at, own): (usize, &Answers)| {
         let (n, e) = (u64::from(own.all), u64::from(own.errors));
         let (others, theirs) = (all - n, errors - e);
         if n == 0 || others == 0 || theirs == others {
@@ -56,7 +56,7 @@ pub(super) fn differing(answers: &[Answers], params: &OutlierParams) -> Vec<(usi
         };
         Some((at, finding))
     };
-    answers.iter().enumerate().filter_map(judge).collect()
+    answers.iter().enumerate().filter_map(deviation).collect()
 }
 
 fn ratio(part: u64, of: u64) -> f64 {

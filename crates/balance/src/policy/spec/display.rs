@@ -5,7 +5,6 @@ use std::fmt;
 
 use super::Spec;
 use crate::policy::peak_ewma::PeakEwmaParams;
-use crate::policy::prequal::PrequalParams;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
 
@@ -19,10 +18,6 @@ impl fmt::Display for Spec {
                 put("overhead", overhead);
             }
             Self::Bounce { attempts } => put("tries", attempts),
-            Self::JoinIdleQueue { boards, fallback } => {
-                put("boards", boards);
-                put("fallback", fallback);
-            }
             Self::LeastOutstanding { choices } => put("choices", choices),
             Self::Ledger { group, fallback } => {
                 put("group", group);
@@ -35,12 +30,6 @@ impl fmt::Display for Spec {
                 }
             }
             Self::PeakEwma(p) => peak_ewma(p, &mut put),
-            Self::Prequal(p) => {
-                put("probes", &p.probes);
-                if p.pool != PrequalParams::default().pool {
-                    put("pool", &p.pool);
-                }
-            }
             Self::Probe { choices } => put("choices", choices),
             Self::Random | Self::RoundRobin => {}
             Self::RingHash(p) => {

@@ -5,6 +5,16 @@
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
+    /// A policy of the simulator.
+    #[error(
+        "policy {name} is for comparison in `maglor-lab sim` only; write `{instead}`, which also uses true queue lengths"
+    )]
+    ComparisonOnly {
+        /// The name as written, shortened if it is long.
+        name: String,
+        /// The nearest policy of the proxy.
+        instead: &'static str,
+    },
     /// A parameter is given twice.
     #[error("policy {policy}: parameter {parameter} is given twice")]
     DuplicateParameter {

@@ -6,7 +6,6 @@ use crate::policy::Choices;
 use crate::policy::fallback::Fallback;
 use crate::policy::maglev::MaglevParams;
 use crate::policy::peak_ewma::PeakEwmaParams;
-use crate::policy::prequal::PrequalParams;
 use crate::policy::probe::Probe;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
@@ -65,10 +64,6 @@ pub(super) const FORMS: &[Form] = &[
         parameters: &[number("tries", 1, bounds::ATTEMPTS)],
     },
     Form {
-        name: "join-idle-queue",
-        parameters: &[number("boards", 1, bounds::BOARDS), FALLBACK],
-    },
-    Form {
         name: "ledger",
         parameters: &[number("group", 1, bounds::GROUP), FALLBACK],
     },
@@ -89,13 +84,6 @@ pub(super) const FORMS: &[Form] = &[
             number("choices", 1, PeakEwmaParams::MAX_CHOICES),
             number("decay_ms", 1, PeakEwmaParams::MAX_MS),
             number("default_rtt_ms", 1, PeakEwmaParams::MAX_MS),
-        ],
-    },
-    Form {
-        name: "prequal",
-        parameters: &[
-            number("probes", 1, PrequalParams::MAX_PROBES),
-            number("pool", 2, PrequalParams::MAX_POOL),
         ],
     },
     Form {

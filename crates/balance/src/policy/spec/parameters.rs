@@ -13,7 +13,7 @@ use crate::policy::peak_ewma::PeakEwmaParams;
 use crate::prime;
 
 /// Creates the errors of one policy's parameters.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Check {
     pub(super) policy: &'static str,
 }
@@ -97,15 +97,20 @@ fn range_text(valid: &RangeInclusive<u32>) -> String {
     format!("{}-{}", valid.start(), valid.end())
 }
 
-/// The parameters as written, from which a policy reads its own.
-pub(super) struct Parameters {
+/// The parameters as written, from which a policy reads its own. A parameter is rejected with its valid range.
+#[derive(Debug)]
+pub struct Parameters {
     check: Check,
     given: Vec<(String, String)>,
 }
 
 impl Parameters {
-    /// Rejects names that are not `known`, and repeated ones.
-    pub(super) fn new(
+    /// Creates the parameters of a policy.
+    ///
+    /// # Errors
+    ///
+    /// A name that is not `known`, or a repeated one.
+    pub fn new(
         policy: &'static str,
         known: &'static [&'static str],
         given: Vec<(String, String)>,
@@ -142,7 +147,11 @@ impl Parameters {
     }
 
     /// Returns a whole number in `valid`, or `None` when it is not given.
-    pub(super) fn number(
+    ///
+    /// # Errors
+    ///
+    /// The value is no such number.
+    pub fn number(
         &self,
         name: &'static str,
         valid: RangeInclusive<u32>,
@@ -164,7 +173,11 @@ impl Parameters {
     }
 
     /// Returns a whole number from 1 to `max`, or `default` when it is not given.
-    pub(super) fn positive(
+    ///
+    /// # Errors
+    ///
+    /// The value is no such number.
+    pub fn positive(
         &self,
         name: &'static str,
         max: u32,
@@ -191,7 +204,12 @@ impl Parameters {
         }
     }
 
-    pub(super) fn fallback(&self, default: Fallback) -> Result<Fallback, SpecError> {
+    /// Returns the fallback, or `default` when it is not given.
+    ///
+    /// # Errors
+    ///
+    /// There is no such fallback.
+    pub fn fallback(&self, default: Fallback) -> Result<Fallback, SpecError> {
         let Some(word) = self.text("fallback") else {
             return Ok(default);
         };

@@ -1,19 +1,24 @@
-//! Parses a [`Spec`]: the grammar `name [ "(" [ parameter "=" value { "," … } ] ")" ]`, with spaces
-//! allowed anywhere between.
+//! Creates a [`Spec`] of a name and parameters.
 
 use std::str::FromStr;
 
 use super::forms::{Form, NAMES};
 use super::parameters::Parameters;
 use super::spelling::{nearest, shorten};
-use super::{Spec, SpecError, bounds, positive};
+use super::{Spec, SpecError, bounds, notation, positive};
 use crate::policy::fallback::Fallback;
 use crate::policy::maglev::MaglevParams;
 use crate::policy::peak_ewma::PeakEwmaParams;
-use crate::policy::prequal::PrequalParams;
 use crate::policy::probe::Probe;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
+
+/// Policies that the proxy does not have, only the simulator, and the nearest one that it has.
+const COMPARISONS: &[(&str, &str)] = &[
+    ("jiq", "ledger(group=40)"),
+    ("join-idle-queue", "ledger(group=40)"),
+    ("prequal", "probe(choices=2)"),
+];
 
 /// Names of our policies in other programs.
 const ALIASES: &[(&str, &str)] = &[
@@ -27,7 +32,6 @@ const ALIASES: &[(&str, &str)] = &[
     ("hrw", "maglev"),
     ("ip-hash", "maglev"),
     ("iphash", "maglev"),
-    ("jiq", "join-idle-queue"),
     ("ketama", "ring-hash"),
     ("least-conn", "lor(choices=all)"),
     ("least-connection", "lor(choices=all)"),
@@ -60,37 +64,7 @@ impl FromStr for Spec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let syntax = |reason| SpecError::Syntax {
-            text: shorten(text),
-            reason,
-        };
-        let trimmed = text.trim();
-        let (name, list) = match trimmed.split_once('(') {
-            None if trimmed.contains(')') => return Err(syntax("`)` without `(`")),
-            None => (trimmed, ""),
-            Some((name, rest)) => {
-                let list = rest
-                    .strip_suffix(')')
-                    .ok_or_else(|| syntax("`)` is missing at the end"))?;
-                (name.trim_end(), list)
-            }
-        };
-        if name.is_empty() {
-            return Err(syntax("the name is missing"));
-        }
-        if list.contains(['(', ')']) {
-            return Err(syntax("parentheses inside the parameters"));
-        }
-        let mut given = Vec::new();
-        for part in list.split(',').map(str::trim) {
-            if part.is_empty() && list.trim().is_empty() {
-                continue;
-            }
-            let (key, value) = part
-                .split_once('=')
-                .ok_or_else(|| syntax("a parameter without `=`"))?;
-            given.push((key.trim().to_owned(), value.trim().to_owned()));
-        }
+        let (name, given) = notation::named(text)?;
         Self::from_parts(name, given)
     }
 }
@@ -108,7 +82,6 @@ impl Spec {
                 let attempts = p.positive("tries", bounds::ATTEMPTS, positive(3))?;
                 Self::Bounce { attempts }
             }
-            "join-idle-queue" => join_idle_queue(given)?,
             "ledger" => ledger(given)?,
             "lor" => {
                 let choices = Parameters::new("lor", &["choices"], given)?.choices()?;
@@ -116,7 +89,6 @@ impl Spec {
             }
             "maglev" => maglev(given)?,
             "peak-ewma" => peak_ewma(given)?,
-            "prequal" => prequal(given)?,
             "probe" => {
                 let p = Parameters::new("probe", &["choices"], given)?;
                 let choices = p.positive("choices", Probe::MAX_CHOICES, positive(2))?;
@@ -144,14 +116,6 @@ fn a_lsq(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
     Ok(Spec::ALsq {
         choices: p.choices()?,
         overhead: p.positive("overhead", bounds::OVERHEAD, positive(10))?,
-    })
-}
-
-fn join_idle_queue(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
-    let p = Parameters::new("join-idle-queue", &["boards", "fallback"], given)?;
-    Ok(Spec::JoinIdleQueue {
-        boards: p.positive("boards", bounds::BOARDS, positive(4))?,
-        fallback: p.fallback(Fallback::Probe)?,
     })
 }
 
@@ -186,19 +150,6 @@ fn peak_ewma(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
     }))
 }
 
-fn prequal(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
-    let p = Parameters::new("prequal", &["probes", "pool"], given)?;
-    let (probes, pool) = (
-        p.number("probes", 1..=PrequalParams::MAX_PROBES)?,
-        p.number("pool", 2..=PrequalParams::MAX_POOL)?,
-    );
-    let default = PrequalParams::default();
-    Ok(Spec::Prequal(PrequalParams {
-        probes: probes.unwrap_or(default.probes),
-        pool: pool.unwrap_or(default.pool),
-    }))
-}
-
 fn ring_hash(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
     let p = Parameters::new("ring-hash", &["min", "max", "hash_balance_factor"], given)?;
     let size = 1..=RingHashParams::LIMIT;
@@ -227,6 +178,11 @@ fn subset(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
 
 fn unknown(name: &str) -> SpecError {
     let plain = name.to_ascii_lowercase().replace('_', "-");
+    let comparison = COMPARISONS.iter().find(|(known, _)| *known == plain);
+    if let Some((_, instead)) = comparison {
+        let name = shorten(name);
+        return SpecError::ComparisonOnly { name, instead };
+    }
     let alias = ALIASES
         .iter()
         .find(|(alias, _)| *alias == plain)

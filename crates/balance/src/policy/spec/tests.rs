@@ -26,9 +26,7 @@ fn the_words_of_the_contract_round_trip() {
         "a-lsq(choices=all,overhead=1)",
         "bounce(tries=3)",
         "ledger(group=40,fallback=bounce)",
-        "join-idle-queue(boards=4,fallback=probe)",
         "probe(choices=2)",
-        "prequal(probes=2,pool=8)",
         "subset(size=10,client=3,choices=1)",
     ] {
         assert_eq!(parse(word).unwrap().to_string(), word);
@@ -102,13 +100,8 @@ fn collaborative_policies_have_their_defaults() {
     for (short, full) in [
         ("a-lsq", "a-lsq(choices=2,overhead=10)"),
         ("bounce", "bounce(tries=3)"),
-        (
-            "join-idle-queue",
-            "join-idle-queue(boards=4,fallback=probe)",
-        ),
         ("ledger", "ledger(group=40,fallback=bounce)"),
         ("ledger(fallback=lor)", "ledger(group=40,fallback=lor)"),
-        ("prequal", "prequal(probes=3)"),
         ("probe", "probe(choices=2)"),
         ("subset", "subset(size=20)"),
     ] {
@@ -127,7 +120,13 @@ fn collaborative_policies_have_their_defaults() {
         message("bounce(tries=0)"),
         "policy bounce: tries=0 is out of range; valid: 1-16"
     );
-    assert!(message("jiq").contains("did you mean `join-idle-queue`?"));
+    for name in ["jiq", "JIQ", "join_idle_queue", "prequal(probes=2)"] {
+        let message = message(name);
+        assert!(
+            message.contains("`maglor-lab sim` only; write `"),
+            "{message}"
+        );
+    }
 }
 
 #[test]

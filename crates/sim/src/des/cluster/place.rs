@@ -2,11 +2,13 @@
 //! collaborative one. All decisions are made by `maglor_balance`; this executes them.
 
 use maglor_balance::queue_protocol::{
-    Admission, Announce, Answer, Asked, Audit, Load, Name, Question, Report, Step, Ticket,
+    Admission, Announce, Answer, Asked, Audit, Load, Name, Question, Referral, Report, Step, Ticket,
 };
-use maglor_balance::{Balancer, Excluded, Index, PickCtx, Rng};
+use maglor_balance::{Excluded, Index, PickCtx, Rng};
 
 use super::Cluster;
+use super::tier::Balancer;
+use crate::comparison::Reports;
 use crate::des::jobs::Jobs;
 use crate::des::post::Mail;
 
@@ -60,8 +62,8 @@ impl Cluster<'_> {
             Step::Ask {
                 to,
                 question,
-                patience,
-            } => self.ask(at, &to, question, patience.as_nanos() as u64),
+                timeout,
+            } => self.ask(at, &to, question, timeout.as_nanos() as u64),
             Step::Fail => self.fail(at),
             Step::Send {
                 to,
@@ -72,13 +74,13 @@ impl Cluster<'_> {
         }
     }
 
-    fn ask(&mut self, at: u32, to: &Asked, question: Question, patience: u64) {
-        let deadline = self.now + patience;
+    fn ask(&mut self, at: u32, to: &Asked, question: Question, timeout: u64) {
+        let deadline = self.now + timeout;
         let job = self.jobs.get_mut(at);
         job.generation = job.generation.wrapping_add(1);
         job.deadline = deadline;
         let generation = job.generation;
-        let mut answerable = 2 * self.post.delay() <= patience;
+        let mut answerable = 2 * self.post.delay() <= timeout;
         for to in to {
             let to = to.get() as u32;
             let mail = Mail::Question {
@@ -181,7 +183,7 @@ impl Cluster<'_> {
             } => {
                 let tier = &self.tiers[usize::from(service)];
                 let from = Index::new(from as usize);
-                tier.balancers[balancer as usize].heard(from, &load, self.time());
+                tier.balancers[balancer as usize].record_load(from, &load, self.time());
             }
             Mail::Idle { service, from } => self.post_idle(service, from),
             Mail::Membership {
@@ -318,7 +320,15 @@ impl Cluster<'_> {
         let rng = &mut self.chance.network;
         let help = self.tiers[usize::from(service)].help.as_mut()?;
         match question {
-            Question::Idle => Some(Answer::Idle(help.host_of(to)?.board.take(rng))),
+            // A board answers like a ledger, without a ticket.
+            Question::Referral if help.reports == Reports::BoardWhenIdle => {
+                let server = help.host_of(to)?.board.take(rng);
+                Some(Answer::Referral(server.map(|server| Referral {
+                    server,
+                    ticket: None,
+                    second: None,
+                })))
+            }
             Question::Load => Some(Answer::Load(help.inbounds[to as usize].load())),
             Question::Referral | Question::ReferralAmong(_) => {
                 let among = match question {
@@ -374,13 +384,13 @@ impl Cluster<'_> {
     pub(super) fn announce(&mut self, service: u16, from: u32, report: Report) {
         let tier = &self.tiers[usize::from(service)];
         let Some(help) = &tier.help else { return };
-        match help.announce {
-            Announce::Balancers { .. } => {
+        match help.reports {
+            Reports::AsInProxy(announce @ Announce::Balancers { .. }) => {
                 let load = Load {
                     in_flight: report.in_flight,
                     ..Load::default()
                 };
-                let (announce, balancers) = (help.announce, tier.balancers.len() as u32);
+                let balancers = tier.balancers.len() as u32;
                 let mut notified = std::mem::take(&mut self.notified);
                 announce
                     .choose_balancers(balancers, &mut self.chance.network, |b| notified.push(b));
@@ -394,11 +404,11 @@ impl Cluster<'_> {
                 }
                 self.notified = notified;
             }
-            Announce::BoardWhenIdle if report.in_flight == 0 => {
+            Reports::BoardWhenIdle if report.in_flight == 0 => {
                 self.mail(Mail::Idle { service, from });
             }
-            Announce::Ledger => self.report(service, from, report),
-            Announce::BoardWhenIdle | Announce::Never => {}
+            Reports::AsInProxy(Announce::Ledger) => self.report(service, from, report),
+            Reports::BoardWhenIdle | Reports::AsInProxy(Announce::Never) => {}
         }
     }
 

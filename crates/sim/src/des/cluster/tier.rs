@@ -5,15 +5,19 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::queue_protocol::{Announce, Board, Groups, Inbound, Ledger, Member, Name};
+use maglor_balance::queue_protocol::{Groups, Inbound, Ledger, Member, Name};
 use maglor_balance::{
-    Balancer, Endpoint, Index, Rng, SlowStart, Spec, SubsetParams, Time, Usual, View, ViewParams,
+    Endpoint, Index, Rng, SlowStart, Spec, SubsetParams, Time, Usual, View, ViewParams,
 };
 
 use super::guarded::Guarded;
+use crate::comparison::{Board, Compared, Reports};
 use crate::des::nodes::Lists;
 use crate::des::post::Mail;
 use crate::des::scenario::Scenario;
+
+/// A balancer of any policy.
+pub(super) type Balancer = maglor_balance::Balancer<Compared>;
 
 /// A service; see the module's documentation. Servers are numbered from 0 within it.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ pub(super) struct Tier {
 #[derive(Debug)]
 pub(super) struct Help {
     pub(super) inbounds: Vec<Arc<Inbound>>,
-    pub(super) announce: Announce,
+    pub(super) reports: Reports,
     pub(super) groups: Option<Groups>,
     /// The host of each group.
     pub(super) hosts: Vec<Host>,
@@ -163,12 +167,12 @@ fn since(all: Arc<[Endpoint]>, server: usize, now: Time, gone: bool) -> Arc<[End
 }
 
 /// Returns the policy of a balancer: each is a separate client to policies that number them.
-fn spec_of(policy: &Spec, balancer: u32) -> Spec {
+fn spec_of(policy: &Compared, balancer: u32) -> Compared {
     match policy {
-        Spec::Subset(params) => Spec::Subset(SubsetParams {
+        Compared::Proxy(Spec::Subset(params)) => Compared::Proxy(Spec::Subset(SubsetParams {
             client: balancer,
             ..*params
-        }),
+        })),
         other => other.clone(),
     }
 }
@@ -192,7 +196,7 @@ fn endpoints(
     (0..).zip(keys).map(endpoint).collect()
 }
 
-fn build(policy: &Spec, endpoints: Vec<Endpoint>, params: &ViewParams) -> Balancer {
+fn build(policy: &Compared, endpoints: Vec<Endpoint>, params: &ViewParams) -> Balancer {
     let built = Balancer::build(policy, endpoints, params, Time::ZERO);
     built.expect("the scenario's policy was checked")
 }
@@ -205,7 +209,7 @@ impl Help {
         let groups = policy.groups(view);
         let mut help = Self {
             inbounds: names.iter().map(|_| Arc::new(Inbound::new())).collect(),
-            announce: policy.announce(),
+            reports: policy.reports(),
             hosts: Vec::new(),
             absent: vec![false; names.len()],
             silent: (0..scenario.servers).map(|s| s >= reporting).collect(),
@@ -229,7 +233,7 @@ impl Help {
     /// Returns an empty ledger or board: a board is informed of servers when they become idle, so
     /// at the beginning of the simulation it gets all of them.
     fn start_host(&self, group: u32, now: Time, rng: &mut Rng) -> Host {
-        let mut board = Board::new();
+        let mut board = Board::default();
         for member in self.members(group, now).iter().filter(|one| one.offered) {
             board.post(member.name);
         }
@@ -284,7 +288,7 @@ impl Help {
     /// Restarts a group's host: the ledger or board is empty.
     pub(super) fn restart(&mut self, group: u32, now: Time, rng: &mut Rng) {
         let mut host = self.start_host(group, now, rng);
-        host.board = Board::new();
+        host.board = Board::default();
         if let Some(place) = self.hosts.get_mut(group as usize) {
             *place = host;
         }

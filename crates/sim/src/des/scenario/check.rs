@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::{Endpoint, Spec, Time, View, ViewParams};
+use maglor_balance::{BuildPolicy as _, Endpoint, Time, View, ViewParams};
 
 use super::{Change, Disturbance, LEAST_REQUESTS, Network, Scenario, ScenarioError};
+use crate::comparison::Compared;
 use crate::des::server::Discipline;
 
 /// The limit of requests in progress at a server, if they do not slow each other down.
@@ -81,7 +82,7 @@ impl Scenario {
         if self.proxies.is_some() {
             return useless("calls go to a random proxy, wherever it is");
         }
-        if matches!(self.policy, Spec::JoinIdleQueue { .. }) {
+        if matches!(self.policy, Compared::JoinIdleQueue { .. }) {
             return useless("join-idle-queue does not distinguish the nodes of idle servers");
         }
         if self.weights.iter().any(|weight| *weight != self.weights[0]) {

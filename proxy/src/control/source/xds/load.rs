@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::outgoing::Outgoing;
 use crate::control::app::{App, SharedApp};
 use crate::protocol::message::Body;
-use crate::telemetry::metrics::ClusterCounts;
+use crate::telemetry::metrics::ClusterTotals;
 use crate::upstream::Cluster;
 use crate::upstream::grpc::{CallError, Connection};
 
@@ -33,7 +33,7 @@ const LONGEST: usize = 256 << 10;
 pub(super) struct Reporter {
     app: SharedApp,
     node: Node,
-    last: HashMap<Arc<str>, ClusterCounts>,
+    last: HashMap<Arc<str>, ClusterTotals>,
     since: Instant,
 }
 
@@ -61,7 +61,7 @@ impl Reporter {
         let mut loads = Vec::new();
         for cluster in app.clusters().iter() {
             let name = cluster.name();
-            let counts = cluster.metrics().counts();
+            let counts = cluster.metrics().totals();
             let last = before.remove(name).unwrap_or_default();
             let mut load = difference(cluster, &counts, &last);
             self.last.insert(Arc::clone(name), counts);
@@ -79,12 +79,12 @@ impl Reporter {
 }
 
 /// Returns the difference since the last report; all of it if the cluster was rebuilt in between.
-fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> ClusterLoad {
+fn difference(cluster: &Cluster, now: &ClusterTotals, last: &ClusterTotals) -> ClusterLoad {
     let anew = now.succeeded < last.succeeded || now.failed < last.failed;
-    let nothing = ClusterCounts::default();
+    let nothing = ClusterTotals::default();
     let last = if anew { &nothing } else { last };
     let (succeeded, failed) = (now.succeeded - last.succeeded, now.failed - last.failed);
-    let took = |counts: &ClusterCounts| counts.times.as_ref().map_or(Duration::ZERO, Snapshot::sum);
+    let took = |counts: &ClusterTotals| counts.times.as_ref().map_or(Duration::ZERO, Snapshot::sum);
     ClusterLoad {
         name: Arc::clone(cluster.name()),
         succeeded,
@@ -102,7 +102,7 @@ fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> C
 
 /// Returns the response times since the last report, by range: the ranges with any, and the ones below them,
 /// where they begin.
-fn times(now: &ClusterCounts, last: &ClusterCounts) -> Vec<Range> {
+fn times(now: &ClusterTotals, last: &ClusterTotals) -> Vec<Range> {
     let Some(now) = &now.times else {
         return Vec::new();
     };

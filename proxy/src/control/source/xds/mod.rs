@@ -74,13 +74,13 @@ struct Source {
 /// A target, and the chains and names under which it was looked up.
 #[derive(Default)]
 struct Followed {
-    places: Vec<Place>,
+    lookups: Vec<Lookup>,
     waiting: Vec<oneshot::Sender<()>>,
     /// Whether the target is known and its compiled form in force.
     settled: bool,
 }
 
-struct Place {
+struct Lookup {
     chain: Weak<OnDemand>,
     key: Key,
     found: Arc<Found>,
@@ -368,13 +368,13 @@ impl Source {
             if !followed.settled {
                 continue;
             }
-            for place in &followed.places {
-                let Some(chain) = place.chain.upgrade() else {
+            for lookup in &followed.lookups {
+                let Some(chain) = lookup.chain.upgrade() else {
                     continue;
                 };
                 let discovered = compile(&self.app.borrow(), &chain, name, &target);
-                place.found.set(discovered);
-                chain.insert(&place.key, &place.found);
+                lookup.found.set(discovered);
+                chain.insert(&lookup.key, &lookup.found);
             }
             // The receiver of a cancelled request is gone.
             followed.waiting.drain(..).for_each(|waiting| {
@@ -403,23 +403,23 @@ impl Source {
         }
         let followed = self.followed.entry(target.clone()).or_default();
         followed.waiting.push(answered);
-        let here = |place: &Place| {
-            place.key == key && std::ptr::eq(place.chain.as_ptr(), Arc::as_ptr(&chain))
+        let here = |lookup: &Lookup| {
+            lookup.key == key && std::ptr::eq(lookup.chain.as_ptr(), Arc::as_ptr(&chain))
         };
-        if !followed.places.iter().any(here) {
-            followed.places.push(Place {
+        if !followed.lookups.iter().any(here) {
+            followed.lookups.push(Lookup {
                 chain: Arc::downgrade(&chain),
                 key,
                 found: Found::new(now),
             });
         }
         followed.settled = false;
-        let patience = chain.settings.timeout;
+        let timeout = chain.settings.timeout;
         let known = self.discovery.want(&target);
         self.apply(&known);
         self.settle(false);
         // Nothing to wait for: the control plane has been away for longer than the timeout.
-        if self.away.is_some_and(|since| since.elapsed() >= patience)
+        if self.away.is_some_and(|since| since.elapsed() >= timeout)
             && let Some(followed) = self.followed.get_mut(&target)
         {
             followed.waiting.clear();
@@ -428,8 +428,7 @@ impl Source {
 
     /// Drops the least recently used target.
     fn make_room(&mut self) {
-        let used =
-            |followed: &Followed| followed.places.iter().map(|place| place.found.used()).max();
+        let used = |followed: &Followed| followed.lookups.iter().map(|one| one.found.used()).max();
         let oldest = self
             .followed
             .iter()
@@ -437,14 +436,14 @@ impl Source {
         let Some(name) = oldest.map(|(name, _)| name.clone()) else {
             return;
         };
-        for place in self
+        for lookup in self
             .followed
             .remove(&name)
             .into_iter()
-            .flat_map(|gone| gone.places)
+            .flat_map(|gone| gone.lookups)
         {
-            if let Some(chain) = place.chain.upgrade() {
-                chain.remove(&place.key);
+            if let Some(chain) = lookup.chain.upgrade() {
+                chain.remove(&lookup.key);
             }
         }
         self.discovery.forget(&name);
@@ -459,19 +458,19 @@ impl Source {
         let now = self.now();
         let mut gone = Vec::new();
         for (name, followed) in &mut self.followed {
-            followed.places.retain(|place| {
-                let Some(chain) = place.chain.upgrade() else {
+            followed.lookups.retain(|lookup| {
+                let Some(chain) = lookup.chain.upgrade() else {
                     return false;
                 };
-                let idle = now.saturating_since(place.found.used());
+                let idle = now.saturating_since(lookup.found.used());
                 let stays = idle < chain.settings.idle_timeout || chain.settings.host.is_some();
                 if !stays {
-                    chain.remove(&place.key);
+                    chain.remove(&lookup.key);
                 }
                 stays
             });
             followed.waiting.retain(|waiting| !waiting.is_closed());
-            if followed.places.is_empty() {
+            if followed.lookups.is_empty() {
                 gone.push(name.clone());
             }
         }

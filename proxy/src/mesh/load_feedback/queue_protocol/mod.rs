@@ -16,8 +16,8 @@
 
 mod field;
 mod frame;
+mod frame_stream;
 pub(crate) mod orca;
-mod wire;
 
 use std::fmt::Debug;
 
@@ -26,7 +26,7 @@ use maglor_balance::queue_protocol::Report;
 pub use self::frame::{Frame, LENGTH as FRAME_LENGTH};
 
 pub(crate) use self::field::{QueueRequest, QueueResponse};
-pub(crate) use self::wire::{PROTOCOL, Wire};
+pub(crate) use self::frame_stream::{FrameStream, PROTOCOL};
 
 /// A source of reports about a server.
 pub(crate) trait Reporter: Debug {

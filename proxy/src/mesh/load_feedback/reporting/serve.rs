@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::LoadReporter;
 use super::subscribers::Outbox;
-use crate::mesh::load_feedback::queue_protocol::{Frame, Wire};
+use crate::mesh::load_feedback::queue_protocol::{Frame, FrameStream};
 use crate::net::io::Stream;
 use crate::runtime::worker::Worker;
 
@@ -29,14 +29,14 @@ pub(crate) struct Host<'a> {
 /// Serves a balancer or a reporting proxy until it disconnects, or this proxy drains.
 pub(crate) async fn serve(stream: Stream, load_reporter: &LoadReporter, host: Host<'_>) {
     let (outbox, mut posted) = Outbox::new();
-    let mut wire = Wire::new(stream);
+    let mut frames = FrameStream::new(stream);
     let mut answers = Vec::new();
     loop {
-        let event = next_event(&mut wire, &mut posted, host.is_draining);
+        let event = next_event(&mut frames, &mut posted, host.is_draining);
         match timeout(host.idle_timeout, event).await {
             Ok(Event::Filled) => {
                 let now = host.worker.time(Instant::now());
-                while let Some(frame) = wire.next() {
+                while let Some(frame) = frames.next() {
                     let answer = answer(load_reporter, &host, &frame, &outbox, now);
                     answers.extend(answer.into_iter().flat_map(|answer| answer.encode()));
                 }
@@ -47,7 +47,7 @@ pub(crate) async fn serve(stream: Stream, load_reporter: &LoadReporter, host: Ho
         while let Ok(frame) = posted.try_recv() {
             answers.extend(frame.encode());
         }
-        if !answers.is_empty() && wire.send(&answers).await.is_err() {
+        if !answers.is_empty() && frames.send(&answers).await.is_err() {
             return;
         }
         answers.clear();
@@ -61,7 +61,7 @@ enum Event {
 }
 
 async fn next_event(
-    wire: &mut Wire,
+    frames: &mut FrameStream,
     posted: &mut mpsc::Receiver<Frame>,
     is_draining: &dyn Fn() -> bool,
 ) -> Event {
@@ -73,7 +73,7 @@ async fn next_event(
     tokio::select! {
         biased;
         () = drained => Event::End,
-        filled = wire.fill() => match filled {
+        filled = frames.fill() => match filled {
             Ok(true) => Event::Filled,
             Ok(false) | Err(_) => Event::End,
         },

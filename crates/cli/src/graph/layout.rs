@@ -1,0 +1,187 @@
+//! Places a graph in layers from left to right (Sugiyama, Tagawa and Toda, 1981): calls against the order of layers are
+//! turned around, long calls and labels get places of their own in each layer that they pass, the order inside layers is
+//! chosen to have few crossings, and the distances so that lines are straight.
+//!
+//! By construction no two boxes overlap, no line passes behind a box or a label, and the same graph has the same places.
+
+mod chains;
+mod coordinates;
+mod crossings;
+mod cycles;
+mod layers;
+mod order;
+mod parts;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use self::chains::Chains;
+
+/// Space around the picture, and between parts that do not call each other.
+const MARGIN: f64 = 20.0;
+/// Space between boxes of services that neither call nor are called.
+const GRID: f64 = 14.0;
+/// The width that rows of such services have at least.
+const LEAST_WIDTH: f64 = 600.0;
+
+/// A width and a height.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Size {
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+/// A point, from the left top corner.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+}
+
+/// A rectangle by its left top corner.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rect {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+impl Rect {
+    fn moved(self, x: f64, y: f64) -> Self {
+        Self {
+            x: self.x + x,
+            y: self.y + y,
+            ..self
+        }
+    }
+}
+
+/// A line with a label between two boxes, which are different ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// How much it should point to the right.
+    pub(super) weight: f64,
+    pub(super) label: Size,
+}
+
+/// The graph to place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Graph {
+    /// The least size of each box: it grows with the number of its lines.
+    pub(super) boxes: Vec<Size>,
+    pub(super) lines: Vec<Line>,
+}
+
+/// The places.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Layout {
+    pub(super) size: Size,
+    pub(super) boxes: Vec<Rect>,
+    pub(super) routes: Vec<Route>,
+}
+
+/// The route of a line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Route {
+    /// From the caller to the called: a curve from the first to the second, a horizontal line to the third, a curve
+    /// to the fourth, and so on.
+    pub(super) points: Vec<Point>,
+    /// The place of the label, above a horizontal line.
+    pub(super) label: Rect,
+    /// Whether it points from right to left.
+    pub(super) reversed: bool,
+}
+
+/// Places a graph: parts that are not connected below each other, the largest first, then single boxes in rows.
+pub(super) fn place(graph: &Graph) -> Layout {
+    let mut layout = Layout {
+        boxes: vec![Rect::default(); graph.boxes.len()],
+        routes: vec![Route::default(); graph.lines.len()],
+        ..Layout::default()
+    };
+    let parts = parts::of(graph);
+    let (mut width, mut y) = (LEAST_WIDTH, MARGIN);
+    for part in &parts.connected {
+        let placed = place_part(&part.graph(graph));
+        for (own, whole) in part.boxes.iter().enumerate() {
+            layout.boxes[*whole] = placed.boxes[own].moved(MARGIN, y);
+        }
+        for (own, whole) in part.lines.iter().enumerate() {
+            layout.routes[*whole] = placed.routes[own].moved(MARGIN, y);
+        }
+        width = width.max(placed.size.width);
+        y += placed.size.height + MARGIN;
+    }
+    let end = rows(
+        graph,
+        &parts.single,
+        Point { x: width, y },
+        &mut layout.boxes,
+    );
+    layout.size = Size {
+        width: width + 2.0 * MARGIN,
+        height: end,
+    };
+    layout
+}
+
+impl Route {
+    fn moved(&self, x: f64, y: f64) -> Self {
+        let points = self.points.iter();
+        Self {
+            points: points
+                .map(|point| Point {
+                    x: point.x + x,
+                    y: point.y + y,
+                })
+                .collect(),
+            label: self.label.moved(x, y),
+            reversed: self.reversed,
+        }
+    }
+}
+
+fn place_part(graph: &Graph) -> Layout {
+    let reversed = cycles::reversed(graph);
+    let ends: Vec<(usize, usize)> = graph
+        .lines
+        .iter()
+        .zip(&reversed)
+        .map(|(line, reversed)| match reversed {
+            true => (line.to, line.from),
+            false => (line.from, line.to),
+        })
+        .collect();
+    let layers = layers::of(graph.boxes.len(), &ends);
+    let mut chains = Chains::new(graph, &ends, &layers);
+    order::reduce_crossings(&mut chains);
+    let ports = routes::ports(&chains);
+    let middles = coordinates::of(&chains, &ports);
+    routes::layout(graph, &chains, &reversed, &ports, &middles)
+}
+
+/// Places boxes in rows from a line on, up to a width; returns the lower end of the picture.
+fn rows(graph: &Graph, boxes: &[usize], start: Point, places: &mut [Rect]) -> f64 {
+    let (mut x, mut y, mut height) = (0.0, start.y, 0.0_f64);
+    for at in boxes {
+        let size = graph.boxes[*at];
+        if x > 0.0 && x + size.width > start.x {
+            (x, y, height) = (0.0, y + height + GRID, 0.0);
+        }
+        places[*at] = Rect {
+            x: MARGIN + x,
+            y,
+            width: size.width,
+            height: size.height,
+        };
+        x += size.width + GRID;
+        height = height.max(size.height);
+    }
+    match boxes.is_empty() {
+        true => y,
+        false => y + height + MARGIN,
+    }
+}

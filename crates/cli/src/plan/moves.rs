@@ -1,0 +1,370 @@
+//! `maglor plan moves`: computes a placement with its predicted gain; also for hypothetical failures of
+//! nodes and growth of services.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use maglor_controller::graph::Snapshot;
+use maglor_service_graph::file::{self, FileError};
+use maglor_service_graph::{
+    Graph, Nodes, Objective, Outcome, Placement, PlannerParams, Routing, cost, partition,
+};
+use maglor_terminal::output;
+use serde::Serialize;
+
+use super::placement::{Way, objective};
+use crate::graph;
+use crate::live::access::Where;
+use crate::live::table::{self, Column, Format, Row};
+use crate::live::{self, LiveError};
+
+const EXAMPLES: &str = "\
+Examples:
+  Show the moves for the current traffic:
+    maglor plan moves
+  Simulate the failure of edge-2:
+    maglor plan moves --without edge-2
+  Simulate three times the load of cart, with four replicas:
+    maglor plan moves --load shop/cart=3 --replicas shop/cart=4
+  Minimize bytes, or calls times the measured delays between nodes:
+    maglor plan moves --objective bytes
+    maglor plan moves --objective latency
+  Plan for local-first routing:
+    maglor plan moves --routing local-first
+  Plan from a snapshot of `maglor graph -o json`:
+    maglor plan moves --file snapshot.json
+
+The exit code is 1 if not everything fits. A plan is worth it if it saves at least a fifth of the calls across nodes (or of
+their bytes or delay, by --objective), and a hundredth of all calls. Algorithm: docs/placement.md.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+pub(crate) struct Options {
+    /// Plan with this node failed; may be repeated.
+    #[arg(long, value_name = "NODE")]
+    without: Vec<String>,
+
+    /// Plan with the calls to and from this service multiplied by FACTOR; may be repeated.
+    #[arg(long, value_name = "SERVICE=FACTOR")]
+    load: Vec<Assigned<f64>>,
+
+    /// Plan with N replicas of this service; may be repeated.
+    #[arg(long, value_name = "SERVICE=N")]
+    replicas: Vec<Assigned<u32>>,
+
+    /// Read a snapshot from a file, as printed by `maglor graph -o json`, instead of from the controller; `-` is
+    /// standard input.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Objective to minimize: traffic (calls per second), bytes, latency (calls times the delay between nodes), or
+    /// mix:PART (PART of response time, the rest traffic).
+    #[arg(long, value_name = "WHAT", default_value = "traffic", value_parser = objective)]
+    objective: Objective,
+
+    /// How calls are routed to replicas [default: local-first if `localFirst` applies to more than half of the calls,
+    /// else even].
+    #[arg(long, value_name = "WAY", value_enum)]
+    routing: Option<Way>,
+
+    /// Cost of a move, relative to the mean traffic of a replica.
+    #[arg(long, value_name = "COST", default_value_t = 0.25)]
+    move_cost: f64,
+
+    /// Search seed.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+
+    #[command(flatten)]
+    place: Where,
+}
+
+/// The largest accepted factor or count.
+const MOST: f64 = 1e6;
+
+/// `SERVICE=VALUE`.
+#[derive(Clone, Debug)]
+struct Assigned<T> {
+    service: String,
+    value: T,
+}
+
+impl<T: FromStr> FromStr for Assigned<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected SERVICE=NUMBER, such as shop/cart=2".to_owned();
+        let (service, value) = text.split_once('=').ok_or_else(wrong)?;
+        let number: f64 = value.parse().map_err(|_| wrong())?;
+        let value: T = value.parse().map_err(|_| wrong())?;
+        match number > 0.0 && number <= MOST {
+            true => Ok(Self {
+                service: service.to_owned(),
+                value,
+            }),
+            false => Err(format!("the number must be above 0 and at most {MOST}")),
+        }
+    }
+}
+
+/// Replicas of a service to move to another node.
+#[derive(Debug, PartialEq, Serialize)]
+struct Move {
+    service: String,
+    node: String,
+    before: u32,
+    after: u32,
+}
+
+impl Row for Move {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("SERVICE"),
+        Column::text("NODE"),
+        Column::number("REPLICAS NOW"),
+        Column::number("PLANNED"),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.service.clone(),
+            self.node.clone(),
+            self.before.to_string(),
+            self.after.to_string(),
+        ]
+    }
+}
+
+/// A plan and its expected effect.
+#[derive(Debug, Serialize)]
+struct Report {
+    feasible: bool,
+    /// The reason against it, with the amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The assumed routing of calls.
+    routing: &'static str,
+    /// Calls per second.
+    total: f64,
+    /// The present calls across nodes, among replicas on nodes that still exist.
+    cut_now: f64,
+    /// The calls across nodes by the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_planned: Option<f64>,
+    /// Whether the controller would carry it out.
+    worth_it: bool,
+    moves: Vec<Move>,
+}
+
+/// Prints the plan; exit code 1 if not everything fits.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let mut fits = true;
+    let code = live::run(async {
+        let mut snapshot = match &options.file {
+            Some(path) => graph::read(path)?,
+            None => graph::now(&options.place).await?,
+        }
+        .placed();
+        suppose(&mut snapshot, options)?;
+        let report = report(&snapshot, options).map_err(|error| {
+            let file = options.file.as_ref();
+            let place = file.map(|file| format!("{}: ", file.display()));
+            LiveError::Plan(format!("{}{error}", place.unwrap_or_default()))
+        })?;
+        fits = report.feasible;
+        show(&report, options.output);
+        Ok(())
+    });
+    match fits {
+        true => code,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn unknown(what: &'static str, value: &str, expected: &'static str) -> LiveError {
+    LiveError::Value {
+        what,
+        value: value.to_owned(),
+        expected,
+    }
+}
+
+/// Applies the assumptions of the options.
+fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> {
+    if snapshot.nodes.is_empty() {
+        return Err(LiveError::Plan(match &options.file {
+            Some(file) => format!(
+                "{}: the snapshot has no nodes; `maglor graph -o json` includes them if the controller watches nodes",
+                file.display()
+            ),
+            None => {
+                "the controller has no nodes; it reads the Nodes of Kubernetes, or of its --folder"
+                    .to_owned()
+            }
+        }));
+    }
+    for node in &options.without {
+        let before = snapshot.nodes.len();
+        snapshot.nodes.retain(|one| one.name != *node);
+        if snapshot.nodes.len() == before {
+            return Err(unknown("--without", node, "there is no such node"));
+        }
+    }
+    const NO_SERVICE: &str = "no such service in the mesh; `maglor graph` lists them";
+    for Assigned { service, value } in &options.load {
+        if !snapshot.services.iter().any(|one| one.name == *service) {
+            return Err(unknown("--load", service, NO_SERVICE));
+        }
+        for edge in &mut snapshot.edges {
+            if edge.from == *service || edge.to == *service {
+                edge.rps *= value;
+                edge.bytes_per_second *= value;
+            }
+        }
+    }
+    for Assigned { service, value } in &options.replicas {
+        let found = snapshot
+            .services
+            .iter_mut()
+            .find(|one| one.name == *service);
+        let found = found.ok_or_else(|| unknown("--replicas", service, NO_SERVICE))?;
+        found.replicas = *value;
+    }
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PlanError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Partition(#[from] maglor_service_graph::PartitionError),
+}
+
+fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
+    let graph = file::graph(&snapshot.graph_file())?;
+    let mut nodes = file::nodes(&snapshot.nodes_file())?;
+    let present = file::placement(&snapshot.placement_file())?;
+    let gone = present.gone(&nodes);
+    nodes.add_gone(&gone);
+    let present = present.of(&graph, &nodes)?;
+    let routing = options.routing.map(Routing::from);
+    let routing = routing.unwrap_or_else(|| snapshot.routing(&graph));
+    let params = PlannerParams {
+        options: maglor_service_graph::Options {
+            seed: options.seed,
+            objective: options.objective,
+            routing,
+            move_cost: options.move_cost,
+            ..maglor_service_graph::Options::default()
+        },
+        ..PlannerParams::default()
+    };
+    let (now, all) = cost(&graph, &nodes, &present, &params.options);
+    let mut report = Report {
+        feasible: false,
+        reason: None,
+        routing: match routing {
+            Routing::Even => "even",
+            Routing::LocalFirst => "local-first",
+        },
+        total: graph.rps(),
+        cut_now: present.cut_by(&graph, routing),
+        cut_planned: None,
+        worth_it: false,
+        moves: Vec::new(),
+    };
+    match partition(&graph, &nodes, Some(&present), &params.options)? {
+        Outcome::Infeasible(infeasible) => report.reason = Some(infeasible.to_string()),
+        Outcome::Placed(plan) => {
+            let won = now - plan.cost;
+            let pays = won > params.margin * now && won > params.floor * all;
+            report.feasible = true;
+            report.cut_planned = Some(plan.cut);
+            report.moves = moves(&graph, &nodes, &present, &plan.placement);
+            // Replicas that do not fit where they are have to move, whatever the gain.
+            report.worth_it = pays || !present.is_feasible(&graph, &nodes);
+        }
+    }
+    Ok(report)
+}
+
+fn moves(graph: &Graph, nodes: &Nodes, before: &Placement, after: &Placement) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for (index, service) in graph.services().iter().enumerate() {
+        let counts = before.service(index).iter().zip(after.service(index));
+        for ((before, after), node) in counts.zip(nodes.all()) {
+            if before != after {
+                moves.push(Move {
+                    service: service.name.clone(),
+                    node: node.name.clone(),
+                    before: *before,
+                    after: *after,
+                });
+            }
+        }
+    }
+    moves
+}
+
+fn show(report: &Report, format: Format) {
+    if matches!(format, Format::Json | Format::Yaml) {
+        output::print(&table::serialized(report, format));
+        return;
+    }
+    if let Some(reason) = &report.reason {
+        output::print(&format!("not everything fits: {reason}\n"));
+        return;
+    }
+    let share = |cut: f64| match report.total > 0.0 {
+        true => 100.0 * cut / report.total,
+        false => 0.0,
+    };
+    let planned = report.cut_planned.unwrap_or(report.cut_now);
+    let mut text = String::new();
+    if !report.moves.is_empty() {
+        text = table::text(&report.moves, format) + "\n";
+    }
+    text += &format!(
+        "calls across nodes: {:.1}/s now ({:.0} %), {planned:.1}/s by the plan ({:.0} %), of {:.1}/s; \
+         routing: {}\n",
+        report.cut_now,
+        share(report.cut_now),
+        share(planned),
+        report.total,
+        report.routing,
+    );
+    text += match (report.moves.is_empty(), report.worth_it) {
+        (true, _) => "no moves needed\n",
+        (false, true) => "worth it\n",
+        (false, false) => "not worth it: the controller would move nothing\n",
+    };
+    output::print(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_above_zero() {
+        let load: Assigned<f64> = "shop/cart=2.5".parse().unwrap();
+        assert_eq!((&*load.service, load.value), ("shop/cart", 2.5));
+        for bad in [
+            "cart",
+            "cart=",
+            "cart=0",
+            "cart=-1",
+            "cart=nan",
+            "cart=inf",
+            "cart=1e300",
+        ] {
+            assert!(bad.parse::<Assigned<f64>>().is_err(), "{bad}");
+        }
+        assert!("cart=1.5".parse::<Assigned<u32>>().is_err());
+    }
+}

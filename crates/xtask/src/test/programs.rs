@@ -1,0 +1,164 @@
+//! Builds the test programs of the workspace, all with the same features, and names them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::shell::Cargo;
+
+/// A test program that cargo built.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Program {
+    /// Its package and target, as arguments of `cargo test`: `-p maglor-proxy --test reload`.
+    pub(super) name: String,
+    /// The executable.
+    pub(super) file: PathBuf,
+    /// The folder of its package, in which cargo runs it.
+    pub(super) folder: PathBuf,
+}
+
+impl Program {
+    /// Returns the command that runs it.
+    pub(super) fn command(&self) -> Cargo {
+        Cargo::program(&self.file, &self.file.display().to_string()).folder(&self.folder)
+    }
+}
+
+/// What cargo built.
+#[derive(Debug, Default)]
+pub(super) struct Built {
+    /// Whether everything compiled.
+    pub(super) complete: bool,
+    /// The number of compiler's and clippy's warnings.
+    pub(super) warnings: usize,
+    pub(super) programs: Vec<Program>,
+}
+
+/// Builds everything with `features`, with clippy in the compiler's place for the members of the workspace.
+///
+/// `cargo clippy` would compile all dependencies a second time, since it only checks them; this way the programs that
+/// are linted are those that run. Warnings are counted rather than denied, so that tests run in spite of them.
+///
+/// # Errors
+/// Cargo does not start, or its output ends with an error.
+pub(super) fn build(features: &[&str]) -> io::Result<Built> {
+    let command = Cargo::new("test")
+        .args(features)
+        .args(["--all-targets", "--locked", "--no-run"])
+        .args(["--message-format", "json"])
+        .env("RUSTC_WORKSPACE_WRAPPER", clippy());
+    println!("{command}");
+    let mut built = Built::default();
+    built.complete = command.succeeds_printing(|line| {
+        if let Ok(message) = serde_json::from_str::<Value>(line) {
+            built.programs.extend(program(&message));
+            built.warnings += usize::from(diagnostic(&message));
+        }
+    })?;
+    Ok(built)
+}
+
+/// Returns clippy of the toolchain that runs this, beside its cargo, or the one in `PATH`.
+fn clippy() -> PathBuf {
+    let driver = Path::new("clippy-driver");
+    let cargo = std::env::var_os("CARGO").map(PathBuf::from);
+    let beside = cargo.map(|cargo| cargo.with_file_name(driver));
+    let found = beside.filter(|path| path.is_file());
+    found.unwrap_or_else(|| driver.to_owned())
+}
+
+/// Prints a diagnostic of the compiler; returns whether it is a warning.
+fn diagnostic(message: &Value) -> bool {
+    if let Some(text) = message["message"]["rendered"].as_str() {
+        eprint!("{text}");
+    }
+    message["message"]["level"] == "warning" && !message["message"]["spans"].is_null()
+}
+
+/// Returns the test program of a message of cargo, if it is about one.
+fn program(message: &Value) -> Option<Program> {
+    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    let file = message["executable"].as_str().filter(|_| is_test)?;
+    let manifest = PathBuf::from(message["manifest_path"].as_str()?);
+    let target = &message["target"];
+    let (kind, name) = (target["kind"][0].as_str()?, target["name"].as_str()?);
+    let folder = manifest.parent()?.to_owned();
+    let package = package(message["package_id"].as_str()?)?;
+    let what = match kind {
+        // They measure.
+        "bench" => return None,
+        "test" | "bin" | "example" => format!("--{kind} {name}"),
+        _ => "--lib".into(),
+    };
+    Some(Program {
+        name: format!("-p {package} {what}"),
+        file: file.into(),
+        folder,
+    })
+}
+
+/// Returns the name in a package id: `path+file:///…/crates/x#maglor-x@0.1.0` or `…/maglor-x#0.1.0`.
+fn package(id: &str) -> Option<&str> {
+    let (path, fragment) = id.rsplit_once('#')?;
+    match fragment.split_once('@') {
+        Some((name, _)) => Some(name),
+        None => path.rsplit('/').next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, kind: &str, test: bool) -> Value {
+        serde_json::json!({
+            "reason": "compiler-artifact",
+            "package_id": id,
+            "manifest_path": "/w/proxy/Cargo.toml",
+            "target": {"kind": [kind], "name": "reload"},
+            "profile": {"test": test},
+            "executable": "/w/target/debug/deps/reload-01",
+        })
+    }
+
+    #[test]
+    fn test_programs_are_named_as_on_the_command_line() {
+        let cases = [
+            (
+                "path+file:///w/proxy#maglor-proxy@0.1.0",
+                "test",
+                "-p maglor-proxy --test reload",
+            ),
+            ("path+file:///w/maglor-x#0.1.0", "lib", "-p maglor-x --lib"),
+            (
+                "path+file:///w/maglor-x#0.1.0",
+                "bin",
+                "-p maglor-x --bin reload",
+            ),
+        ];
+        for (id, kind, name) in cases {
+            let program = program(&message(id, kind, true)).unwrap();
+            assert_eq!(program.name, name);
+            assert_eq!(program.folder, PathBuf::from("/w/proxy"));
+        }
+    }
+
+    #[test]
+    fn the_count_of_warnings_at_the_end_is_not_one() {
+        let lint =
+            serde_json::json!({"message": {"level": "warning", "spans": [], "rendered": ""}});
+        assert!(diagnostic(&lint));
+        let end = serde_json::json!({"reason": "build-finished"});
+        assert!(!diagnostic(&end));
+    }
+
+    #[test]
+    fn programs_that_are_no_tests_are_left_out() {
+        let id = "path+file:///w/proxy#maglor-proxy@0.1.0";
+        assert_eq!(program(&message(id, "bin", false)), None);
+        assert_eq!(program(&message(id, "bench", true)), None);
+        let end = serde_json::json!({"reason": "build-finished", "success": true});
+        assert_eq!(program(&end), None);
+    }
+}

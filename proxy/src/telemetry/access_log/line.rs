@@ -1,0 +1,142 @@
+//! Writes the lines of the access log straight into the buffer: no value of a field is copied first.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+
+use maglor_config::{AccessLogField, AccessLogKey, AccessLogPart};
+
+use super::{Ended, Entry, direction_name, millis, timestamp};
+
+/// The value of a field.
+enum Value<'a> {
+    /// Bytes of a client.
+    Bytes(&'a [u8]),
+    None,
+    /// A number as in JSON.
+    Number(serde_json::Number),
+    /// A text of ours, which is formatted while it is written.
+    Text(fmt::Arguments<'a>),
+}
+
+fn bytes_of(text: Option<&str>) -> Option<&[u8]> {
+    text.map(str::as_bytes)
+}
+
+/// Passes the value of a field on.
+fn with_value(
+    entry: &Entry,
+    ended: Ended<'_>,
+    field: AccessLogField,
+    write: impl FnOnce(Value<'_>),
+) {
+    let upstream = entry.upstream.as_ref();
+    let bytes = match field {
+        AccessLogField::Client => return write(Value::Text(format_args!("{}", entry.client))),
+        AccessLogField::DurationMs => {
+            let number = serde_json::Number::from_f64(millis(ended.took));
+            return write(number.map_or(Value::None, Value::Number));
+        }
+        AccessLogField::Protocol => return write(Value::Text(format_args!("{:?}", entry.version))),
+        AccessLogField::ResponseBytes => return write(Value::Number(ended.response_bytes.into())),
+        AccessLogField::Status => return write(Value::Number(ended.status.as_u16().into())),
+        AccessLogField::Time => return write(Value::Text(format_args!("{}", timestamp()))),
+        AccessLogField::Tries => return write(Value::Number(entry.attempts.into())),
+        AccessLogField::Upstream => {
+            return match upstream {
+                Some((address, _)) => write(Value::Text(format_args!("{address}"))),
+                None => write(Value::None),
+            };
+        }
+        AccessLogField::Cluster => bytes_of(upstream.map(|(_, cluster)| &**cluster)),
+        AccessLogField::Direction => bytes_of(Some(direction_name(entry.direction))),
+        AccessLogField::Error => bytes_of(entry.error.as_deref()),
+        AccessLogField::Flag => bytes_of(Some(ended.flag)),
+        AccessLogField::Host => entry.host.as_deref(),
+        AccessLogField::Listener => bytes_of(Some(&entry.listener)),
+        AccessLogField::Method => bytes_of(Some(entry.method.as_str())),
+        AccessLogField::Peer => bytes_of(entry.peer()),
+        AccessLogField::RequestId => entry.request_id.as_deref(),
+        AccessLogField::Target => Some(&*entry.target),
+        AccessLogField::UserAgent => entry.user_agent.as_deref(),
+    };
+    write(bytes.map_or(Value::None, Value::Bytes));
+}
+
+/// Writes a JSON object of some fields, in their order.
+pub(super) fn json(out: &mut Vec<u8>, keys: &[AccessLogKey], entry: &Entry, ended: Ended<'_>) {
+    for (at, key) in keys.iter().enumerate() {
+        out.push(if at == 0 { b'{' } else { b',' });
+        out.extend_from_slice(key.json.as_bytes());
+        with_value(entry, ended, key.field, |value| json_value(out, value));
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+// Writing to memory does not fail, here and below.
+fn json_value(out: &mut Vec<u8>, value: Value<'_>) {
+    match value {
+        Value::None => out.extend_from_slice(b"null"),
+        Value::Number(number) => drop(write!(out, "{number}")),
+        Value::Text(text) => {
+            out.push(b'"');
+            let _ = Json(out).write_fmt(text);
+            out.push(b'"');
+        }
+        Value::Bytes(bytes) => {
+            out.push(b'"');
+            for chunk in bytes.utf8_chunks() {
+                let _ = Json(out).write_str(chunk.valid());
+                if !chunk.invalid().is_empty() {
+                    out.extend_from_slice("\u{fffd}".as_bytes());
+                }
+            }
+            out.push(b'"');
+        }
+    }
+}
+
+/// Escapes the content of a JSON string (RFC 8259, section 7).
+struct Json<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Json<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            match byte {
+                b'"' | b'\\' => self.0.extend_from_slice(&[b'\\', byte]),
+                b'\n' => self.0.extend_from_slice(b"\\n"),
+                b'\r' => self.0.extend_from_slice(b"\\r"),
+                b'\t' => self.0.extend_from_slice(b"\\t"),
+                0..0x20 => drop(write!(self.0, "\\u{byte:04x}")),
+                byte => self.0.push(byte),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a text with fields in it; bytes sent by a client cannot end the line.
+pub(super) fn template(
+    out: &mut Vec<u8>,
+    parts: &[AccessLogPart],
+    entry: &Entry,
+    ended: Ended<'_>,
+) {
+    for part in parts {
+        match part {
+            AccessLogPart::Field(field) => {
+                with_value(entry, ended, *field, |value| text_value(out, value));
+            }
+            AccessLogPart::Text(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
+    out.push(b'\n');
+}
+
+fn text_value(out: &mut Vec<u8>, value: Value<'_>) {
+    match value {
+        Value::None => out.push(b'-'),
+        Value::Number(number) => drop(write!(out, "{number}")),
+        Value::Text(text) => drop(out.write_fmt(text)),
+        Value::Bytes(bytes) => drop(write!(out, "{}", bytes.escape_ascii())),
+    }
+}

@@ -1,0 +1,105 @@
+//! Metrics of clusters and their endpoints. Their families are in [`super::upstream`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use maglor_balance::EndpointStats;
+use maglor_config::Address;
+use maglor_telemetry::{Counter, Gauge, Histogram};
+
+use super::choices::ChoiceMetrics;
+use super::guards::GuardMetrics;
+use super::status::{CLASSES, class};
+use super::upstream::Upstream;
+
+/// Handles of a cluster.
+#[derive(Debug)]
+pub(crate) struct ClusterMetrics {
+    pub(super) requests: [Counter; 6],
+    pub(super) duration: Histogram,
+    pub(crate) connections: Gauge,
+    pub(crate) connections_total: Counter,
+    pub(crate) connect_failures: Counter,
+    pub(crate) stale_retries: Counter,
+    pub(crate) no_endpoint: Counter,
+    pub(crate) cut_off: Counter,
+    pub(super) sent: Counter,
+    pub(super) bytes: Counter,
+    pub(crate) guards: GuardMetrics,
+    pub(crate) choices: ChoiceMetrics,
+}
+
+impl ClusterMetrics {
+    pub(super) fn new(
+        families: &Upstream,
+        guards: GuardMetrics,
+        choices: ChoiceMetrics,
+        cluster: &str,
+    ) -> Self {
+        Self {
+            requests: CLASSES.map(|class| families.requests.with(&[cluster, class])),
+            duration: families.duration.with(&[cluster]),
+            connections: families.connections.with(&[cluster]),
+            connections_total: families.connections_total.with(&[cluster]),
+            connect_failures: families.connect_failures.with(&[cluster]),
+            stale_retries: families.stale_retries.with(&[cluster]),
+            no_endpoint: families.no_endpoint.with(&[cluster]),
+            cut_off: families.cut_off.with(&[cluster]),
+            sent: families.sent.with(&[cluster]),
+            bytes: families.bytes.with(&[cluster]),
+            guards,
+            choices,
+        }
+    }
+
+    pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration) {
+        self.requests[class(status)].inc(shard);
+        self.duration.observe_duration(shard, took);
+    }
+
+    /// Counts bytes of a request's body, or other bytes sent to an endpoint.
+    pub(crate) fn sent(&self, shard: usize, bytes: u64) {
+        self.sent.add(shard, bytes);
+    }
+
+    /// Counts bytes of a connection without HTTP, both ways. Not inlined, since the relay calls it in many
+    /// places.
+    #[inline(never)]
+    pub(crate) fn relayed(&self, shard: usize, sent: u64, received: u64) {
+        self.sent(shard, sent);
+        self.body(shard, received);
+    }
+
+    /// Counts bytes of a response's body, or other bytes from an endpoint.
+    pub(crate) fn body(&self, shard: usize, bytes: u64) {
+        self.bytes.add(shard, bytes);
+    }
+}
+
+/// Handles of an endpoint.
+#[derive(Debug)]
+pub(crate) struct EndpointMetrics {
+    outstanding: Gauge,
+    stats: Arc<EndpointStats>,
+}
+
+impl EndpointMetrics {
+    pub(super) fn new(
+        families: &Upstream,
+        cluster: &str,
+        address: &Address,
+        stats: &Arc<EndpointStats>,
+    ) -> Self {
+        let labels = [cluster, &address.to_string()];
+        Self {
+            outstanding: families.outstanding.with(&labels),
+            stats: Arc::clone(stats),
+        }
+    }
+
+    /// Copies values that the balancer counts; called before an exposition.
+    pub(crate) fn refresh(&self) {
+        self.outstanding.set(i64::from(self.stats.outstanding()));
+    }
+}

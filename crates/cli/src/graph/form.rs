@@ -1,4 +1,4 @@
-//! The forms of the graph: rows in the formats of all commands, input files of `maglor partition`, pictures.
+//! The forms of the graph: rows in the formats of all commands, input files of `maglor plan placement`, pictures.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -41,9 +41,9 @@ impl ValueEnum for Form {
             Self::Rows(Format::Yaml) => ("yaml", "The whole snapshot as YAML"),
             Self::Rows(format) => return format.to_possible_value(),
             Self::Dot => ("dot", "For Graphviz"),
-            Self::Graph => ("graph", "Input of `maglor partition --graph`"),
-            Self::Nodes => ("nodes", "Input of `maglor partition --nodes`"),
-            Self::Placement => ("placement", "Input of `maglor partition --current`"),
+            Self::Graph => ("graph", "Input of `maglor plan placement --graph`"),
+            Self::Nodes => ("nodes", "Input of `maglor plan placement --nodes`"),
+            Self::Placement => ("placement", "Input of `maglor plan placement --current`"),
             Self::Svg => ("svg", "A drawing as SVG"),
         };
         Some(PossibleValue::new(name).help(help))

@@ -239,7 +239,7 @@ async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>,
                 if !matches!(event, Event::Init) {
                     rest = REST;
                 }
-                follower.take(kept(event, follower.wanted.keep));
+                follower.take(&kept(event, follower.wanted.keep));
                 continue;
             }
             Err(error) => error,
@@ -248,8 +248,8 @@ async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>,
         if follower.wanted.is_absent(&error) {
             if !follower.complete {
                 tracing::debug!(kind, "kind is not served; retrying");
-                follower.take(Event::Init);
-                follower.take(Event::InitDone);
+                follower.take(&Event::Init);
+                follower.take(&Event::InitDone);
             }
             sleep(REST_ABSENT).await;
         } else {
@@ -272,8 +272,8 @@ struct Follower<'a, K: Watched, N> {
 
 impl<K: Watched, N: Fn(&[&K], bool)> Follower<'_, K, N> {
     /// Applies an event, and then notifies of what has changed.
-    fn take(&mut self, event: Event<K>) {
-        let before = match &event {
+    fn take(&mut self, event: &Event<K>) {
+        let before = match event {
             Event::Apply(object) | Event::Delete(object) => {
                 let object = ObjectRef::from_obj_with(object, self.wanted.kind.clone());
                 self.store.get(&object).into_iter().collect()
@@ -281,9 +281,9 @@ impl<K: Watched, N: Fn(&[&K], bool)> Follower<'_, K, N> {
             Event::InitDone => self.store.state(),
             Event::Init | Event::InitApply(_) => Vec::new(),
         };
-        self.writer.apply_watcher_event(&event);
+        self.writer.apply_watcher_event(event);
         let before: Vec<&K> = before.iter().map(|one| &**one).collect();
-        match &event {
+        match event {
             Event::Apply(object) => {
                 let known = before.first();
                 if known.is_none_or(|known| version(*known) != version(object)) {

@@ -62,7 +62,7 @@ pub use policy::fallback::{Fallback, FallbackPlan};
 pub use policy::maglev::MaglevParams;
 pub use policy::peak_ewma::PeakEwmaParams;
 pub use policy::ring_hash::RingHashParams;
-pub use policy::spec::{Form, Parameter, Parameters, Spec, SpecError, UnevenShares, named};
+pub use policy::spec::{Form, Parameter, Parameters, Spec, SpecError, UnevenShares, WrittenParameters, named};
 pub use policy::subset::SubsetParams;
 pub use policy::{BuildPolicy, Choices, Excluded, Index, PickCtx, Policy, SharedTables};
 pub use rng::Rng;

@@ -19,7 +19,7 @@ use std::num::NonZeroU32;
 
 pub use error::SpecError;
 pub use forms::{Form, Parameter};
-pub use notation::named;
+pub use notation::{WrittenParameters, named};
 pub use parameters::Parameters;
 
 use crate::policy::bounce::Bounce;

@@ -57,7 +57,7 @@ pub(super) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Returns its proportional set size in bytes, if the kernel tells it.
+    /// Returns its proportional set size in bytes, if the kernel reports it.
     pub(super) fn memory(&self) -> Option<f64> {
         let path = format!("/proc/{}/smaps_rollup", self.child.id());
         let text = fs::read_to_string(path).ok()?;

@@ -4,12 +4,15 @@
 use super::SpecError;
 use super::spelling::shorten;
 
+/// Parameters of a policy, in the order in which they are written.
+pub type WrittenParameters = Vec<(String, String)>;
+
 /// Returns the name and the parameters of a policy as written.
 ///
 /// # Errors
 ///
 /// The text is not of this form.
-pub fn named(text: &str) -> Result<(&str, Vec<(String, String)>), SpecError> {
+pub fn named(text: &str) -> Result<(&str, WrittenParameters), SpecError> {
     let syntax = |reason| SpecError::Syntax {
         text: shorten(text),
         reason,

@@ -148,7 +148,7 @@ async fn proxies_learn_what_files_say_and_what_changes() {
         .await;
     assert_eq!(endpoints(&shop.seen), ["10.1.0.1:8080"]);
     let cluster = decode::cluster(NAME, of(&shop.seen, Kind::Cluster).unwrap()).unwrap();
-    let policy: maglor_balance::Spec = "bounce(tries=3)".parse().unwrap();
+    let policy: maglor_balance::PolicySpec = "bounce(tries=3)".parse().unwrap();
     assert_eq!(cluster.raw.policy, Some(policy));
     assert_eq!(
         routes(&shop.seen)[0].timeout.unwrap().0,

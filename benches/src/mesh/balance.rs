@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_sim::des::{Estimate, Network, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
@@ -147,8 +147,8 @@ fn ways(stage: &Stage) -> Result<(Vec<Way>, Vec<String>)> {
     Ok((ways, skipped))
 }
 
-fn spec(policy: &str) -> Result<Spec> {
-    let parsed: std::result::Result<Spec, _> = policy.parse();
+fn spec(policy: &str) -> Result<PolicySpec> {
+    let parsed: std::result::Result<PolicySpec, _> = policy.parse();
     parsed.map_err(|error| Error::parse(format!("the policy {policy}"), error.to_string()))
 }
 

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_sim::des::{Estimate, Graph, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
@@ -187,7 +187,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
 }
 
 fn scenario(stage: &Stage, form: Form, way: Way, replicas: u32) -> Result<Scenario> {
-    let spec: std::result::Result<Spec, _> = way.policy().parse();
+    let spec: std::result::Result<PolicySpec, _> = way.policy().parse();
     let spec = spec.map_err(|error| Error::parse("a policy", error.to_string()))?;
     Ok(Scenario {
         balancers: 1,

@@ -1,7 +1,7 @@
 //! `ProxyService`: dedicated proxies in front of a Service, which see all of its requests.
 
 use kube::CustomResource;
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -232,13 +232,13 @@ impl ProxyServiceSpec {
     ///
     /// # Errors
     /// It is not a policy of the proxy.
-    pub fn policy(&self) -> Result<Spec, SpecError> {
+    pub fn policy(&self) -> Result<PolicySpec, SpecError> {
         let wrong = |message| SpecError::Value {
             path: "spec.policy".to_owned(),
             message,
         };
         let Some(text) = &self.policy else {
-            return Ok(Spec::default());
+            return Ok(PolicySpec::default());
         };
         text.parse().map_err(|error| wrong(format!("{error}")))
     }

@@ -17,8 +17,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn of<Spec: JsonSchema, Status: JsonSchema>() -> Self {
-        let mut spec = structural(root::<Spec>());
+    pub(super) fn of<PolicySpec: JsonSchema, Status: JsonSchema>() -> Self {
+        let mut spec = structural(root::<PolicySpec>());
         let description = spec["description"].take();
         spec["description"] = json!("Desired state.");
         Self {

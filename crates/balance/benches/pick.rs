@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use maglor_balance::queue_protocol::Decision;
-use maglor_balance::{Balancer, Endpoint, Index, PickCtx, Rng, Spec, Time, ViewParams};
+use maglor_balance::{Balancer, Endpoint, Index, PickCtx, PolicySpec, Rng, Time, ViewParams};
 
 const ENDPOINTS: usize = 1000;
 
@@ -41,7 +41,7 @@ fn endpoints(weight: impl Fn(usize) -> u32) -> Vec<Endpoint> {
 
 /// A balancer in the midst of work: each endpoint with 0–3 outstanding and a latency.
 fn busy(spec: &str, weight: impl Fn(usize) -> u32) -> Balancer {
-    let spec: Spec = spec.parse().expect("a valid policy");
+    let spec: PolicySpec = spec.parse().expect("a valid policy");
     let balancer = Balancer::build(&spec, endpoints(weight), &ViewParams::default(), Time::ZERO)
         .expect("a valid policy");
     let mut rng = Rng::seed(1);
@@ -125,7 +125,7 @@ fn builds(c: &mut Criterion) {
         ("round-robin weighted", "round-robin", 100),
         ("lor", "lor", 1),
     ] {
-        let spec: Spec = spec.parse().expect("a valid policy");
+        let spec: PolicySpec = spec.parse().expect("a valid policy");
         let set = endpoints(|i| 1 + i as u32 % weights);
         let params = ViewParams::default();
         group.bench_function(name, |b| {

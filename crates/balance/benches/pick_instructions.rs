@@ -12,12 +12,12 @@
 use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Spec, Time, ViewParams};
+use maglor_balance::{Balancer, Endpoint, PickCtx, PolicySpec, Rng, Time, ViewParams};
 
 const PICKS: u64 = 1000;
 
 fn balancer(spec: &str) -> (Balancer, Rng) {
-    let spec: Spec = spec.parse().expect("a valid policy");
+    let spec: PolicySpec = spec.parse().expect("a valid policy");
     let endpoints: Vec<Endpoint> = (0..1000)
         .map(|i| Endpoint::new(format!("10.0.{}.{}:8080", i / 250, i % 250)))
         .collect();

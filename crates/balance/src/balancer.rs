@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
 use crate::{
-    BuildPolicy, Endpoint, Index, PickCtx, Policy, Rng, Spec, SpecError, Time, View, ViewParams,
+    BuildPolicy, Endpoint, Index, PickCtx, Policy, PolicySpec, Rng, SpecError, Time, View,
+    ViewParams,
 };
 
 /// A [`View`] and its [`Policy`].
@@ -12,7 +13,7 @@ use crate::{
 /// Immutable; to change the set, [`rebuild`](Self::rebuild) and swap. Picks in progress finish on
 /// the old one. Counts live in the endpoints' statistics and carry over.
 #[derive(Debug)]
-pub struct Balancer<B = Spec> {
+pub struct Balancer<B = PolicySpec> {
     spec: B,
     view: View,
     policy: Box<dyn Policy>,

@@ -6,7 +6,7 @@
 //! * A [`View`] is an immutable set of the endpoints that may be picked now, with their shares:
 //!   membership, health, priority level, locality weights, panic, slow start. It is rebuilt off the
 //!   hot path when one of them changes.
-//! * A [`Policy`] picks one endpoint of a view. It is built from a [`Spec`] (`lor(choices=2)`), with
+//! * A [`Policy`] picks one endpoint of a view. It is built from a [`PolicySpec`] (`lor(choices=2)`), with
 //!   its tables, for one view; [`Balancer`] keeps the two together.
 //! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to
 //!   the end of the response body. It is shared and outlives views.
@@ -21,9 +21,9 @@
 //! Time and randomness are arguments: [`Time`] and [`Rng`].
 //!
 //! ```
-//! use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Spec, Time, ViewParams};
+//! use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, PolicySpec, Time, ViewParams};
 //!
-//! let spec: Spec = "lor(choices=2)".parse()?;
+//! let spec: PolicySpec = "lor(choices=2)".parse()?;
 //! let endpoints = vec![Endpoint::new("10.0.0.1:8080"), Endpoint::new("10.0.0.2:8080")];
 //! let now = Time::ZERO;
 //! let balancer = Balancer::build(&spec, endpoints, &ViewParams::default(), now)?;
@@ -62,7 +62,9 @@ pub use policy::fallback::{Fallback, FallbackPlan};
 pub use policy::maglev::MaglevParams;
 pub use policy::peak_ewma::PeakEwmaParams;
 pub use policy::ring_hash::RingHashParams;
-pub use policy::spec::{Form, Parameter, Parameters, Spec, SpecError, UnevenShares, WrittenParameters, named};
+pub use policy::spec::{
+    Form, Parameter, Parameters, PolicySpec, SpecError, UnevenShares, WrittenParameters, named,
+};
 pub use policy::subset::SubsetParams;
 pub use policy::{BuildPolicy, Choices, Excluded, Index, PickCtx, Policy, SharedTables};
 pub use rng::Rng;

@@ -1,7 +1,7 @@
 //! The policy trait and the list of policies.
 //!
 //! One file per policy, with its parameters, their validation and the algorithm. To add one: the
-//! file, an arm in `Spec::build`, a row in `tests/closed_form.rs` and one in `benches/pick.rs`;
+//! file, an arm in `PolicySpec::build`, a row in `tests/closed_form.rs` and one in `benches/pick.rs`;
 //! `tests/contract.rs` covers it automatically.
 
 pub(crate) mod bounce;
@@ -109,7 +109,7 @@ pub trait Policy: Send + Sync + Debug {
     }
 }
 
-/// Builds a policy for each view: [`Spec`] for those of the proxy. The simulator has more of them.
+/// Builds a policy for each view: [`PolicySpec`] for those of the proxy. The simulator has more of them.
 pub trait BuildPolicy: Clone + Debug {
     /// Checks every parameter against its range.
     ///

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::{
-    Balancer, Endpoint, Excluded, Index, Locality, LocalityWeights, PickCtx, Rng, SlowStart, Spec,
-    Time, ViewParams,
+    Balancer, Endpoint, Excluded, Index, Locality, LocalityWeights, PickCtx, PolicySpec, Rng,
+    SlowStart, Time, ViewParams,
 };
 use support::{SPECS, assert_law, balancer, balancer_with, counts, equal, key, seed, weighted};
 
@@ -274,7 +274,7 @@ fn slow_start_ramps_without_a_rebuild() {
     for spec in SPECS {
         let mut endpoints = equal(4);
         endpoints[3].added_at = joined;
-        let spec: Spec = spec.parse().unwrap();
+        let spec: PolicySpec = spec.parse().unwrap();
         let b = Balancer::build(&spec, endpoints, &params, joined).unwrap();
         let share = |seconds: u64, rng: &mut Rng| {
             let ctx = PickCtx::new(joined + Duration::from_secs(seconds));

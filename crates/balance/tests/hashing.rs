@@ -265,7 +265,7 @@ fn slow_start_lets_keys_of_every_level_in() {
         endpoints[5].priority = 1;
         endpoints[3].added_at = joined;
         endpoints[5].added_at = joined;
-        let spec: maglor_balance::Spec = spec.parse().unwrap();
+        let spec: maglor_balance::PolicySpec = spec.parse().unwrap();
         let b = Balancer::build(&spec, endpoints, &params, joined).unwrap();
         let shares = |seconds: u64| {
             let now = joined + Duration::from_secs(seconds);

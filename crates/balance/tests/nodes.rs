@@ -14,7 +14,9 @@ use std::time::Duration;
 use maglor_balance::queue_protocol::{
     Admission, Admitted, Answer, Decision, Inbound, Ledger, Member, Name, Question, Step,
 };
-use maglor_balance::{Balancer, Endpoint, Index, Locality, PickCtx, Rng, Spec, Time, ViewParams};
+use maglor_balance::{
+    Balancer, Endpoint, Index, Locality, PickCtx, PolicySpec, Rng, Time, ViewParams,
+};
 use support::{key, seed};
 
 const NODES: usize = 3;
@@ -64,7 +66,7 @@ fn list(weights: &[u32; NODES]) -> Vec<Endpoint> {
 
 impl Fixture {
     fn new(policy: &str, lists: &Lists, number: u64) -> Self {
-        let spec: Spec = policy.parse().unwrap();
+        let spec: PolicySpec = policy.parse().unwrap();
         let build = |weights| {
             Balancer::build(&spec, list(weights), &ViewParams::default(), Time::ZERO).unwrap()
         };
@@ -338,7 +340,7 @@ fn servers_that_a_balancer_must_not_use_are_not_named_to_it() {
 
 #[test]
 fn a_group_too_large_to_name_a_part_of_is_left_to_the_fallback() {
-    let spec: Spec = "ledger(group=1000)".parse().unwrap();
+    let spec: PolicySpec = "ledger(group=1000)".parse().unwrap();
     let endpoints: Vec<_> = (0..300)
         .map(|at| Endpoint::new(key(at)).priority(u8::from(at >= 100)))
         .collect();

@@ -10,7 +10,8 @@ mod support;
 use std::num::NonZeroU32;
 
 use maglor_balance::{
-    Endpoint, Locality, LocalityWeights, PickCtx, Rng, SlowStart, Spec, Time, View, ViewParams,
+    Endpoint, Locality, LocalityWeights, PickCtx, PolicySpec, Rng, SlowStart, Time, View,
+    ViewParams,
 };
 use proptest::prelude::*;
 use support::{SPECS, balancer, check, check_cases, equal, weighted};
@@ -80,8 +81,8 @@ fn any_text_is_parsed_or_refused() {
     let words =
         "[a-z(),= 0-9_-]{0,40}|\\PC{0,40}|(lor|maglev|ring-hash|peak-ewma)\\([a-z_=0-9,]{0,30}\\)";
     check(63, &words, |text: String| {
-        if let Ok(spec) = text.parse::<Spec>() {
-            assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec), "{text}");
+        if let Ok(spec) = text.parse::<PolicySpec>() {
+            assert_eq!(spec.to_string().parse::<PolicySpec>(), Ok(spec), "{text}");
         }
     });
 }
@@ -106,10 +107,10 @@ fn valid_specifications_round_trip() {
         )),
     ];
     check(64, &text, |text: String| {
-        let spec: Spec = text.parse().unwrap();
-        assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
+        let spec: PolicySpec = text.parse().unwrap();
+        assert_eq!(spec.to_string().parse::<PolicySpec>().unwrap(), spec);
         let yaml = serde_yaml::to_string(&spec).unwrap();
-        assert_eq!(serde_yaml::from_str::<Spec>(&yaml).unwrap(), spec);
+        assert_eq!(serde_yaml::from_str::<PolicySpec>(&yaml).unwrap(), spec);
         assert!(spec.validate().is_ok());
     });
 }
@@ -180,7 +181,7 @@ fn views_keep_their_invariants_under_every_policy() {
         }
         let mut rng = Rng::seed(seed);
         for text in SPECS.iter().filter(|s| !s.contains("100000")) {
-            let policy = text.parse::<Spec>().unwrap().build(&view).unwrap();
+            let policy = text.parse::<PolicySpec>().unwrap().build(&view).unwrap();
             let mut attempted = Vec::new();
             for round in 0..usable.len() + 1 {
                 let ctx = PickCtx::new(now).excluding(&attempted);

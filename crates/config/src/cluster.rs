@@ -27,7 +27,7 @@ pub struct Cluster {
     /// The unique name; the label `cluster` in metrics.
     pub name: Arc<str>,
     /// The balancing policy.
-    pub policy: balance::Spec,
+    pub policy: balance::PolicySpec,
     /// Panic threshold, priorities, localities, slow start.
     pub view: balance::ViewParams,
     /// Set if the endpoint is the original destination of the client's connection, and `endpoints`

@@ -50,7 +50,7 @@ fn the_schema_has_every_policy_with_its_parameters() {
         let mut found = found.filter(|properties| properties["name"]["const"] == name);
         (found.next(), found.next())
     };
-    for form in maglor_balance::Spec::forms() {
+    for form in maglor_balance::PolicySpec::forms() {
         let (Some(properties), None) = form_of(form.name) else {
             panic!("{}: not there once", form.name);
         };

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_terminal::output;
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Policy to compare with the baselines: lor(choices=2), lor(choices=all), peak-ewma,
     /// maglev(table_size=65537), ring-hash(min=1024).
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
-    policy: Spec,
+    policy: PolicySpec,
 
     /// Number of servers; the last one is slow.
     #[arg(

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_identity::SpiffeError;
 use maglor_terminal::output;
 use tokio::runtime::{Builder, LocalOptions};
@@ -91,7 +91,7 @@ pub(super) struct Options {
     /// Load balancing policy of the proxies: lor(choices=2), lor(choices=all), peak-ewma,
     /// bounce(tries=3), ledger(group=40,fallback=bounce), a-lsq(choices=2,overhead=10), and others.
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
-    policy: Spec,
+    policy: PolicySpec,
 
     /// Number of replicas of a service, 1-16; may be repeated [default: productpage=2, details=2, reviews=3,
     /// ratings=2].

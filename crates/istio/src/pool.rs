@@ -1,6 +1,6 @@
 //! Translates `trafficPolicy.connectionPool`, `outlierDetection` and `loadBalancer`.
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_config::raw::{self, HashPolicy, Short};
 
 use crate::block::Block;
@@ -129,11 +129,11 @@ fn percent(number: f64) -> u32 {
     number.clamp(1.0, 100.0).round() as u32
 }
 
-fn policy(text: &str) -> Option<Spec> {
+fn policy(text: &str) -> Option<PolicySpec> {
     text.parse().ok()
 }
 
-fn consistent_hash(block: &Block<'_>) -> (Option<Spec>, Vec<HashPolicy>) {
+fn consistent_hash(block: &Block<'_>) -> (Option<PolicySpec>, Vec<HashPolicy>) {
     let header = block.text("httpHeaderName").map(|name| HashPolicy {
         header: Some(name.to_owned()),
         ..HashPolicy::default()
@@ -183,7 +183,7 @@ fn consistent_hash(block: &Block<'_>) -> (Option<Spec>, Vec<HashPolicy>) {
             ("ringHash", format!("ring-hash(min={minimum})"))
         }
     };
-    let spec = text.parse::<Spec>();
+    let spec = text.parse::<PolicySpec>();
     if let Err(error) = &spec {
         block.refuse(field, format!("invalid `{text}`: {error}"));
     }

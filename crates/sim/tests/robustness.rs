@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use maglor_balance::{Endpoint, Spec, Time, View, ViewParams};
+use maglor_balance::{Endpoint, PolicySpec, Time, View, ViewParams};
 use maglor_sim::des::{Antagonist, Change, Disturbance, Network, Outcome, Scenario};
 use support::{paper, requests, run, run_all};
 
@@ -102,7 +102,7 @@ fn half_of_the_messages_lost_is_no_worse_than_no_messages() {
 
 /// The part of 200 servers whose ledger is the first one.
 fn share_of_first_group(policy: &str) -> f64 {
-    let spec: Spec = policy.parse().unwrap();
+    let spec: PolicySpec = policy.parse().unwrap();
     let endpoints: Vec<_> = (0..200)
         .map(|server| Endpoint::new(format!("s0-{server}")))
         .collect();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_config::raw::{self, ApplicationPort, Short};
 use maglor_xds::MOST_AHEAD;
 
@@ -110,7 +110,11 @@ fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
 }
 
 /// Policies based on servers' true queue lengths need load reports.
-fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<raw::LoadReports> {
+fn load_reports(
+    policy: &PolicySpec,
+    cluster: String,
+    endpoint: SocketAddr,
+) -> Option<raw::LoadReports> {
     match policy.name() {
         "a-lsq" | "bounce" | "probe" => Some(raw::LoadReports::default()),
         "ledger" => Some(raw::LoadReports {

@@ -1,6 +1,6 @@
 //! The merged policies of a Service's port, or of a subset of the pods behind it.
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_config::raw;
 
 use super::upstream;
@@ -30,7 +30,7 @@ pub(super) fn settings(
     let (mut cluster, mut route) = (effective.cluster, effective.route);
     cluster.protocol.get_or_insert(upstream(port.protocol));
     if service.client_affinity && cluster.policy.is_none() {
-        cluster.policy = "maglev".parse::<Spec>().ok();
+        cluster.policy = "maglev".parse::<PolicySpec>().ok();
         if route.hash_policy.is_empty() {
             route.hash_policy.push(raw::HashPolicy {
                 source_address: Some(true),

@@ -3,8 +3,8 @@
 //! The notation is the same in YAML, on the command line, in the simulator and in metrics:
 //! `lor(choices=2)`. Parsing, checking and printing are in the submodules.
 //!
-//! Invariant: a `Spec` obtained by parsing or deserializing is valid, and prints to a form that
-//! parses to the same `Spec`.
+//! Invariant: a `PolicySpec` obtained by parsing or deserializing is valid, and prints to a form that
+//! parses to the same `PolicySpec`.
 
 mod display;
 mod error;
@@ -59,7 +59,7 @@ use crate::{View, prime};
 /// The default is `lor(choices=2)`.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Spec {
+pub enum PolicySpec {
     /// Least outstanding requests, with counts corrected by servers' reports.
     ALsq {
         /// The number of compared candidates.
@@ -129,7 +129,7 @@ const fn positive(n: u32) -> NonZeroU32 {
     }
 }
 
-impl Spec {
+impl PolicySpec {
     /// Returns the policy's name without parameters, the label of metrics.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -226,7 +226,7 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// If a parameter is out of range. That cannot happen for a parsed `Spec`, only for one
+    /// If a parameter is out of range. That cannot happen for a parsed `PolicySpec`, only for one
     /// constructed in code.
     pub fn build(&self, view: &View) -> Result<Box<dyn Policy>, SpecError> {
         self.validate()?;
@@ -283,7 +283,7 @@ impl Spec {
     }
 }
 
-impl BuildPolicy for Spec {
+impl BuildPolicy for PolicySpec {
     fn validate(&self) -> Result<(), SpecError> {
         self.validate()
     }
@@ -319,7 +319,7 @@ impl BuildPolicy for Spec {
     }
 }
 
-impl Default for Spec {
+impl Default for PolicySpec {
     fn default() -> Self {
         Self::LeastOutstanding {
             choices: Choices::TWO,

@@ -3,7 +3,7 @@
 use crate::Rng;
 
 /// The recipients of a server's message that a request has ended. It follows from the policy of the
-/// server's clients; see [`Spec::announce`](crate::Spec::announce).
+/// server's clients; see [`PolicySpec::announce`](crate::PolicySpec::announce).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Announce {
     /// Its load, to each balancer with probability min(overhead / balancers, 1).

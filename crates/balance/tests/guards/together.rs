@@ -12,7 +12,7 @@ use maglor_balance::guard::retry::{
     RetryPolicy,
 };
 use maglor_balance::guard::retry_budget::{Budget, BudgetParams, RetryPermit};
-use maglor_balance::{Balancer, PickCtx, Rng, SlowStart, Spec, Time, ViewParams};
+use maglor_balance::{Balancer, PickCtx, PolicySpec, Rng, SlowStart, Time, ViewParams};
 
 use crate::at;
 use crate::support::{counts_with, equal};
@@ -32,7 +32,7 @@ fn an_ejected_endpoint_gets_nothing_and_returns_slowly() {
         monitor: Arc::clone(monitor),
     });
     let _ = detector.set_endpoints(watched, at(0));
-    let spec: Spec = "random".parse().unwrap();
+    let spec: PolicySpec = "random".parse().unwrap();
     let before = Balancer::build(&spec, endpoints.clone(), &params, at(60_000)).unwrap();
     let share = |balancer: &Balancer, now: Time, rng: &mut Rng| {
         counts_with(balancer, &PickCtx::new(now), 8000, rng)[2] as f64 / 8000.0

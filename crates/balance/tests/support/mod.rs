@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Spec, Time, ViewParams};
+use maglor_balance::{Balancer, Endpoint, PickCtx, PolicySpec, Rng, Time, ViewParams};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -68,7 +68,7 @@ pub(crate) fn balancer(spec: &str, endpoints: Vec<Endpoint>) -> Balancer {
 }
 
 pub(crate) fn balancer_with(spec: &str, endpoints: Vec<Endpoint>, params: &ViewParams) -> Balancer {
-    let spec: Spec = spec.parse().unwrap();
+    let spec: PolicySpec = spec.parse().unwrap();
     Balancer::build(&spec, endpoints, params, Time::ZERO).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_config::Flags;
 use maglor_terminal::output;
 use serde_json::Value;
@@ -110,7 +110,7 @@ struct ConfigOptions {
 
     /// Load balancing policy.
     #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
-    policy: Spec,
+    policy: PolicySpec,
 
     /// Address of the admin server.
     #[arg(long, value_name = "ADDR")]

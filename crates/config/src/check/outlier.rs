@@ -13,7 +13,7 @@ use crate::{EndpointAddress, cluster, raw};
 /// Returns the parameters; `None` when it is disabled.
 pub(super) fn outlier(
     raw: Option<&raw::OutlierEjection>,
-    policy: &balance::Spec,
+    policy: &balance::PolicySpec,
     endpoints: &[cluster::Endpoint],
     at: &At<'_>,
 ) -> Option<OutlierParams> {
@@ -30,7 +30,7 @@ pub(super) fn outlier(
     enabled.then_some(params)
 }
 
-fn params(raw: &raw::OutlierEjection, policy: &balance::Spec, at: &At<'_>) -> OutlierParams {
+fn params(raw: &raw::OutlierEjection, policy: &balance::PolicySpec, at: &At<'_>) -> OutlierParams {
     let default = OutlierParams::default();
     let streak = |value, name: &str| rule::number::<u32>(value, &at.field(name), 5, 0..=1_000_000);
     let time = |value, name: &str, default: Duration, range| {
@@ -137,7 +137,7 @@ fn percent(value: Option<u32>, name: &str, default: u32, at: &At<'_>) -> Percent
     Percent::whole(u8::try_from(percent).unwrap_or(100))
 }
 
-fn enforcing(raw: &raw::OutlierEjection, policy: &balance::Spec, at: &At<'_>) -> Enforcing {
+fn enforcing(raw: &raw::OutlierEjection, policy: &balance::PolicySpec, at: &At<'_>) -> Enforcing {
     let streak = "enforcing_consecutive_5xx";
     let gateway = "enforcing_consecutive_gateway_failure";
     let local = "enforcing_consecutive_local_origin_failure";

@@ -108,7 +108,7 @@ pub(crate) fn domains(text: &str) -> Option<String> {
 /// Returns the policy for another program's name.
 pub(crate) fn policy(name: &str) -> Option<String> {
     let first = name.split([' ', '(', ';']).next()?;
-    match first.parse::<balance::Spec>() {
+    match first.parse::<balance::PolicySpec>() {
         Ok(_) => Some(first.to_owned()),
         Err(balance::SpecError::UnknownPolicy { suggestion, .. }) => suggestion.map(str::to_owned),
         Err(_) => None,

@@ -23,7 +23,7 @@ pub struct Cluster {
     /// `maglev(table_size=65537)`, `ring-hash(min=1024)`; or a mapping such as
     /// `{name: maglev, table_size: 251}`.
     #[schemars(with = "PolicySchema", extend("default" = "lor(choices=2)"))]
-    pub policy: Option<balance::Spec>,
+    pub policy: Option<balance::PolicySpec>,
     /// Source of the endpoints.
     #[schemars(extend("default" = "static"))]
     pub r#type: Option<ClusterType>,
@@ -104,7 +104,7 @@ impl JsonSchema for PolicySchema {
         let mut forms = vec![
             json!({"type": "string", "examples": ["lor(choices=2)", "maglev(table_size=65537)"]}),
         ];
-        forms.extend(balance::Spec::forms().iter().map(mapping));
+        forms.extend(balance::PolicySpec::forms().iter().map(mapping));
         json_schema!({
             "description": "A load balancing policy, `name` or `name(parameter=value,…)`, or a mapping with `name`.",
             "anyOf": forms,

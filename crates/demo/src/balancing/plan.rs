@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 
 /// The mean time that a server needs for a request; it processes one at a time.
 const SERVICE_TIME: Duration = Duration::from_millis(10);
@@ -19,7 +19,7 @@ const BASELINES: [&str; 3] = ["lor(choices=2)", "random", "round-robin"];
 #[derive(Debug)]
 pub(super) struct Plan {
     /// The policies in the order of the demo; the first is the requested one.
-    pub(super) policies: Vec<Spec>,
+    pub(super) policies: Vec<PolicySpec>,
     pub(super) servers: usize,
     /// The mean rate in requests per second.
     pub(super) rate: f64,
@@ -28,7 +28,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(policy: &Spec, servers: u16, seconds: u64) -> Self {
+    pub(super) fn new(policy: &PolicySpec, servers: u16, seconds: u64) -> Self {
         let mut policies = vec![policy.clone()];
         for baseline in BASELINES.iter().filter_map(|name| name.parse().ok()) {
             if !policies.contains(&baseline) {

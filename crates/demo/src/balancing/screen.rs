@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_terminal::output;
 
 use super::plan::Plan;
@@ -42,7 +42,7 @@ impl Screen {
         }
     }
 
-    pub(super) fn begin(&mut self, policy: &Spec) {
+    pub(super) fn begin(&mut self, policy: &PolicySpec) {
         self.drawn = 0;
         output::print(&format!("{policy}\n"));
     }

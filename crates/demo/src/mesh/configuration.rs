@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 
 use super::flow::INBOUND;
 use super::members;
@@ -24,7 +24,7 @@ pub(super) struct Ports {
 /// The addresses of all replicas, and the balancing policy.
 #[derive(Debug)]
 pub(super) struct Mesh<'a> {
-    pub(super) policy: &'a Spec,
+    pub(super) policy: &'a PolicySpec,
     /// The inbound addresses of all replicas, by index in [`SERVICES`].
     pub(super) endpoints: &'a [Vec<SocketAddr>],
 }

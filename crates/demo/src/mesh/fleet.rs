@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_telemetry::scrape::Meter;
 use tempfile::TempDir;
 
@@ -93,7 +93,11 @@ fn ports(address: Ipv4Addr) -> io::Result<Ports> {
 
 impl Fleet {
     /// Starts everything and waits until it accepts requests.
-    pub(super) async fn start(program: PathBuf, plan: &Plan, policy: &Spec) -> Result<Self, Error> {
+    pub(super) async fn start(
+        program: PathBuf,
+        plan: &Plan,
+        policy: &PolicySpec,
+    ) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("maglor-demo-").tempdir();
         let folder = folder.map_err(Error::system("make a temporary folder"))?;
         let members = Members::new()?;

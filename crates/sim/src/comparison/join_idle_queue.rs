@@ -10,7 +10,8 @@ use maglor_balance::queue_protocol::{
     Answer, AnswerTimeout, Asked, Decision, Groups, Name, Question, Step, Trust,
 };
 use maglor_balance::{
-    BuildPolicy as _, Fallback, FallbackPlan, Index, PickCtx, Policy, Rng, SharedTables, Spec, View,
+    BuildPolicy as _, Fallback, FallbackPlan, Index, PickCtx, Policy, PolicySpec, Rng,
+    SharedTables, View,
 };
 
 /// The policy; see the module's documentation.
@@ -69,8 +70,8 @@ impl JoinIdleQueue {
             groups,
             fallback: FallbackPlan::new(fallback, Arc::clone(&learnt.probe)),
             learnt: Arc::new(learnt),
-            random: Spec::Random.build_valid(view, None),
-            local: Spec::default().build_valid(view, None),
+            random: PolicySpec::Random.build_valid(view, None),
+            local: PolicySpec::default().build_valid(view, None),
         }
     }
 

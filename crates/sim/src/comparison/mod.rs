@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use maglor_balance::queue_protocol::{Announce, Groups};
 use maglor_balance::{
-    BuildPolicy, Fallback, Parameters, Policy, SharedTables, Spec, SpecError, View, named,
+    BuildPolicy, Fallback, Parameters, Policy, PolicySpec, SharedTables, SpecError, View, named,
 };
 
 pub(crate) use self::board::Board;
@@ -18,11 +18,11 @@ use self::join_idle_queue::JoinIdleQueue;
 use self::prequal::Prequal;
 pub use self::prequal::PrequalParams;
 
-/// A policy and its parameters, written as a [`Spec`].
+/// A policy and its parameters, written as a [`PolicySpec`].
 ///
 /// | written | default of the parameters |
 /// | --- | --- |
-/// | those of [`Spec`] | |
+/// | those of [`PolicySpec`] | |
 /// | `join-idle-queue(boards=…, fallback=…)`, `bounce`, `lor` or `probe` | 4, `probe` |
 /// | `prequal(probes=…, pool=…)` | 3, 16 |
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -37,7 +37,7 @@ pub enum Compared {
     /// A pool of answers to earlier probes.
     Prequal(PrequalParams),
     /// A policy of the proxy.
-    Proxy(Spec),
+    Proxy(PolicySpec),
 }
 
 /// The unsolicited messages of servers under a policy.
@@ -118,12 +118,12 @@ impl BuildPolicy for Compared {
 
 impl Default for Compared {
     fn default() -> Self {
-        Self::Proxy(Spec::default())
+        Self::Proxy(PolicySpec::default())
     }
 }
 
-impl From<Spec> for Compared {
-    fn from(spec: Spec) -> Self {
+impl From<PolicySpec> for Compared {
+    fn from(spec: PolicySpec) -> Self {
         Self::Proxy(spec)
     }
 }

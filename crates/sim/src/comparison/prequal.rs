@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use maglor_balance::queue_protocol::{Asked, Decision, Load, Step};
-use maglor_balance::{BuildPolicy as _, Index, PickCtx, Policy, Rng, Spec, Time, View};
+use maglor_balance::{BuildPolicy as _, Index, PickCtx, Policy, PolicySpec, Rng, Time, View};
 
 /// The quantile above which a count is hot (the paper's best value).
 const HOT: f64 = 0.84;
@@ -98,8 +98,8 @@ impl Prequal {
         Self {
             params,
             pool: Mutex::default(),
-            random: Spec::Random.build_valid(view, None),
-            local: Spec::default().build_valid(view, None),
+            random: PolicySpec::Random.build_valid(view, None),
+            local: PolicySpec::default().build_valid(view, None),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Decodes clusters.
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_config::Address;
 use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
 use prost::Message as _;
@@ -105,7 +105,7 @@ fn whole_percent(field: &str, value: f64) -> Result<u32, Fault> {
 }
 
 /// Decodes the policy. `None` is the default of both, two choices by outstanding requests.
-fn policy(message: &wire::Cluster) -> Result<Option<Spec>, Fault> {
+fn policy(message: &wire::Cluster) -> Result<Option<PolicySpec>, Fault> {
     let Ok(policy) = LbPolicy::try_from(message.lb_policy) else {
         let number = message.lb_policy;
         return Err(Fault::new("lb_policy", format!("unknown policy {number}")));
@@ -138,7 +138,7 @@ fn policy(message: &wire::Cluster) -> Result<Option<Spec>, Fault> {
             return Err(Fault::unsupported("lb_policy"));
         }
     };
-    let policy = text.parse::<Spec>();
+    let policy = text.parse::<PolicySpec>();
     policy
         .map(Some)
         .map_err(|error| Fault::new("lb_policy", error.to_string()))

@@ -1,6 +1,6 @@
 //! Encodes clusters.
 
-use maglor_balance::Spec;
+use maglor_balance::PolicySpec;
 use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
 
 use super::{EncodeError, ads, any, endpoints, guard};
@@ -77,15 +77,15 @@ fn native(raw: &raw::Cluster, name: &str) -> wire::Cluster {
 /// Encodes the policy, or the nearest one that Envoy has.
 fn balancing(raw: &raw::Cluster, message: &mut wire::Cluster) {
     let policy = match raw.policy.clone().unwrap_or_default() {
-        Spec::Random => LbPolicy::Random,
-        Spec::RoundRobin => LbPolicy::RoundRobin,
-        Spec::Maglev(params) => {
+        PolicySpec::Random => LbPolicy::Random,
+        PolicySpec::RoundRobin => LbPolicy::RoundRobin,
+        PolicySpec::Maglev(params) => {
             message.maglev_lb_config = Some(MaglevLbConfig {
                 table_size: Some(params.table_size.into()),
             });
             LbPolicy::Maglev
         }
-        Spec::RingHash(params) => {
+        PolicySpec::RingHash(params) => {
             message.ring_hash_lb_config = Some(RingHashLbConfig {
                 minimum_ring_size: Some(params.min.into()),
                 maximum_ring_size: Some(params.max.into()),
@@ -93,7 +93,7 @@ fn balancing(raw: &raw::Cluster, message: &mut wire::Cluster) {
             });
             LbPolicy::RingHash
         }
-        Spec::LeastOutstanding { choices } => match choices.to_string().parse() {
+        PolicySpec::LeastOutstanding { choices } => match choices.to_string().parse() {
             Ok(1) => LbPolicy::Random,
             count => {
                 let choice_count = count.ok();

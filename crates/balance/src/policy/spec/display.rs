@@ -1,14 +1,14 @@
-//! The canonical form of a [`Spec`]: always with the parameters that characterize the policy, with
+//! The canonical form of a [`PolicySpec`]: always with the parameters that characterize the policy, with
 //! others when they differ from their default.
 
 use std::fmt;
 
-use super::Spec;
+use super::PolicySpec;
 use crate::policy::peak_ewma::PeakEwmaParams;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
 
-impl fmt::Display for Spec {
+impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut list = Vec::new();
         let mut put = |name: &str, value: &dyn fmt::Display| list.push(format!("{name}={value}"));

@@ -1,7 +1,7 @@
 //! Errors of a policy's notation. Every message names the parameter, the reason, the valid range
 //! and, for a misspelt word, the nearest one.
 
-/// An error in a [`Spec`](crate::Spec).
+/// An error in a [`PolicySpec`](crate::PolicySpec).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {

@@ -136,20 +136,20 @@ impl Form {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Spec, SpecError};
+    use super::super::{PolicySpec, SpecError};
     use super::*;
 
     fn accepts(name: &str, parameter: &str, value: &str) -> bool {
         format!("{name}({parameter}={value})")
-            .parse::<Spec>()
+            .parse::<PolicySpec>()
             .is_ok()
     }
 
     #[test]
     fn each_form_is_what_the_parser_accepts() {
         for form in FORMS {
-            assert!(form.name.parse::<Spec>().is_ok(), "{}", form.name);
-            let other = format!("{}(other=1)", form.name).parse::<Spec>();
+            assert!(form.name.parse::<PolicySpec>().is_ok(), "{}", form.name);
+            let other = format!("{}(other=1)", form.name).parse::<PolicySpec>();
             let Err(SpecError::UnknownParameter { known, .. }) = other else {
                 panic!("{other:?}");
             };

@@ -1,11 +1,11 @@
-//! Creates a [`Spec`] of a name and parameters.
+//! Creates a [`PolicySpec`] of a name and parameters.
 
 use std::str::FromStr;
 
 use super::forms::{Form, NAMES};
 use super::parameters::Parameters;
 use super::spelling::{nearest, shorten};
-use super::{Spec, SpecError, bounds, notation, positive};
+use super::{PolicySpec, SpecError, bounds, notation, positive};
 use crate::policy::fallback::Fallback;
 use crate::policy::maglev::MaglevParams;
 use crate::policy::peak_ewma::PeakEwmaParams;
@@ -60,7 +60,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("wrr", "round-robin"),
 ];
 
-impl FromStr for Spec {
+impl FromStr for PolicySpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
@@ -69,7 +69,7 @@ impl FromStr for Spec {
     }
 }
 
-impl Spec {
+impl PolicySpec {
     /// Creates a spec of a name and parameters as written, in either form.
     pub(super) fn from_parts(name: &str, given: Vec<(String, String)>) -> Result<Self, SpecError> {
         if Form::of(name).is_none() {
@@ -111,57 +111,57 @@ impl Spec {
     }
 }
 
-fn a_lsq(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+fn a_lsq(given: Vec<(String, String)>) -> Result<PolicySpec, SpecError> {
     let p = Parameters::new("a-lsq", &["choices", "overhead"], given)?;
-    Ok(Spec::ALsq {
+    Ok(PolicySpec::ALsq {
         choices: p.choices()?,
         overhead: p.positive("overhead", bounds::OVERHEAD, positive(10))?,
     })
 }
 
-fn ledger(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+fn ledger(given: Vec<(String, String)>) -> Result<PolicySpec, SpecError> {
     let p = Parameters::new("ledger", &["group", "fallback"], given)?;
-    Ok(Spec::Ledger {
+    Ok(PolicySpec::Ledger {
         group: p.positive("group", bounds::GROUP, positive(40))?,
         fallback: p.fallback(Fallback::Bounce)?,
     })
 }
 
-fn maglev(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+fn maglev(given: Vec<(String, String)>) -> Result<PolicySpec, SpecError> {
     let p = Parameters::new("maglev", &["table_size", "hash_balance_factor"], given)?;
     let table_size = p.number("table_size", 2..=MaglevParams::MAX_TABLE_SIZE)?;
-    Ok(Spec::Maglev(MaglevParams {
+    Ok(PolicySpec::Maglev(MaglevParams {
         table_size: table_size.unwrap_or(MaglevParams::default().table_size),
         hash_balance_factor: p.number("hash_balance_factor", 100..=100_000)?,
     }))
 }
 
-fn peak_ewma(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+fn peak_ewma(given: Vec<(String, String)>) -> Result<PolicySpec, SpecError> {
     let p = Parameters::new(
         "peak-ewma",
         &["choices", "decay_ms", "default_rtt_ms"],
         given,
     )?;
     let default = PeakEwmaParams::default();
-    Ok(Spec::PeakEwma(PeakEwmaParams {
+    Ok(PolicySpec::PeakEwma(PeakEwmaParams {
         choices: p.positive("choices", PeakEwmaParams::MAX_CHOICES, default.choices)?,
         decay: p.millis("decay_ms")?.unwrap_or(default.decay),
         default_rtt: p.millis("default_rtt_ms")?.unwrap_or(default.default_rtt),
     }))
 }
 
-fn ring_hash(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+fn ring_hash(given: Vec<(String, String)>) -> Result<PolicySpec, SpecError> {
     let p = Parameters::new("ring-hash", &["min", "max", "hash_balance_factor"], given)?;
     let size = 1..=RingHashParams::LIMIT;
     let default = RingHashParams::default();
-    Ok(Spec::RingHash(RingHashParams {
+    Ok(PolicySpec::RingHash(RingHashParams {
         min: p.number("min", size.clone())?.unwrap_or(default.min),
         max: p.number("max", size)?.unwrap_or(default.max),
         hash_balance_factor: p.number("hash_balance_factor", 100..=100_000)?,
     }))
 }
 
-fn subset(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+fn subset(given: Vec<(String, String)>) -> Result<PolicySpec, SpecError> {
     let p = Parameters::new("subset", &["size", "client", "choices"], given)?;
     let (size, client, choices) = (
         p.number("size", 1..=SubsetParams::MAX_SIZE)?,
@@ -169,7 +169,7 @@ fn subset(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
         p.number("choices", 1..=SubsetParams::MAX_CHOICES)?,
     );
     let default = SubsetParams::default();
-    Ok(Spec::Subset(SubsetParams {
+    Ok(PolicySpec::Subset(SubsetParams {
         size: size.unwrap_or(default.size),
         client: client.unwrap_or(default.client),
         choices: choices.unwrap_or(default.choices),

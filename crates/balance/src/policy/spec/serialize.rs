@@ -1,4 +1,4 @@
-//! [`Spec`] in YAML and JSON: the string form, or a mapping of `name` and parameters. Both go
+//! [`PolicySpec`] in YAML and JSON: the string form, or a mapping of `name` and parameters. Both go
 //! through the same checks; it is written as a string.
 
 use std::fmt;
@@ -6,15 +6,15 @@ use std::fmt;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Spec, SpecError};
+use super::{PolicySpec, SpecError};
 
-impl Serialize for Spec {
+impl Serialize for PolicySpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Spec {
+impl<'de> Deserialize<'de> for PolicySpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(SpecVisitor)
     }
@@ -23,17 +23,17 @@ impl<'de> Deserialize<'de> for Spec {
 struct SpecVisitor;
 
 impl<'de> Visitor<'de> for SpecVisitor {
-    type Value = Spec;
+    type Value = PolicySpec;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a policy such as `lor(choices=2)` or `{name: lor, choices: 2}`")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Spec, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<PolicySpec, E> {
         text.parse().map_err(E::custom)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spec, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PolicySpec, A::Error> {
         let mut name = None;
         let mut given = Vec::new();
         while let Some((key, Scalar(value))) = map.next_entry::<String, Scalar>()? {
@@ -46,7 +46,7 @@ impl<'de> Visitor<'de> for SpecVisitor {
         let name = name
             .ok_or(SpecError::MissingName)
             .map_err(A::Error::custom)?;
-        Spec::from_parts(&name, given).map_err(A::Error::custom)
+        PolicySpec::from_parts(&name, given).map_err(A::Error::custom)
     }
 }
 

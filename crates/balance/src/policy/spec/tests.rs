@@ -1,6 +1,6 @@
 use super::*;
 
-fn parse(text: &str) -> Result<Spec, SpecError> {
+fn parse(text: &str) -> Result<PolicySpec, SpecError> {
     text.parse()
 }
 
@@ -35,10 +35,10 @@ fn the_words_of_the_contract_round_trip() {
 
 #[test]
 fn defaults_spaces_and_empty_parentheses() {
-    assert_eq!(parse("lor"), Ok(Spec::default()));
-    assert_eq!(parse(" lor ( ) "), Ok(Spec::default()));
-    assert_eq!(parse("lor( choices = 2 )"), Ok(Spec::default()));
-    assert_eq!(Spec::default().to_string(), "lor(choices=2)");
+    assert_eq!(parse("lor"), Ok(PolicySpec::default()));
+    assert_eq!(parse(" lor ( ) "), Ok(PolicySpec::default()));
+    assert_eq!(parse("lor( choices = 2 )"), Ok(PolicySpec::default()));
+    assert_eq!(PolicySpec::default().to_string(), "lor(choices=2)");
     assert_eq!(
         parse("maglev").unwrap().to_string(),
         "maglev(table_size=65537)"
@@ -110,7 +110,7 @@ fn collaborative_policies_have_their_defaults() {
         assert_eq!(parse(full), Ok(spec.clone()));
         assert_eq!(spec.is_collaborative(), short != "subset");
     }
-    assert!(!Spec::default().is_collaborative());
+    assert!(!PolicySpec::default().is_collaborative());
     assert_eq!(
         message("ledger(group=40,fallback=bounc)"),
         "policy ledger: fallback=bounc is no fallback; did you mean `bounce`?; \
@@ -159,18 +159,22 @@ fn mapping_and_string_are_the_same() {
         ("round-robin", "round-robin"),
         ("maglev(table_size=7)", "maglev(table_size=7)"),
     ] {
-        let spec: Spec = serde_yaml::from_str(mapping).unwrap();
+        let spec: PolicySpec = serde_yaml::from_str(mapping).unwrap();
         assert_eq!(spec, parse(word).unwrap(), "{mapping}");
     }
     assert_eq!(
-        serde_json::to_string(&Spec::default()).unwrap(),
+        serde_json::to_string(&PolicySpec::default()).unwrap(),
         "\"lor(choices=2)\""
     );
 }
 
 #[test]
 fn mapping_errors_are_as_clear() {
-    let error = |yaml: &str| serde_yaml::from_str::<Spec>(yaml).unwrap_err().to_string();
+    let error = |yaml: &str| {
+        serde_yaml::from_str::<PolicySpec>(yaml)
+            .unwrap_err()
+            .to_string()
+    };
     assert!(error("{name: maglev, table_size: 10}").contains("the next one is 11"));
     assert!(error("{name: maglev, table_size: 10.5}").contains("is not a whole number"));
     assert!(error("{name: lor, choices: -1}").contains("neither a whole number"));
@@ -182,12 +186,12 @@ fn mapping_errors_are_as_clear() {
 #[test]
 fn a_spec_from_code_is_checked_when_built() {
     let view = View::build(Vec::new(), &crate::ViewParams::default(), crate::Time::ZERO);
-    let bad = Spec::Maglev(MaglevParams {
+    let bad = PolicySpec::Maglev(MaglevParams {
         table_size: 12,
         ..MaglevParams::default()
     });
     assert!(bad.build(&view).is_err());
-    let bad = Spec::RingHash(RingHashParams {
+    let bad = PolicySpec::RingHash(RingHashParams {
         min: 2,
         max: 1,
         ..RingHashParams::default()
@@ -198,7 +202,7 @@ fn a_spec_from_code_is_checked_when_built() {
 #[test]
 fn tables_that_are_small_for_their_endpoints_are_found() {
     let wanted = |text: &str, endpoints| {
-        let spec: Spec = text.parse().unwrap();
+        let spec: PolicySpec = text.parse().unwrap();
         let uneven = spec.uneven_shares(endpoints);
         uneven.map(|uneven| (uneven.parameter, uneven.wanted))
     };

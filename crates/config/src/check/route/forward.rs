@@ -166,7 +166,11 @@ fn warn_of_clusters(
     matches: &RouteMatch,
     targets: &[&raw::Cluster],
 ) {
-    let hashes = |c: &raw::Cluster| c.policy.as_ref().is_some_and(balance::Spec::uses_hash);
+    let hashes = |c: &raw::Cluster| {
+        c.policy
+            .as_ref()
+            .is_some_and(balance::PolicySpec::uses_hash)
+    };
     let name = |c: &raw::Cluster| c.name.as_deref().map(yaml::short).unwrap_or_default();
     let policy = |c: &raw::Cluster| c.policy.clone().unwrap_or_default();
     match targets.iter().find(|c| hashes(c)) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use maglor_balance::queue_protocol::{Groups, Inbound, Ledger, Member, Name};
 use maglor_balance::{
-    Endpoint, Index, Rng, SlowStart, Spec, SubsetParams, Time, Usual, View, ViewParams,
+    Endpoint, Index, PolicySpec, Rng, SlowStart, SubsetParams, Time, Usual, View, ViewParams,
 };
 
 use super::guarded::Guarded;
@@ -169,10 +169,12 @@ fn since(all: Arc<[Endpoint]>, server: usize, now: Time, gone: bool) -> Arc<[End
 /// Returns the policy of a balancer: each is a separate client to policies that number them.
 fn spec_of(policy: &Compared, balancer: u32) -> Compared {
     match policy {
-        Compared::Proxy(Spec::Subset(params)) => Compared::Proxy(Spec::Subset(SubsetParams {
-            client: balancer,
-            ..*params
-        })),
+        Compared::Proxy(PolicySpec::Subset(params)) => {
+            Compared::Proxy(PolicySpec::Subset(SubsetParams {
+                client: balancer,
+                ..*params
+            }))
+        }
         other => other.clone(),
     }
 }

@@ -342,7 +342,7 @@ fn secure(
         &mut spawn,
     )?;
     if let Some(kubernetes) = kubernetes {
-        kubernetes.way.tls = Some(service.replicas.clone());
+        kubernetes.connector.tls = Some(service.replicas.clone());
     }
     Ok(Some(service))
 }

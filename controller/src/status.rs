@@ -21,7 +21,7 @@ use crate::index::{CONTROLLER, Status};
 use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
 pub use crate::writes::FIELD_MANAGER;
-use crate::writes::{Manager, Seen};
+use crate::writes::{Manager, Precondition};
 
 /// Pause after a failure; each further failure doubles it.
 const REST: Duration = Duration::from_secs(1);
@@ -167,7 +167,7 @@ async fn write_one(
         "metadata": {"name": key.name},
         "status": next,
     });
-    let (by, seen) = (Manager(FIELD_MANAGER), Seen::of(&current.metadata));
+    let (by, seen) = (Manager(FIELD_MANAGER), Precondition::of(&current.metadata));
     let written = match status {
         Status::Kept(..) | Status::Policy(_) | Status::Whole(_) => {
             by.apply_status(&api, &key.name, patch, &seen).await

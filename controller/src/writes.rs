@@ -34,12 +34,12 @@ pub const FIELD_MANAGER: &str = "maglor-controller";
 
 /// The object, and its version, that a decision was based on; `None` of a part = any.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Seen {
+pub struct Precondition {
     uid: Option<String>,
     version: Option<String>,
 }
 
-impl Seen {
+impl Precondition {
     /// Returns the identity of an object that was read.
     #[must_use]
     pub fn of(meta: &ObjectMeta) -> Self {
@@ -105,7 +105,7 @@ impl Manager {
         api: &Api<K>,
         name: &str,
         wanted: Value,
-        seen: Option<&Seen>,
+        seen: Option<&Precondition>,
     ) -> Result<K, kube::Error> {
         let params = self.applies(seen.is_some());
         let wanted = Patch::Apply(stamped(wanted, seen));
@@ -121,7 +121,7 @@ impl Manager {
         api: &Api<K>,
         name: &str,
         wanted: Value,
-        seen: Option<&Seen>,
+        seen: Option<&Precondition>,
     ) -> Result<K, kube::Error> {
         let wanted = Patch::Apply(stamped(wanted, seen));
         api.patch(name, &self.applies(false), &wanted).await
@@ -136,7 +136,7 @@ impl Manager {
         api: &Api<K>,
         name: &str,
         wanted: Value,
-        seen: &Seen,
+        seen: &Precondition,
     ) -> Result<K, kube::Error> {
         let wanted = Patch::Apply(stamped(wanted, Some(seen)));
         api.patch_status(name, &self.applies(true), &wanted).await
@@ -151,7 +151,7 @@ impl Manager {
         api: &Api<K>,
         name: &str,
         patch: Value,
-        seen: &Seen,
+        seen: &Precondition,
     ) -> Result<K, kube::Error> {
         let patch = Patch::Merge(stamped(patch, Some(seen)));
         api.patch_status(name, &self.patches(), &patch).await
@@ -166,7 +166,7 @@ impl Manager {
         api: &Api<K>,
         name: &str,
         patch: Value,
-        seen: &Seen,
+        seen: &Precondition,
     ) -> Result<K, kube::Error> {
         let patch = Patch::Merge(stamped(patch, Some(seen)));
         api.patch(name, &self.patches(), &patch).await
@@ -181,7 +181,7 @@ impl Manager {
         api: &Api<K>,
         name: &str,
         patch: Value,
-        seen: &Seen,
+        seen: &Precondition,
     ) -> Result<K, kube::Error> {
         let patch = Patch::Strategic(stamped(patch, Some(seen)));
         api.patch(name, &self.patches(), &patch).await
@@ -252,7 +252,7 @@ impl Manager {
 }
 
 /// Adds the UID and the version of the object that was read.
-fn stamped(mut patch: Value, seen: Option<&Seen>) -> Value {
+fn stamped(mut patch: Value, seen: Option<&Precondition>) -> Value {
     let parts = seen.map(|seen| [("uid", &seen.uid), ("resourceVersion", &seen.version)]);
     for (name, part) in parts.into_iter().flatten() {
         if let Some(part) = part {
@@ -266,7 +266,11 @@ fn stamped(mut patch: Value, seen: Option<&Seen>) -> Value {
 ///
 /// # Errors
 /// 409 if the object has changed.
-pub async fn delete<K: Stored>(api: &Api<K>, name: &str, seen: &Seen) -> Result<(), kube::Error> {
+pub async fn delete<K: Stored>(
+    api: &Api<K>,
+    name: &str,
+    seen: &Precondition,
+) -> Result<(), kube::Error> {
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         preconditions: Some(seen.preconditions()),
@@ -279,7 +283,7 @@ pub async fn delete<K: Stored>(api: &Api<K>, name: &str, seen: &Seen) -> Result<
 ///
 /// # Errors
 /// 409 if the pod has changed, 429 if the budget does not allow it now.
-pub async fn evict(api: &Api<Pod>, name: &str, seen: &Seen) -> Result<(), kube::Error> {
+pub async fn evict(api: &Api<Pod>, name: &str, seen: &Precondition) -> Result<(), kube::Error> {
     // kube itself writes `delete_options` (5.0.0), which API servers ignore: the preconditions would not be checked.
     let eviction = json!({
         "apiVersion": "policy/v1",

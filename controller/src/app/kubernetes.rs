@@ -17,7 +17,7 @@ use crate::external_metrics::ExternalMetrics;
 use crate::gateway;
 use crate::graph::Graphs;
 use crate::graph::publish::Publisher;
-use crate::graph::replicas::{Replicas, Way, watched};
+use crate::graph::replicas::{Connector, Replicas, watched};
 use crate::https::{self, Serving};
 use crate::lease::Term;
 use crate::metrics::Metrics;
@@ -87,7 +87,7 @@ pub(super) struct Kubernetes {
     /// Leadership among the replicas of this control plane, which keeps its webhook's certificate.
     pub(super) own_term: watch::Sender<Term>,
     /// The connection to other replicas.
-    pub(super) way: Way,
+    pub(super) connector: Connector,
     /// The pods of the mesh itself.
     pods: Cache<Pod>,
 }
@@ -135,7 +135,7 @@ impl Kubernetes {
             gateways: gateways.clone(),
             term,
             own_term,
-            way: Way { port, tls: None },
+            connector: Connector { port, tls: None },
         }))
     }
 
@@ -143,7 +143,7 @@ impl Kubernetes {
         Replicas {
             pods: self.pods.clone(),
             replica: self.replica.clone(),
-            way: self.way.clone(),
+            connector: self.connector.clone(),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::reconcile::cache::{Watched, key};
 use crate::reconcile::{self, Again, Cache, Lookup, Reconciler, Watch, Watches};
 use crate::scope::{Certificates, Scope};
 use crate::source::kubernetes::api_resource;
-use crate::writes::{self, Manager, Seen};
+use crate::writes::{self, Manager, Precondition};
 
 /// The pause before a rejected object is applied again.
 const REJECTED: Duration = Duration::from_secs(30);
@@ -208,7 +208,7 @@ impl Operator {
                     "Gateway of a former class: proxies removed"
                 );
                 let api = self.api(&namespace, resource);
-                match writes::delete(&api, &name, &Seen::of_value(one)).await {
+                match writes::delete(&api, &name, &Precondition::of_value(one)).await {
                     // It has changed: its next version is an event.
                     Err(error) if is(&error, 404) || is(&error, 409) => {}
                     other => other?,
@@ -266,7 +266,7 @@ impl Operator {
                 return Ok(None);
             }
         }
-        let seen = there.as_ref().map(Seen::of_value);
+        let seen = there.as_ref().map(Precondition::of_value);
         let applied = async {
             if there.is_none() && kind == "Deployment" {
                 self.make_replicas(&api, wanted).await?;

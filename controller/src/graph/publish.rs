@@ -17,7 +17,7 @@ use crate::crd::{
 };
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
-use crate::writes::{Manager, Seen};
+use crate::writes::{Manager, Precondition};
 
 /// Interval of publications.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ impl Publisher {
             "metadata": {"name": GRAPH_NAME},
             "status": status,
         });
-        let seen = Seen::of(&there.metadata);
+        let seen = Precondition::of(&there.metadata);
         let written = by.apply_status(&api, GRAPH_NAME, patch, &seen);
         written.await.map(drop)
     }

@@ -41,12 +41,12 @@ pub(crate) struct Replicas {
     /// The name of this replica.
     pub(crate) replica: String,
     /// The connection to other replicas.
-    pub(crate) way: Way,
+    pub(crate) connector: Connector,
 }
 
 /// The parameters of connections to other replicas.
 #[derive(Clone)]
-pub(crate) struct Way {
+pub(crate) struct Connector {
     /// The port for proxies, which is the same for all replicas.
     pub(crate) port: u16,
     /// TLS; `None` inside until there is an authority, `None` if everything is plain text.
@@ -104,7 +104,7 @@ impl Replicas {
             let Some(ip) = ip.filter(|_| running) else {
                 continue;
             };
-            let asked = timeout(PATIENCE, self.way.ask(ip, path)).await;
+            let asked = timeout(PATIENCE, self.connector.ask(ip, path)).await;
             match asked.unwrap_or(Err(AskError::Timeout)) {
                 Ok(answer) => all.push(answer),
                 Err(error) => {
@@ -137,7 +137,7 @@ impl Replicas {
     }
 }
 
-impl Way {
+impl Connector {
     async fn ask<T: DeserializeOwned>(&self, ip: IpAddr, path: &str) -> Result<T, AskError> {
         let address = SocketAddr::new(ip, self.port);
         let Some(tls) = &self.tls else {

@@ -59,8 +59,8 @@ async fn ask_as(live: &Arc<Live>, port: u16, path: &str) -> Result<Vec<Part>, As
     let itself = Expected::OneOf(vec![id(CONTROLLER)]);
     let client = Client::new(live, itself, &[REPLICA_ALPN]).unwrap();
     let tls = Some(watch::channel(Some(client)).1);
-    let way = Way { port, tls };
-    way.ask(Ipv4Addr::LOCALHOST.into(), path).await
+    let connector = Connector { port, tls };
+    connector.ask(Ipv4Addr::LOCALHOST.into(), path).await
 }
 
 #[tokio::test]
@@ -95,8 +95,8 @@ async fn replicas_prove_to_each_other_who_they_are() {
 #[tokio::test]
 async fn without_an_authority_nothing_is_asked() {
     let tls = Some(watch::channel(None).1);
-    let way = Way { port: 1, tls };
-    let none = way.ask::<Vec<Part>>(Ipv4Addr::LOCALHOST.into(), "/graph?parts");
+    let connector = Connector { port: 1, tls };
+    let none = connector.ask::<Vec<Part>>(Ipv4Addr::LOCALHOST.into(), "/graph?parts");
     assert!(matches!(none.await, Err(AskError::NoIdentity)));
 }
 
@@ -113,8 +113,10 @@ async fn plain(answer: String) -> Result<Vec<Part>, AskError> {
         let answer = format!("HTTP/1.1 {answer}");
         socket.write_all(answer.as_bytes()).await.unwrap();
     });
-    let way = Way { port, tls: None };
-    way.ask(Ipv4Addr::LOCALHOST.into(), "/graph?parts").await
+    let connector = Connector { port, tls: None };
+    connector
+        .ask(Ipv4Addr::LOCALHOST.into(), "/graph?parts")
+        .await
 }
 
 #[tokio::test]

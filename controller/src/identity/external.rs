@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 pub use self::name::{SignerName, SignerNameError};
 use self::object::State;
 use crate::api_server;
-use crate::writes::{self, FIELD_MANAGER, Manager, Seen};
+use crate::writes::{self, FIELD_MANAGER, Manager, Precondition};
 
 /// Maximum number of requests of this replica that wait for the signer.
 const AT_ONCE: usize = 64;
@@ -122,7 +122,7 @@ pub struct ExternalSigner {
 #[derive(Debug)]
 struct Finished {
     name: String,
-    seen: Seen,
+    seen: Precondition,
 }
 
 /// Reports an object as finished when it is dropped, also if the client has gone away meanwhile.
@@ -142,7 +142,7 @@ impl Drop for Pending<'_> {
         // Without a receiver the process is about to end; Kubernetes deletes the object after an hour.
         let _ = self.finished.send(Finished {
             name: self.name().to_owned(),
-            seen: Seen::in_any_version(&self.object.metadata),
+            seen: Precondition::in_any_version(&self.object.metadata),
         });
     }
 }

@@ -23,7 +23,7 @@ use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::rotation::Spread;
 use crate::serve::Table;
 use crate::status::FIELD_MANAGER;
-use crate::writes::{self, Seen};
+use crate::writes::{self, Precondition};
 
 /// Interval of the reports.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -145,7 +145,7 @@ impl Replicas {
             let name = lease.metadata.name.clone().unwrap_or_default();
             let age = self.age(lease, &name, now);
             if age > FORGOTTEN {
-                forgotten.push((name, Seen::of(&lease.metadata)));
+                forgotten.push((name, Precondition::of(&lease.metadata)));
             } else if age <= GONE {
                 any = true;
                 missing.extend(missing_of(&name, &lease.metadata.annotations, &wanted));

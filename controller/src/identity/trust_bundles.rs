@@ -18,7 +18,7 @@ use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use crate::api_server;
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
-use crate::writes::{Manager, Seen};
+use crate::writes::{Manager, Precondition};
 
 /// The name of the ConfigMap in every namespace.
 pub const NAME: &str = "maglor-trust-bundle";
@@ -35,7 +35,7 @@ const REST: Duration = Duration::from_secs(1);
 struct Known {
     namespaces: BTreeSet<String>,
     /// The content of each namespace's ConfigMap, and its version; no entry if there is no such ConfigMap.
-    written: BTreeMap<String, (String, Seen)>,
+    written: BTreeMap<String, (String, Precondition)>,
     /// Whether namespaces and ConfigMaps have been listed.
     listed: (bool, bool),
 }
@@ -82,7 +82,7 @@ impl Known {
             Event::InitDone => self.listed.1 = true,
             Event::Apply(one) | Event::InitApply(one) => {
                 let text = one.data.as_ref().and_then(|data| data.get(KEY)).cloned();
-                let says = (text.unwrap_or_default(), Seen::of(one.meta()));
+                let says = (text.unwrap_or_default(), Precondition::of(one.meta()));
                 self.written.insert(namespace(&one), says);
             }
             Event::Delete(one) => drop(self.written.remove(&namespace(&one))),
@@ -150,8 +150,8 @@ async fn write(
     client: &Client,
     namespace: &str,
     text: &str,
-    there: Option<&Seen>,
-) -> Result<Seen, kube::Error> {
+    there: Option<&Precondition>,
+) -> Result<Precondition, kube::Error> {
     let map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -163,11 +163,11 @@ async fn write(
     });
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match Manager(FIELD_MANAGER).apply(&api, NAME, map, there).await {
-        Ok(written) => Ok(Seen::of(written.meta())),
+        Ok(written) => Ok(Precondition::of(written.meta())),
         // The namespace is gone, or terminating.
         Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
             tracing::debug!(namespace, status.message, "trust bundle not written");
-            Ok(Seen::default())
+            Ok(Precondition::default())
         }
         Err(error) => Err(error),
     }

@@ -11,7 +11,7 @@ use super::{LifecycleError, Say, asked, unless_missing};
 use crate::crd::{CommunicationGraph, GRAPH_NAME};
 use crate::revision::Revision;
 use crate::webhook::SECRET;
-use crate::writes::{self, Seen};
+use crate::writes::{self, Precondition};
 
 /// The prefix of the names of Leases: that of the leader, and one for each replica.
 const LEASES: &str = "maglor-";
@@ -45,7 +45,7 @@ async fn clean_up_shared(
     namespace: &str,
     say: Say<'_>,
 ) -> Result<(), LifecycleError> {
-    let any = Seen::default();
+    let any = Precondition::default();
     let all: Api<Namespace> = Api::all(client.clone());
     let all = all.list(&ListParams::default()).await;
     for one in all.map_err(asked("namespaces"))?.items {
@@ -77,7 +77,7 @@ async fn delete_secret(
     say: Say<'_>,
 ) -> Result<(), LifecycleError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let deleted = unless_missing(writes::delete(&secrets, name, &Seen::default()).await);
+    let deleted = unless_missing(writes::delete(&secrets, name, &Precondition::default()).await);
     if deleted.map_err(asked(format!("Secret {name}")))?.is_some() {
         say(&format!("Secret {namespace}/{name}: deleted"));
     }
@@ -101,7 +101,8 @@ async fn delete_leases(
             false => name == revision.lease(),
         };
         if is_own {
-            let deleted = unless_missing(writes::delete(&leases, &name, &Seen::default()).await);
+            let deleted =
+                unless_missing(writes::delete(&leases, &name, &Precondition::default()).await);
             deleted.map_err(asked(format!("Lease {name}")))?;
             say(&format!("Lease {namespace}/{name}: deleted"));
         }

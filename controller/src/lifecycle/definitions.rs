@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{FIELD_MANAGER, LifecycleError, Say, asked};
 use crate::crd::{self, VERSION_KEY};
-use crate::writes::{Manager, Seen};
+use crate::writes::{Manager, Precondition};
 
 /// A version in comparable form: major, minor, patch.
 type Version = (u64, u64, u64);
@@ -31,7 +31,7 @@ pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> 
             continue;
         }
         // Without a precondition: the newer definition replaces any older one.
-        let any = Seen::default();
+        let any = Precondition::default();
         let applied = Manager(FIELD_MANAGER).apply(&api, &name, json!(own), Some(&any));
         let applied = applied.await.map_err(asked(&name))?;
         let version = |of: &CustomResourceDefinition| of.metadata.resource_version.clone();

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::{FIELD_MANAGER, LifecycleError, Say, asked, unless_missing};
 use crate::crd::{AuthorizationPolicy, MESH_CONFIG_NAME, MeshConfig, ProxyService};
 use crate::webhook::{INJECT, VALIDATE};
-use crate::writes::{self, Manager, Seen};
+use crate::writes::{self, Manager, Precondition};
 
 /// The delay between accepting plain text and the first client without a sidecar: changes reach proxies within a
 /// second; a replica that has just taken over needs longer.
@@ -78,7 +78,7 @@ async fn without_revisions(client: &Client) -> Result<(), LifecycleError> {
 }
 
 async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> {
-    let any = Seen::default();
+    let any = Precondition::default();
     let inject: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validate: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let deleted = writes::delete(&inject, INJECT, &any).await;
@@ -94,7 +94,7 @@ async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), Lifecycle
 /// Switches `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may
 /// require an identity are only reported: only their author can decide whether they are still correct without sidecars.
 async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, LifecycleError> {
-    let (by, any) = (Manager(FIELD_MANAGER), Seen::default());
+    let (by, any) = (Manager(FIELD_MANAGER), Precondition::default());
     let mut changed = false;
     let configs: Api<MeshConfig> = Api::all(client.clone());
     let config = unless_missing(configs.get(MESH_CONFIG_NAME).await);
@@ -155,7 +155,7 @@ async fn without_proxy_services(
             let (namespace, name) = (one.namespace().unwrap_or_default(), one.name_any());
             let own: Api<ProxyService> = Api::namespaced(client.clone(), &namespace);
             let what = format!("ProxyService {namespace}/{name}");
-            let deleted = writes::delete(&own, &name, &Seen::default()).await;
+            let deleted = writes::delete(&own, &name, &Precondition::default()).await;
             unless_missing(deleted).map_err(asked(&what))?;
             if reported.insert(what.clone()) {
                 say(&format!("{what}: deleted; its Service is restored"));
@@ -185,7 +185,7 @@ pub async fn leave_revision(
     for namespace in named.map_err(asked("namespaces"))?.items {
         let name = namespace.name_any();
         let patch = json!({"metadata": {"labels": {(REVISION): null}}});
-        let any = Seen::default();
+        let any = Precondition::default();
         let patched = Manager(FIELD_MANAGER).merge(&namespaces, &name, patch, &any);
         patched.await.map_err(asked(format!("Namespace {name}")))?;
         say(&format!(
@@ -292,7 +292,7 @@ async fn restart(
     let now = Timestamp::now().to_string();
     let template = json!({"metadata": {"annotations": {(RESTARTED): now}}});
     let patch = json!({"spec": {"template": template}});
-    let any = Seen::default();
+    let any = Precondition::default();
     let patched = Manager(FIELD_MANAGER).merge(&api, name, patch, &any);
     patched.await.map_err(asked(&what))?;
     let begun = Instant::now();

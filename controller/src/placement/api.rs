@@ -9,13 +9,13 @@ use kube::{Api, Client};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::moving::{self, Deployment, Seen, Step, Ticket};
+use super::moving::{self, Deployment, Precondition, Step, Ticket};
 use super::pod::{Pod, ReplicaSet};
 use super::{HASH, MOVING};
 use crate::api_server::is;
 use crate::reconcile::{Cache, Watch, Watches};
 use crate::status::FIELD_MANAGER;
-use crate::writes::{self, Manager, Seen as Version};
+use crate::writes::{self, Manager, Precondition as Version};
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,7 +75,7 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Returns the state of a moving pod; `None` if it does not exist any more.
-    pub(super) fn seen(&self, pod: &Pod, ticket: &Ticket) -> Option<Seen> {
+    pub(super) fn seen(&self, pod: &Pod, ticket: &Ticket) -> Option<Precondition> {
         let pod = self.pods.iter().find(|one| one.uid == pod.uid)?;
         let (set, hash) = (&ticket.replica_set, &ticket.hash);
         let name = set.strip_suffix(hash.as_str()).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Objects {
             .find(|one| is_named(&one.metadata.name, set));
         let mut siblings: Vec<Pod> = self.pods.clone();
         siblings.retain(|pod| is_sibling(pod, set, hash));
-        Some(Seen {
+        Some(Precondition {
             set: found.and_then(|one| ReplicaSet::read(&json(&**one))),
             deployment: self.deployment(name),
             siblings,
@@ -206,7 +206,7 @@ impl Server {
     /// Executes a step.
     pub(super) async fn take(
         &self,
-        seen: &Seen,
+        seen: &Precondition,
         ticket: &Ticket,
         step: &Step,
     ) -> Result<Written, kube::Error> {

@@ -21,7 +21,7 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 pub mod ticket;
-pub(crate) mod wishes;
+pub(crate) mod wanted_nodes;
 
 /// Label of a moving pod, and annotation with its [`moving::Ticket`].
 pub const MOVING: &str = maglor_inject::keys::MOVING;

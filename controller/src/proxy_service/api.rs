@@ -26,7 +26,7 @@ use crate::api_server::is;
 use crate::index::facts::Key;
 use crate::index::target_name;
 use crate::status::patch_of;
-use crate::writes::{self, Manager, Seen};
+use crate::writes::{self, Manager, Precondition};
 pub(super) use land::land;
 use write::{is_stale, released};
 
@@ -221,7 +221,7 @@ impl Server {
         let namespace = seen.namespace.as_str();
         let outcome = match step {
             Step::Apply(resource) | Step::Switch(resource) => {
-                let there = seen.there(resource).map(Seen::of_value);
+                let there = seen.there(resource).map(Precondition::of_value);
                 self.apply(namespace, resource, there.as_ref()).await
             }
             Step::Delete(resource) => self.delete(namespace, resource).await,
@@ -240,7 +240,7 @@ impl Server {
         &self,
         namespace: &str,
         resource: &Value,
-        there: Option<&Seen>,
+        there: Option<&Precondition>,
     ) -> Result<(), kube::Error> {
         let Some(kind) = Kind::of(resource) else {
             return Ok(());
@@ -256,7 +256,12 @@ impl Server {
             return Ok(());
         };
         let name = text(&resource["metadata"]["name"]);
-        writes::delete(&self.api(kind, namespace), name, &Seen::of_value(resource)).await
+        writes::delete(
+            &self.api(kind, namespace),
+            name,
+            &Precondition::of_value(resource),
+        )
+        .await
     }
 
     /// Adds our finalizer to a `ProxyService`; other finalizers stay.
@@ -272,7 +277,7 @@ impl Server {
         });
         let (api, seen) = (
             self.api(Kind::ProxyService, namespace),
-            Seen::of_value(&there),
+            Precondition::of_value(&there),
         );
         let applied = Manager(FIELD_MANAGER).apply(&api, name, patch, Some(&seen));
         applied.await.map(drop)
@@ -287,7 +292,7 @@ impl Server {
         };
         let (api, seen) = (
             self.api(Kind::ProxyService, namespace),
-            Seen::of_value(&there),
+            Precondition::of_value(&there),
         );
         let merged = Manager(FIELD_MANAGER).merge(&api, name, released(&there), &seen);
         match merged.await {
@@ -348,7 +353,7 @@ impl Server {
         };
         let (api, seen) = (
             self.api(Kind::ProxyService, namespace),
-            Seen::of_value(&there),
+            Precondition::of_value(&there),
         );
         let written = Manager(FIELD_MANAGER).apply_status(&api, name, patch, &seen);
         match written.await {

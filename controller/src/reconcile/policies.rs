@@ -13,7 +13,7 @@ use serde_json::json;
 use super::cache::{Cache, Watch, Watched};
 use crate::api_server::is;
 use crate::status::{FIELD_MANAGER, patch_of};
-use crate::writes::{Manager, Seen};
+use crate::writes::{Manager, Precondition};
 
 /// Returns policies that are not being deleted, the oldest first.
 pub(crate) fn by_age<K: Watched>(cache: &Cache<K>) -> Vec<Arc<K>> {
@@ -44,7 +44,7 @@ where
     let Some(patch) = patch_of(&K::kind(&()), &name, &before, json!(status)) else {
         return Ok(true);
     };
-    let (by, seen) = (Manager(FIELD_MANAGER), Seen::of(meta));
+    let (by, seen) = (Manager(FIELD_MANAGER), Precondition::of(meta));
     match by.apply_status(api, &name, patch, &seen).await {
         Err(error) if is(&error, 404) || is(&error, 409) => Ok(false),
         written => written.map(|_| true),

@@ -15,7 +15,7 @@ use crate::index::facts::{Key, Kind};
 use crate::reconcile::policies::{pods, report};
 use crate::reconcile::{Cache, Watch, Watches};
 use crate::source::kubernetes::api_resource;
-use crate::writes::{self, Manager, Seen};
+use crate::writes::{self, Manager, Precondition};
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -94,7 +94,7 @@ impl Server {
         &self,
         key: &Key,
         patch: Value,
-        seen: &Seen,
+        seen: &Precondition,
     ) -> Result<Written, kube::Error> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
         let merged = Manager(FIELD_MANAGER).merge_strategic(&api, &key.name, patch, seen);
@@ -106,7 +106,7 @@ impl Server {
         &self,
         namespace: &str,
         policy: Value,
-        seen: Option<&Seen>,
+        seen: Option<&Precondition>,
     ) -> Result<Written, kube::Error> {
         let name = text(&policy["metadata"]["name"]).to_owned();
         let api = self.traffic(namespace);
@@ -119,7 +119,7 @@ impl Server {
         &self,
         namespace: &str,
         name: &str,
-        seen: &Seen,
+        seen: &Precondition,
     ) -> Result<Written, kube::Error> {
         written(writes::delete(&self.traffic(namespace), name, seen).await)
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{TUNED, TUNING, text};
 use crate::index::facts::Key;
-use crate::writes::Seen;
+use crate::writes::Precondition;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -103,7 +103,7 @@ pub struct Workload {
     /// Namespace and name.
     pub key: Key,
     /// Its version: a write to any other version fails.
-    pub seen: Seen,
+    pub seen: Precondition,
     /// The wanted number of replicas.
     pub replicas: u32,
     /// The progress of the rollout.
@@ -206,7 +206,7 @@ impl Workload {
         let written = meta["annotations"][TUNED].as_str();
         Some(Self {
             key: Key::new(text(&meta["namespace"]), text(&meta["name"])),
-            seen: Seen::of_value(value),
+            seen: Precondition::of_value(value),
             replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
             rollout: Rollout {
                 updated: known && counts.into_iter().all(all),

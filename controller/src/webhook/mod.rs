@@ -29,7 +29,7 @@ use crate::events::Events;
 use crate::https;
 use crate::lease::Term;
 use crate::metrics::Metrics;
-use crate::placement::wishes::Wishes;
+use crate::placement::wanted_nodes::WantedNodes;
 use crate::revision::Revision;
 
 pub use decide::{Decision, Word, inject, validate};
@@ -88,10 +88,10 @@ impl Webhook {
         let own = (&*self.namespace, &self.revision);
         let keeper = keep::Keeper::new(&self.writer, own, names, self.term.clone());
         let expiries = self.metrics.on_call.expiries.clone();
-        let wishes = Wishes::default();
-        let following = wishes.clone().follow(self.client.clone());
+        let wanted_nodes = WantedNodes::default();
+        let following = wanted_nodes.clone().follow(self.client.clone());
         let service = Arc::new(server::Service {
-            wishes,
+            wanted_nodes,
             namespace: self.namespace,
             client: self.client,
             events: self.events,

@@ -23,7 +23,7 @@ use crate::events::Events;
 use crate::https::{LONGEST, refuse};
 use crate::metrics::Metrics;
 use crate::names::is_label;
-use crate::placement::wishes::Wishes;
+use crate::placement::wanted_nodes::WantedNodes;
 use crate::revision::Revision;
 
 /// The dependencies of the request handlers.
@@ -34,7 +34,7 @@ pub(super) struct Service {
     pub(super) events: Events,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) wishes: Wishes,
+    pub(super) wanted_nodes: WantedNodes,
 }
 
 /// The type of a request.
@@ -140,7 +140,7 @@ impl Service {
         // An unreadable label requests nothing; a pod that requests a sidecar itself still gets one.
         let namespace = namespace.unwrap_or_default();
         let place = self
-            .wishes
+            .wanted_nodes
             .place(&self.client, &review.namespace, &review.object);
         let place = place.await;
         Ok(decide::inject(

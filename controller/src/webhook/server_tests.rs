@@ -62,7 +62,7 @@ async fn service(asked: &Asked) -> Service {
         namespace: "maglor".to_owned(),
         settings: Settings::default(),
         metrics: Arc::new(Metrics::new()),
-        wishes: Wishes::default(),
+        wanted_nodes: WantedNodes::default(),
     }
 }
 

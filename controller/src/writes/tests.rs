@@ -58,8 +58,8 @@ async fn start() -> (Client, Asked) {
 
 const BY: Manager = Manager("tester");
 
-fn seen() -> Seen {
-    Seen::of_value(&json!({"metadata": {"uid": "u1", "resourceVersion": "7"}}))
+fn seen() -> Precondition {
+    Precondition::of_value(&json!({"metadata": {"uid": "u1", "resourceVersion": "7"}}))
 }
 
 /// Every change of an observed object contains its UID and version.

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::fake_api::{Collection, FakeApi};
 use crate::graph::Settings;
-use crate::graph::replicas::Way;
+use crate::graph::replicas::Connector;
 use crate::placement::HASH;
 use crate::placement::moving::{self, Ticket};
 
@@ -66,7 +66,7 @@ impl Fixture {
             replicas: Replicas {
                 pods: Cache::empty(),
                 replica: "a".to_owned(),
-                way: Way { port: 1, tls: None },
+                connector: Connector { port: 1, tls: None },
             },
             graphs: Arc::new(Graphs::new(Settings::default())),
             term,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::fake_api::FakeApi;
 use crate::graph::Settings as GraphSettings;
-use crate::graph::replicas::Way;
+use crate::graph::replicas::Connector;
 use crate::proxy_service::LABEL;
 use crate::reconcile::Cache;
 
@@ -94,7 +94,7 @@ fn operator(api: &FakeApi, term: watch::Receiver<Term>) -> JoinHandle<()> {
         replicas: Replicas {
             pods: Cache::empty(),
             replica: "a".to_owned(),
-            way: Way { port: 1, tls: None },
+            connector: Connector { port: 1, tls: None },
         },
         graphs: Arc::new(Graphs::new(GraphSettings::default())),
         table: Table::new(false),

@@ -97,7 +97,7 @@ fn what_was_written_is_taken_back() {
     assert_eq!(seen.containers[0].memory_mib, 96);
     let shares = share(&seen.containers, (0, 0), (200, 200), &Own::default());
     let patch = seen.request("tune", &shares);
-    assert_eq!(seen.seen, Seen::of_value(&first));
+    assert_eq!(seen.seen, Precondition::of_value(&first));
     let resources = &patch["spec"]["template"]["spec"]["containers"][0]["resources"];
     let wanted =
         json!({"requests": {"cpu": "200m", "memory": "200Mi"}, "limits": {"memory": "250Mi"}});

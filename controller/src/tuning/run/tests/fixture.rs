@@ -57,7 +57,7 @@ pub(super) fn options(api: &FakeApi, graphs: &Arc<Graphs>) -> Options {
         replicas: Replicas {
             pods: Cache::empty(),
             replica: "r0".to_owned(),
-            way: crate::graph::replicas::Way { port: 0, tls: None },
+            connector: crate::graph::replicas::Connector { port: 0, tls: None },
         },
         graphs: Arc::clone(graphs),
         term: watch::channel(Term::held()).1,

@@ -31,9 +31,9 @@ type Wanted = BTreeMap<Key, Spread>;
 
 /// The wanted nodes by policy; see the module's documentation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes(Arc<RwLock<BTreeMap<String, Wanted>>>);
+pub(crate) struct WantedNodes(Arc<RwLock<BTreeMap<String, Wanted>>>);
 
-impl Wishes {
+impl WantedNodes {
     /// Follows the policies; never returns.
     pub(crate) async fn follow(self, client: Client) {
         let api: Api<PlacementPolicy> = Api::all(client);
@@ -155,14 +155,14 @@ mod tests {
         policy.spec.mode = Some(PlacementMode::Apply);
         let keys: Vec<String> = wanted(&policy).keys().map(ToString::to_string).collect();
         assert_eq!(keys, ["shop/web-v1", "shop/web-v2"]);
-        let wishes = Wishes::default();
-        wishes.change(|all| drop(all.insert("p".to_owned(), wanted(&policy))));
+        let wanted_nodes = WantedNodes::default();
+        wanted_nodes.change(|all| drop(all.insert("p".to_owned(), wanted(&policy))));
         assert_eq!(
-            wishes.of(&Key::new("shop", "web-v1")),
+            wanted_nodes.of(&Key::new("shop", "web-v1")),
             Some([("n1".to_owned(), 2)].into())
         );
-        assert_eq!(wishes.of(&Key::new("shop", "cart-v1")), None);
-        // An invalid policy has no wishes.
+        assert_eq!(wanted_nodes.of(&Key::new("shop", "cart-v1")), None);
+        // An invalid policy wants no nodes.
         let mut invalid = policy.clone();
         invalid.spec.namespaces.clear();
         assert!(invalid.spec.check().is_err() && wanted(&invalid).is_empty());

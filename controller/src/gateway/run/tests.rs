@@ -186,7 +186,7 @@ async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_anothers_is_left_to_it() {
+async fn an_object_of_another_client_is_left_alone() {
     let api = FakeApi::within();
     let theirs = json!({"metadata": {"labels": {"app": "theirs"}}, "spec": {"type": "NodePort"}});
     api.put(&made()[2], "web-maglor", theirs);

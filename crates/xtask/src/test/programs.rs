@@ -43,11 +43,9 @@ pub(super) struct Built {
 /// # Errors
 /// Cargo does not start, or its output ends with an error.
 pub(super) fn build(features: &[&str]) -> io::Result<Built> {
-    let command = Cargo::new("test")
-        .args(features)
-        .args(["--all-targets", "--locked", "--no-run"])
-        .args(["--message-format", "json"])
-        .env("RUSTC_WORKSPACE_WRAPPER", clippy());
+    let command = linted(features)
+        .args(["--all-targets", "--no-run"])
+        .args(["--message-format", "json"]);
     println!("{command}");
     let mut built = Built::default();
     built.complete = command.succeeds_printing(|line| {
@@ -57,6 +55,16 @@ pub(super) fn build(features: &[&str]) -> io::Result<Built> {
         }
     })?;
     Ok(built)
+}
+
+/// Returns the command that runs the tests in documentation, with what [`build`] has built.
+pub(super) fn doc_tests(features: &[&str]) -> Cargo {
+    linted(features).arg("--doc")
+}
+
+fn linted(features: &[&str]) -> Cargo {
+    let command = Cargo::new("test").args(features).arg("--locked");
+    command.env("RUSTC_WORKSPACE_WRAPPER", clippy())
 }
 
 /// Returns clippy of the toolchain that runs this, beside its cargo, or the one in `PATH`.

@@ -9,7 +9,6 @@ use super::programs::{self, Program};
 use super::queue::{self, Finished, Job};
 use super::{ALL, Outcome};
 use crate::failures::{Failures, Reader};
-use crate::shell::Cargo;
 
 /// The maximum number of failed tests that are retried.
 const AGAIN: usize = 3;
@@ -55,7 +54,7 @@ pub(super) fn run(at_once: usize, limit: Option<Duration>, interrupted: &AtomicB
 fn jobs(programs: &[Program], durations: &Durations, limit: Option<Duration>) -> Vec<Job> {
     let doc_tests = Job {
         name: DOC_TESTS.into(),
-        command: Cargo::new("test").args(ALL).args(["--locked", "--doc"]),
+        command: programs::doc_tests(&ALL),
     };
     let programs = programs.iter().map(|program| Job {
         name: program.name.clone(),

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::moving::{self, Deployment, Precondition, Step, Ticket};
+use super::moving::{self, Deployment, Seen, Step, Ticket};
 use super::pod::{Pod, ReplicaSet};
 use super::{HASH, MOVING};
 use crate::api_server::is;
@@ -75,7 +75,7 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Returns the state of a moving pod; `None` if it does not exist any more.
-    pub(super) fn seen(&self, pod: &Pod, ticket: &Ticket) -> Option<Precondition> {
+    pub(super) fn seen(&self, pod: &Pod, ticket: &Ticket) -> Option<Seen> {
         let pod = self.pods.iter().find(|one| one.uid == pod.uid)?;
         let (set, hash) = (&ticket.replica_set, &ticket.hash);
         let name = set.strip_suffix(hash.as_str()).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Objects {
             .find(|one| is_named(&one.metadata.name, set));
         let mut siblings: Vec<Pod> = self.pods.clone();
         siblings.retain(|pod| is_sibling(pod, set, hash));
-        Some(Precondition {
+        Some(Seen {
             set: found.and_then(|one| ReplicaSet::read(&json(&**one))),
             deployment: self.deployment(name),
             siblings,
@@ -206,7 +206,7 @@ impl Server {
     /// Executes a step.
     pub(super) async fn take(
         &self,
-        seen: &Precondition,
+        seen: &Seen,
         ticket: &Ticket,
         step: &Step,
     ) -> Result<Written, kube::Error> {

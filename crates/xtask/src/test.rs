@@ -44,7 +44,7 @@ enum Step {
     Fmt,
     /// Check the spelling of documents and comments.
     Spelling,
-    /// Compile everything, with clippy.
+    /// Run clippy.
     Clippy,
     /// Run all tests.
     Test,

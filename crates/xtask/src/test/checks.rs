@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LOOM, Outcome, programs};
+use super::{LOOM, Outcome};
 use crate::fuzz;
 use crate::shell::Cargo;
 use crate::spelling;
@@ -27,19 +27,15 @@ pub(super) fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
     outcome
 }
 
-/// Compiles everything and counts warnings of the compiler and of clippy.
+/// Checks all targets with clippy.
 pub(super) fn clippy(features: &[&str]) -> Outcome {
-    match programs::build(features) {
-        Ok(built) if built.complete && built.warnings == 0 => Outcome::Passed,
-        Ok(built) => {
-            eprintln!("{} warnings", built.warnings);
-            Outcome::Failed
-        }
-        Err(error) => {
-            eprintln!("error: cargo test: {error}");
-            Outcome::Failed
-        }
-    }
+    all([Cargo::new("clippy").args(features).args([
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ])])
 }
 
 /// Builds the documentation of items.

@@ -1,7 +1,7 @@
 //! Builds the test programs of the workspace, all with the same features, and names them.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -25,63 +25,23 @@ impl Program {
     }
 }
 
-/// What cargo built.
-#[derive(Debug, Default)]
-pub(super) struct Built {
-    /// Whether everything compiled.
-    pub(super) complete: bool,
-    /// The number of compiler's and clippy's warnings.
-    pub(super) warnings: usize,
-    pub(super) programs: Vec<Program>,
-}
-
-/// Builds everything with `features`, with clippy in the compiler's place for the members of the workspace.
-///
-/// `cargo clippy` would compile all dependencies a second time, since it only checks them; this way the programs that
-/// are linted are those that run. Warnings are counted rather than denied, so that tests run in spite of them.
+/// Builds all test programs with `features`; `None`: they do not compile.
 ///
 /// # Errors
 /// Cargo does not start, or its output ends with an error.
-pub(super) fn build(features: &[&str]) -> io::Result<Built> {
-    let command = linted(features)
-        .args(["--all-targets", "--no-run"])
-        .args(["--message-format", "json"]);
+pub(super) fn build(features: &[&str]) -> io::Result<Option<Vec<Program>>> {
+    let command = Cargo::new("test")
+        .args(features)
+        .args(["--locked", "--no-run"])
+        .args(["--message-format", "json-render-diagnostics"]);
     println!("{command}");
-    let mut built = Built::default();
-    built.complete = command.succeeds_printing(|line| {
+    let mut programs = Vec::new();
+    let built = command.succeeds_printing(|line| {
         if let Ok(message) = serde_json::from_str::<Value>(line) {
-            built.programs.extend(program(&message));
-            built.warnings += usize::from(diagnostic(&message));
+            programs.extend(program(&message));
         }
     })?;
-    Ok(built)
-}
-
-/// Returns the command that runs the tests in documentation, with what [`build`] has built.
-pub(super) fn doc_tests(features: &[&str]) -> Cargo {
-    linted(features).arg("--doc")
-}
-
-fn linted(features: &[&str]) -> Cargo {
-    let command = Cargo::new("test").args(features).arg("--locked");
-    command.env("RUSTC_WORKSPACE_WRAPPER", clippy())
-}
-
-/// Returns clippy of the toolchain that runs this, beside its cargo, or the one in `PATH`.
-fn clippy() -> PathBuf {
-    let driver = Path::new("clippy-driver");
-    let cargo = std::env::var_os("CARGO").map(PathBuf::from);
-    let beside = cargo.map(|cargo| cargo.with_file_name(driver));
-    let found = beside.filter(|path| path.is_file());
-    found.unwrap_or_else(|| driver.to_owned())
-}
-
-/// Prints a diagnostic of the compiler; returns whether it is a warning.
-fn diagnostic(message: &Value) -> bool {
-    if let Some(text) = message["message"]["rendered"].as_str() {
-        eprint!("{text}");
-    }
-    message["message"]["level"] == "warning" && !message["message"]["spans"].is_null()
+    Ok(built.then_some(programs))
 }
 
 /// Returns the test program of a message of cargo, if it is about one.
@@ -150,15 +110,6 @@ mod tests {
             assert_eq!(program.name, name);
             assert_eq!(program.folder, PathBuf::from("/w/proxy"));
         }
-    }
-
-    #[test]
-    fn the_count_of_warnings_at_the_end_is_not_one() {
-        let lint =
-            serde_json::json!({"message": {"level": "warning", "spans": [], "rendered": ""}});
-        assert!(diagnostic(&lint));
-        let end = serde_json::json!({"reason": "build-finished"});
-        assert!(!diagnostic(&end));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::programs::{self, Program};
 use super::queue::{self, Finished, Job};
 use super::{ALL, Outcome};
 use crate::failures::{Failures, Reader};
+use crate::shell::Cargo;
 
 /// The maximum number of failed tests that are retried.
 const AGAIN: usize = 3;
@@ -23,8 +24,8 @@ const DOC_TESTS: &str = "--doc";
 /// can stall one for seconds. A test that passes only when retried is reported as flaky at the end and needs a fix.
 pub(super) fn run(at_once: usize, limit: Option<Duration>, interrupted: &AtomicBool) -> Outcome {
     let programs = match programs::build(&ALL) {
-        Ok(built) if built.complete => built.programs,
-        Ok(_) => return Outcome::Failed,
+        Ok(Some(programs)) => programs,
+        Ok(None) => return Outcome::Failed,
         Err(error) => {
             eprintln!("error: cargo test: {error}");
             return Outcome::Failed;
@@ -54,7 +55,7 @@ pub(super) fn run(at_once: usize, limit: Option<Duration>, interrupted: &AtomicB
 fn jobs(programs: &[Program], durations: &Durations, limit: Option<Duration>) -> Vec<Job> {
     let doc_tests = Job {
         name: DOC_TESTS.into(),
-        command: programs::doc_tests(&ALL),
+        command: Cargo::new("test").args(ALL).args(["--locked", "--doc"]),
     };
     let programs = programs.iter().map(|program| Job {
         name: program.name.clone(),

@@ -109,7 +109,7 @@ pub trait Policy: Send + Sync + Debug {
     }
 }
 
-/// Builds a policy for each view: [`PolicySpec`] for those of the proxy. The simulator has more of them.
+/// Builds a policy for each view: [`PolicySpec`](crate::PolicySpec) for those of the proxy. The simulator has more of them.
 pub trait BuildPolicy: Clone + Debug {
     /// Checks every parameter against its range.
     ///

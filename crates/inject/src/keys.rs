@@ -2,7 +2,7 @@
 //! read, and which values it may have.
 //!
 //! Kubernetes stores any key. One that is misspelt, or misplaced, has no effect and causes no
-//! error; [`look`] reports it, with the key that was probably meant. docs/injection.md lists all
+//! error; [`check`] reports it, with the key that was probably meant. docs/injection.md lists all
 //! keys.
 
 use std::fmt;

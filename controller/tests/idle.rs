@@ -78,7 +78,7 @@ async fn an_idle_controller_asks_for_nothing() {
         let renewed = all.iter().filter(of_lease).count();
         let other = all.into_iter().filter(|one| {
             let known = |path: &&str| one.contains(*path);
-            !one.contains("/leases") && !PERIODIC.iter().any(|path| known(path))
+            !one.contains("/leases") && !PERIODIC.iter().any(known)
         });
         let other: Vec<String> = other.collect();
         quiet = if other.is_empty() { quiet + renewed } else { 0 };

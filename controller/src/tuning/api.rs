@@ -37,28 +37,32 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Opens the watches of a namespace; the units of `listed` are reconciled after each complete list.
+    ///
+    /// `may_apply`: whether Deployments may be changed there. Only then is it permitted to read VerticalPodAutoscalers.
     pub(super) fn open<U: Send + 'static>(
         client: &Client,
         watches: &Watches<U>,
         namespace: &str,
+        may_apply: bool,
         listed: impl Fn() -> Vec<U> + Clone + Send + Sync + 'static,
     ) -> Self {
-        let of = |resource: ApiResource| {
+        let of = |resource: ApiResource, read: bool| {
             let api = Api::namespaced_with(client.clone(), namespace, &resource);
-            Watch::<DynamicObject>::of(vec![api], resource)
+            let apis = read.then_some(api).into_iter().collect();
+            Watch::<DynamicObject>::of(apis, resource)
         };
         let vertical = GroupVersionKind::gvk("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler");
         let vertical = ApiResource::from_gvk_with_plural(&vertical, "verticalpodautoscalers");
         let deployments = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
         let horizontal = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
         // The managers of its fields show whether another writer has changed a generated policy.
-        let traffic = of(api_resource(Kind::TrafficPolicy)).keep(|_| {});
+        let traffic = of(api_resource(Kind::TrafficPolicy), true).keep(|_| {});
         Self {
             pods: watches.hold(pods(client, namespace), listed.clone()),
             deployments: watches.hold(deployments, listed.clone()),
             horizontal: watches.hold(horizontal, listed.clone()),
             // Autoscalers of an add-on that may not be read may not be written, either.
-            vertical: watches.hold(of(vertical).may_be_forbidden(), listed.clone()),
+            vertical: watches.hold(of(vertical, may_apply).may_be_forbidden(), listed.clone()),
             traffic: watches.hold(traffic, listed),
         }
     }

@@ -228,7 +228,8 @@ impl Operator {
                 let beside = policies.filter(|one| one.metadata.namespace.as_ref() == Some(&of));
                 beside.iter().map(|policy| key(&**policy)).collect()
             };
-            Objects::open(client, watches, namespace, listed)
+            let may_apply = self.options.tunes.covers(namespace);
+            Objects::open(client, watches, namespace, may_apply, listed)
         });
         objects.is_complete() && nodes.is_complete()
     }

@@ -21,6 +21,7 @@ mod classes;
 mod decision;
 mod groups;
 mod inbound;
+mod known_hosts;
 mod ledger;
 mod message;
 
@@ -30,5 +31,6 @@ pub(crate) use classes::Classes;
 pub use decision::{Asked, Decision, Step};
 pub use groups::Groups;
 pub use inbound::{Admitted, Held, Inbound};
+pub use known_hosts::KnownHosts;
 pub use ledger::{Audit, Ledger, Member};
 pub use message::{Admission, Among, Answer, Load, Name, Question, Referral, Report, Ticket};

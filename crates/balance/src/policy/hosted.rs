@@ -17,8 +17,8 @@ use super::fallback::{Fallback, FallbackPlan};
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
 use crate::queue_protocol::{
-    Admission, Answer, AnswerTimeout, Asked, Classes, Decision, Groups, Name, Question, Step,
-    Ticket, Trust,
+    Admission, Answer, Asked, Classes, Decision, Groups, KnownHosts, Name, Question, Step, Ticket,
+    Trust,
 };
 use crate::{Rng, View};
 
@@ -32,7 +32,7 @@ pub(crate) struct Hosted {
     cells: Vec<Cell>,
     /// The index of the cell of each endpoint.
     cell_of: Box<[u32]>,
-    learnt: Arc<Learnt>,
+    hosts: Arc<KnownHosts>,
     fallback: FallbackPlan,
     local: LeastOutstanding,
 }
@@ -48,16 +48,6 @@ struct Cell {
     question: Option<Question>,
 }
 
-/// The knowledge about hosts. It outlives the view.
-#[derive(Debug, Default)]
-struct Learnt {
-    timeout: Arc<AnswerTimeout>,
-    /// The timeout of the fallback.
-    probe: Arc<AnswerTimeout>,
-    /// The trust in each group's host, with its name.
-    trust: Box<[(Name, Arc<Trust>)]>,
-}
-
 impl Hosted {
     /// Creates `ledger(group=…)`.
     pub(crate) fn new(
@@ -67,14 +57,14 @@ impl Hosted {
         previous: Option<SharedTables>,
     ) -> Self {
         let groups = Groups::of_size(view, size);
-        let previous = previous.and_then(|previous| previous.downcast::<Learnt>().ok());
-        let learnt = Learnt::new(view, &groups, previous.as_deref());
+        let previous = previous.and_then(|previous| previous.downcast::<KnownHosts>().ok());
+        let hosts = KnownHosts::new(view, &groups, previous.as_deref());
         let mut hosted = Self {
             groups,
             cells: Vec::new(),
             cell_of: vec![NONE; view.len()].into(),
-            fallback: FallbackPlan::new(fallback, Arc::clone(&learnt.probe)),
-            learnt: Arc::new(learnt),
+            fallback: FallbackPlan::new(fallback, Arc::clone(&hosts.probe)),
+            hosts: Arc::new(hosts),
             local: LeastOutstanding::new(Choices::TWO),
         };
         hosted.lay_out(view);
@@ -204,31 +194,7 @@ impl Hosted {
     }
 
     fn trust(&self, decision: &Decision) -> Option<&Trust> {
-        let group = self.cell(decision)?.group;
-        let (_, trust) = self.learnt.trust.get(group as usize)?;
-        Some(trust)
-    }
-}
-
-impl Learnt {
-    /// Keeps the state of hosts that were known before.
-    fn new(view: &View, groups: &Groups, previous: Option<&Self>) -> Self {
-        let trust = (0..groups.len() as u32).filter_map(|group| {
-            let host = view.endpoint(groups.host(group)?)?;
-            let name = Name::of(&host.key);
-            let known = previous.and_then(|previous| previous.of(name));
-            Some((name, known.unwrap_or_default()))
-        });
-        Self {
-            trust: trust.collect(),
-            timeout: previous.map_or_else(Arc::default, |one| Arc::clone(&one.timeout)),
-            probe: previous.map_or_else(Arc::default, |one| Arc::clone(&one.probe)),
-        }
-    }
-
-    fn of(&self, host: Name) -> Option<Arc<Trust>> {
-        let known = self.trust.iter().find(|(name, _)| *name == host);
-        known.map(|(_, trust)| Arc::clone(trust))
+        self.hosts.trust(self.cell(decision)?.group)
     }
 }
 
@@ -269,7 +235,7 @@ impl Policy for Hosted {
                     .trust(decision)
                     .is_some_and(|trust| trust.allows(ctx.now)) =>
             {
-                let (to, timeout) = (Asked::from_slice(&[host]), self.learnt.timeout.get());
+                let (to, timeout) = (Asked::from_slice(&[host]), self.hosts.timeout.get());
                 decision.ask(to, question, timeout, ctx.now)
             }
             _ => self.fall_back(decision, view, ctx, rng),
@@ -290,7 +256,7 @@ impl Policy for Hosted {
                 .fallback
                 .answered(decision, view, members, answer, ctx, rng);
         }
-        self.learnt.timeout.learn(decision.asked_at, ctx.now);
+        self.hosts.timeout.learn(decision.asked_at, ctx.now);
         if let Some(trust) = self.trust(decision) {
             trust.answered();
         }
@@ -329,7 +295,7 @@ impl Policy for Hosted {
             let members = self.members(decision);
             return self.fallback.timed_out(decision, view, members, ctx, rng);
         }
-        self.learnt.timeout.expired();
+        self.hosts.timeout.expired();
         if let Some(trust) = self.trust(decision) {
             trust.silent(decision.asked_at, ctx.now);
         }
@@ -337,6 +303,6 @@ impl Policy for Hosted {
     }
 
     fn tables(&self) -> Option<SharedTables> {
-        Some(Arc::clone(&self.learnt) as SharedTables)
+        Some(Arc::clone(&self.hosts) as SharedTables)
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use maglor_balance::queue_protocol::{
-    Answer, AnswerTimeout, Asked, Decision, Groups, Name, Question, Step, Trust,
+    Answer, Asked, Decision, Groups, KnownHosts, Question, Step, Trust,
 };
 use maglor_balance::{
     BuildPolicy as _, Fallback, FallbackPlan, Index, PickCtx, Policy, PolicySpec, Rng,
@@ -18,42 +18,10 @@ use maglor_balance::{
 #[derive(Debug)]
 pub(crate) struct JoinIdleQueue {
     groups: Groups,
-    learnt: Arc<Learnt>,
+    hosts: Arc<KnownHosts>,
     fallback: FallbackPlan,
     random: Box<dyn Policy>,
     local: Box<dyn Policy>,
-}
-
-/// The knowledge about hosts. It outlives the view.
-#[derive(Debug, Default)]
-struct Learnt {
-    timeout: Arc<AnswerTimeout>,
-    /// The timeout of the fallback.
-    probe: Arc<AnswerTimeout>,
-    /// The trust in each group's host, with its name.
-    trust: Box<[(Name, Arc<Trust>)]>,
-}
-
-impl Learnt {
-    /// Keeps the state of hosts that were known before.
-    fn new(view: &View, groups: &Groups, previous: Option<&Self>) -> Self {
-        let trust = (0..groups.len() as u32).filter_map(|group| {
-            let host = view.endpoint(groups.host(group)?)?;
-            let name = Name::of(&host.key);
-            let known = previous.and_then(|previous| previous.of(name));
-            Some((name, known.unwrap_or_default()))
-        });
-        Self {
-            trust: trust.collect(),
-            timeout: previous.map_or_else(Arc::default, |one| Arc::clone(&one.timeout)),
-            probe: previous.map_or_else(Arc::default, |one| Arc::clone(&one.probe)),
-        }
-    }
-
-    fn of(&self, host: Name) -> Option<Arc<Trust>> {
-        let known = self.trust.iter().find(|(name, _)| *name == host);
-        known.map(|(_, trust)| Arc::clone(trust))
-    }
 }
 
 impl JoinIdleQueue {
@@ -64,12 +32,12 @@ impl JoinIdleQueue {
         previous: Option<SharedTables>,
     ) -> Self {
         let groups = Groups::of_count(view, boards);
-        let previous = previous.and_then(|previous| previous.downcast::<Learnt>().ok());
-        let learnt = Learnt::new(view, &groups, previous.as_deref());
+        let previous = previous.and_then(|previous| previous.downcast::<KnownHosts>().ok());
+        let hosts = KnownHosts::new(view, &groups, previous.as_deref());
         Self {
             groups,
-            fallback: FallbackPlan::new(fallback, Arc::clone(&learnt.probe)),
-            learnt: Arc::new(learnt),
+            fallback: FallbackPlan::new(fallback, Arc::clone(&hosts.probe)),
+            hosts: Arc::new(hosts),
             random: PolicySpec::Random.build_valid(view, None),
             local: PolicySpec::default().build_valid(view, None),
         }
@@ -91,8 +59,7 @@ impl JoinIdleQueue {
     }
 
     fn trust(&self, decision: &Decision) -> Option<&Trust> {
-        let (_, trust) = self.learnt.trust.get(decision.scope()? as usize)?;
-        Some(trust)
+        self.hosts.trust(decision.scope()?)
     }
 }
 
@@ -121,7 +88,7 @@ impl Policy for JoinIdleQueue {
             .is_some_and(|trust| trust.allows(ctx.now));
         match host {
             Some(host) if trusted => {
-                let (to, timeout) = (Asked::from_slice(&[host]), self.learnt.timeout.get());
+                let (to, timeout) = (Asked::from_slice(&[host]), self.hosts.timeout.get());
                 decision.ask(to, Question::Referral, timeout, ctx.now)
             }
             _ => self.fall_back(decision, view, ctx, rng),
@@ -142,7 +109,7 @@ impl Policy for JoinIdleQueue {
                 .fallback
                 .answered(decision, view, None, answer, ctx, rng);
         }
-        self.learnt.timeout.learn(decision.asked_at(), ctx.now);
+        self.hosts.timeout.learn(decision.asked_at(), ctx.now);
         if let Some(trust) = self.trust(decision) {
             trust.answered();
         }
@@ -176,7 +143,7 @@ impl Policy for JoinIdleQueue {
         if decision.has_fallen_back() {
             return self.fallback.timed_out(decision, view, None, ctx, rng);
         }
-        self.learnt.timeout.expired();
+        self.hosts.timeout.expired();
         if let Some(trust) = self.trust(decision) {
             trust.silent(decision.asked_at(), ctx.now);
         }
@@ -184,6 +151,6 @@ impl Policy for JoinIdleQueue {
     }
 
     fn tables(&self) -> Option<SharedTables> {
-        Some(Arc::clone(&self.learnt) as SharedTables)
+        Some(Arc::clone(&self.hosts) as SharedTables)
     }
 }

@@ -175,37 +175,6 @@ impl Cargo {
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     }
-
-    /// Returns its result and its standard error; it is killed after `limit`.
-    pub(crate) fn errors_within(
-        mut self,
-        limit: Duration,
-    ) -> io::Result<(Option<ExitStatus>, String)> {
-        let command = self.command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.stderr(Stdio::piped()).spawn()?;
-        let stderr = child.stderr.take();
-        let reader = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            if let Some(mut stderr) = stderr {
-                let _ = stderr.read_to_end(&mut text);
-            }
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        let started = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break Some(status);
-            }
-            if started.elapsed() > limit {
-                child.kill()?;
-                child.wait()?;
-                // A process that it has started may hold the pipe open.
-                return Ok((None, String::new()));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        };
-        Ok((status, reader.join().unwrap_or_default()))
-    }
 }
 
 /// How a program with a time limit ended.

@@ -154,7 +154,7 @@ impl Step {
                 suite::run(options.jobs(), limit, interrupted)
             }
             Self::Loom => checks::loom(),
-            Self::Deny => checks::deny(),
+            Self::Deny => checks::deny(interrupted),
             Self::Fuzz => checks::fuzz(),
         }
     }

@@ -1,10 +1,11 @@
 //! The steps that are one command each, or a few.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::{LOOM, Outcome};
 use crate::fuzz;
-use crate::shell::Cargo;
+use crate::shell::{Cargo, Ended};
 use crate::spelling;
 use crate::tools;
 
@@ -68,7 +69,7 @@ pub(super) fn fmt() -> Outcome {
     all(std::iter::once(members).chain(others))
 }
 
-pub(super) fn deny() -> Outcome {
+pub(super) fn deny(interrupted: &AtomicBool) -> Outcome {
     let binary = match tools::cargo_deny() {
         Ok(binary) => binary,
         Err(missing) => {
@@ -82,7 +83,7 @@ pub(super) fn deny() -> Outcome {
             .args(what)
     };
     let outcome = all([check(&["bans", "licenses", "sources"])]);
-    match (outcome, advisories(check(&["advisories"]))) {
+    match (outcome, advisories(check(&["advisories"]), interrupted)) {
         (Outcome::Passed, advisories) => advisories,
         (outcome, _) => outcome,
     }
@@ -105,14 +106,17 @@ pub(super) fn spelling() -> Outcome {
 
 /// Checks for known vulnerabilities. Their database is on the network; without it the check is
 /// skipped.
-fn advisories(command: Cargo) -> Outcome {
+fn advisories(command: Cargo, interrupted: &AtomicBool) -> Outcome {
     println!("{command}");
-    match command.errors_within(ADVISORIES) {
-        Ok((Some(status), _)) if status.success() => Outcome::Passed,
-        Ok((Some(_), text)) if !text.contains("failed to fetch advisory database") => {
-            eprintln!("{text}");
+    match command.output_within(ADVISORIES, interrupted) {
+        Ok(Ended::Exited { status, .. }) if status.success() => Outcome::Passed,
+        Ok(Ended::Exited { output, .. })
+            if !output.contains("failed to fetch advisory database") =>
+        {
+            eprintln!("{output}");
             Outcome::Failed
         }
+        Ok(Ended::Interrupted) => Outcome::Interrupted("advisories".into()),
         Ok(_) => {
             println!("advisories: skipped, their database cannot be reached from here");
             Outcome::Passed

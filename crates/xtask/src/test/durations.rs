@@ -9,9 +9,6 @@ use crate::shell;
 
 /// What a program is expected to take that has not run here yet: most are faster.
 const UNKNOWN: Duration = Duration::from_secs(3);
-/// Programs that take longer than half a minute, for machines on which they have not run yet.
-const KNOWN_AS_SLOW: [(&str, u64); 0] = [];
-
 /// Durations by the names of programs.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Durations(BTreeMap<String, Duration>);
@@ -37,10 +34,7 @@ impl Durations {
 
     /// Returns what `name` took in its last run, or a guess.
     pub(super) fn expected(&self, name: &str) -> Duration {
-        let known = || KNOWN_AS_SLOW.iter().find(|(slow, _)| *slow == name);
-        let last = self.0.get(name).copied();
-        last.or_else(|| known().map(|(_, seconds)| Duration::from_secs(*seconds)))
-            .unwrap_or(UNKNOWN)
+        self.0.get(name).copied().unwrap_or(UNKNOWN)
     }
 
     /// Returns the slowest programs with their durations.

@@ -45,7 +45,8 @@ use self::screen::Screen;
 use self::services::Replicas;
 use super::stop::Stop;
 
-pub(super) const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = concat!(
+    "\
 Examples:
   Run the four stages for a minute:
     maglor demo --for 60
@@ -57,14 +58,12 @@ Examples:
     maglor demo balancing
 
 Commands on a terminal while it runs:
-  slow reviews-2      add 500 ms to each request
-  fail reviews-2      fail 30 % of its requests with 500
-  kill ratings-1      kill its proxy and its server
-  heal ratings-1      undo, and restart what was killed
-  help                show this list
-  quit
+",
+    prompt::commands!(),
+    "
 
-It also runs in the background: `maglor demo &`.";
+It also runs in the background: `maglor demo &`.",
+);
 
 #[derive(Debug, clap::Args)]
 // The name of the group would otherwise be that of the command's own options.

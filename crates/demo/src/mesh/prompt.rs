@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Stdin, stdin};
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
@@ -11,16 +12,20 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use super::fault::{FaultError, Line};
 
 /// The interval at which a job in the background looks whether it is in the foreground.
-const LOOK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 300_000_000,
-};
+const LOOK: Duration = Duration::from_millis(300);
 
-pub(super) const HELP: &str = "slow reviews-2    add 500 ms to each request
-  fail reviews-2    fail 30 % of its requests with 500
-  kill ratings-1    kill its proxy and its server
-  heal ratings-1    undo, and restart what was killed
-  quit              end the demo, with the summary";
+/// The commands, a line each.
+macro_rules! commands {
+    () => {
+        "  slow reviews-2      add 500 ms to each request
+  fail reviews-2      fail 30 % of its requests with 500
+  kill ratings-1      kill its proxy and its server
+  heal ratings-1      undo, and restart what was killed
+  help                show this list
+  quit"
+    };
+}
+pub(super) use commands;
 
 /// Returns whether there is a terminal that this process may read and draw on: not as a job in the background.
 pub(super) fn is_interactive() -> bool {
@@ -48,9 +53,10 @@ pub(super) fn lines() -> UnboundedReceiver<Result<Line, FaultError>> {
 /// Waits for a line without reading in the background, for which the kernel would stop the process (SIGTTIN).
 fn next() -> io::Result<Option<String>> {
     let terminal = stdin();
+    let limit = Timespec::try_from(LOOK).map_err(io::Error::other)?;
     loop {
         let mut ready = [PollFd::new(&terminal, PollFlags::IN)];
-        poll(&mut ready, Some(&LOOK))?;
+        poll(&mut ready, Some(&limit))?;
         if ready[0].revents().is_empty() {
             continue;
         }
@@ -60,7 +66,7 @@ fn next() -> io::Result<Option<String>> {
             return Ok((length > 0).then_some(line));
         }
         // What is ready is for the shell.
-        thread::sleep(std::time::Duration::from_millis(300));
+        thread::sleep(LOOK);
     }
 }
 

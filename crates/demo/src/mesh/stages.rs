@@ -66,7 +66,7 @@ pub(super) async fn run(
             _ = &mut arrivals => break,
             Some(line) = lines.recv() => match line {
                 Ok(Line::Fault(fault)) => director.ask(fault).await?,
-                Ok(Line::Help) => director.screen.note(prompt::HELP),
+                Ok(Line::Help) => director.screen.note(prompt::commands!().trim_start()),
                 Ok(Line::Quit) => break,
                 Err(error) => director.screen.note(&error.to_string()),
             },

@@ -148,7 +148,7 @@ impl AccessLogField {
         "error",
     ];
 
-    /// Returns its name: the key in JSON, the placeholder in a template.
+    /// Returns its name: the key in JSON, the field of a template.
     #[must_use]
     pub fn name(self) -> &'static str {
         let place = Self::ALL.iter().position(|field| *field == self);

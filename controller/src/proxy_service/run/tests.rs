@@ -251,14 +251,17 @@ async fn conflicts_and_failures_are_retried() {
     }
     fixture.claim();
     fixture.inserted().await;
-    // What is rejected for good is said.
+    // The status reports what is rejected for good.
     fixture.api.fail("PUT ", 403, 3);
     fixture.unclaim().await;
-    let said = |api: &FakeApi| {
+    let is_reported = |api: &FakeApi| {
         let claim = api.get_at(CLAIM).unwrap();
         claim["status"]["conditions"][1]["reason"] == "Rejected"
     };
-    fixture.api.until("it is said", said).await;
+    fixture
+        .api
+        .until("the status reports it", is_reported)
+        .await;
     fixture.withdrawn().await;
 }
 

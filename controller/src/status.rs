@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+pub use crate::conditional_writes::FIELD_MANAGER;
+use crate::conditional_writes::{Manager, Precondition};
 use crate::crd::{GROUP, VERSION};
 use crate::index::facts::gateway::GATEWAY_CONTROLLER;
 use crate::index::facts::{Key, Kind};
 use crate::index::{CONTROLLER, Status};
 use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
-pub use crate::writes::FIELD_MANAGER;
-use crate::writes::{Manager, Precondition};
 
 /// Pause after a failure; each further failure doubles it.
 const REST: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use crate::graph::Graphs;
 use crate::index::Changes;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
-use crate::port::Port;
-use crate::serve::Table;
+use crate::proxy_port::Port;
+use crate::resource_server::Table;
 use crate::source::Event;
 use crate::status::Wanted;
 

@@ -203,5 +203,8 @@ fn every_write_is_one_of_these() {
             }
         }
     }
-    assert!(found.is_empty(), "by `crate::conditional_writes` instead: {found:?}");
+    assert!(
+        found.is_empty(),
+        "by `crate::conditional_writes` instead: {found:?}"
+    );
 }

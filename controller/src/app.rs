@@ -42,7 +42,7 @@ use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::source::folder::{self, FolderError};
 use crate::source::{self, Event};
-use crate::status::{self, Wanted};
+use crate::status_writer::{self, Wanted};
 use crate::tuning;
 use crate::webhook;
 
@@ -387,7 +387,7 @@ fn start(
         ..
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
-    let written = status::write(clients.operators.clone(), wanted, term.subscribe());
+    let written = status_writer::write(clients.operators.clone(), wanted, term.subscribe());
     spawn("statuses", Box::pin(written));
     let inserted = proxy_service::run::Options {
         client: clients.operators.clone(),

@@ -67,7 +67,7 @@ pub mod resource_server;
 pub mod revision;
 pub mod scope;
 pub mod source;
-pub mod status;
+pub mod status_writer;
 pub mod tuning;
 mod wall_clock;
 pub mod webhook;

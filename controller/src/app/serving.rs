@@ -19,7 +19,7 @@ use crate::pipeline::Pipeline;
 use crate::proxy_port::Port;
 use crate::resource_server::Table;
 use crate::source::Event;
-use crate::status::Wanted;
+use crate::status_writer::Wanted;
 
 /// How often the graph's vertices are updated from the index, which changes more often.
 const MAP_EVERY: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use crate::crd::{
     GraphEdge, VERSION,
 };
 use crate::lease::Term;
-use crate::status::FIELD_MANAGER;
+use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of publications.
 const PERIOD: Duration = Duration::from_secs(60);

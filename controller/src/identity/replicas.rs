@@ -23,7 +23,7 @@ use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::rotation::Spread;
 use crate::conditional_writes::{self, Precondition};
 use crate::resource_server::Table;
-use crate::status::FIELD_MANAGER;
+use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of the reports.
 const PERIOD: Duration = Duration::from_secs(2);

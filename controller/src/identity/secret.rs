@@ -30,7 +30,7 @@ use super::succession::{Succession, SuccessionError};
 use crate::api_server;
 use crate::conditional_writes::Manager;
 use crate::lease::Term;
-use crate::status::FIELD_MANAGER;
+use crate::status_writer::FIELD_MANAGER;
 
 /// Poll interval for the next step of a rotation.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use crate::api_server;
 use crate::conditional_writes::{Manager, Precondition};
 use crate::lease::Term;
-use crate::status::FIELD_MANAGER;
+use crate::status_writer::FIELD_MANAGER;
 
 /// The name of the ConfigMap in every namespace.
 pub const NAME: &str = "maglor-trust-bundle";

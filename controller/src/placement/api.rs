@@ -15,7 +15,7 @@ use super::{HASH, MOVING};
 use crate::api_server::is;
 use crate::conditional_writes::{self, Manager, Precondition as Version};
 use crate::reconcile::{Cache, Watch, Watches};
-use crate::status::FIELD_MANAGER;
+use crate::status_writer::FIELD_MANAGER;
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -26,7 +26,7 @@ use crate::api_server::is;
 use crate::conditional_writes::{self, Manager, Precondition};
 use crate::index::facts::Key;
 use crate::index::target_name;
-use crate::status::patch_of;
+use crate::status_writer::patch_of;
 pub(super) use land::land;
 use write::{is_stale, released};
 

@@ -36,7 +36,7 @@ use crate::external_metrics::API_SERVICE;
 use crate::lease::Term;
 use crate::metrics::on_call::Expiries;
 use crate::revision::Revision;
-use crate::status::FIELD_MANAGER;
+use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of checks, even without a change.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -11,9 +11,9 @@ use crate::node::Nodes;
 use crate::objective::{self, Objective};
 use crate::placement::Placement;
 use crate::placement_constraints::Bars;
+use crate::placement_search::{Item, Problem, State, solve, stars};
 use crate::routing::Routing;
 use crate::select::{self, Selection};
-use crate::solve::{Item, Problem, State, solve, stars};
 use crate::tau_rule;
 
 /// The options of a placement.

@@ -19,7 +19,7 @@ mod load_feedback;
 mod mesh_transport;
 mod pipeline;
 mod reply;
-mod rewrite;
+mod rewrite_path;
 mod streams;
 mod timer;
 mod upload;

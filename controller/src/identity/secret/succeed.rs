@@ -12,7 +12,7 @@ use crate::api_server;
 use crate::conditional_writes::Manager;
 use crate::identity::rotation::{Circumstances, Phase, Spread, Stored};
 use crate::identity::succession::Succession;
-use crate::status::FIELD_MANAGER;
+use crate::status_writer::FIELD_MANAGER;
 
 /// The suffix of the name of the Secret with the state in force.
 const IN_FORCE: &str = "-in-force";

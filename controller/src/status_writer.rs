@@ -2,7 +2,7 @@
 //!
 //! A status that is already up to date is not written; a condition keeps its transition time as long as its status is
 //! the same. The mesh's own kinds are written by server-side apply; the status of a route is a list shared with other
-//! controllers, so it is replaced. Both are conditional on the version that was read ([`crate::writes`]).
+//! controllers, so it is replaced. Both are conditional on the version that was read ([`crate::conditional_writes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

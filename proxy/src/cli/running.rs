@@ -57,7 +57,7 @@ fn memory_budget(text: &str) -> Result<u64, String> {
         return Ok(size.0);
     }
     let (least, most) = (Size(*range.start()), Size(*range.end()));
-    Err(format!("{size} is not in the range {least} to {most}"))
+    Err(format!("{size} is out of range; valid: {least} to {most}"))
 }
 
 impl RunningArgs {

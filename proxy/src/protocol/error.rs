@@ -34,7 +34,7 @@ pub enum ProxyError {
     #[error("the endpoint was removed before a connection to it was established")]
     EndpointLeft,
     /// CONNECT where `allow_connect` is off.
-    #[error("CONNECT is not allowed here")]
+    #[error("CONNECT is not allowed on this listener")]
     ConnectNotAllowed,
     /// The listener's rules deny it.
     #[error("access denied")]
@@ -61,10 +61,10 @@ pub enum ProxyError {
     #[error("timeout while reading the request head")]
     HeaderTimeout,
     /// The memory budget is exhausted at present.
-    #[error("out of memory budget")]
+    #[error("memory budget exhausted")]
     MemoryBudget,
     /// The route has no cluster for this share of its requests.
-    #[error("no backend")]
+    #[error("no backend for this share of the route's requests")]
     NoBackend(StatusCode),
     /// No endpoint can take the request.
     #[error("no healthy upstream")]
@@ -73,7 +73,7 @@ pub enum ProxyError {
     #[error("no original destination: the connection was not redirected here")]
     NoOriginalDestination,
     /// The original destination is a port on which this proxy serves its own application, or its operator.
-    #[error("the port belongs to the proxy, not to an application")]
+    #[error("the destination port belongs to the proxy, not to an application")]
     OwnPort,
     /// No virtual host or no route matches.
     #[error("no route matches")]
@@ -88,7 +88,7 @@ pub enum ProxyError {
     #[error("queue timeout")]
     QueueTimeout,
     /// A rate limit; a request is admitted again after this long.
-    #[error("rate limit")]
+    #[error("rate limit exceeded")]
     RateLimited(Duration),
     /// A second attempt needed the beginning of a body that is too large to be kept.
     #[error("the request body is too large to be sent again")]

@@ -276,7 +276,7 @@ fn renamed(errors: Vec<SpecError>, from: &[(&str, &str)]) -> SpecError {
     });
     all(renamed).unwrap_or_else(|| SpecError::Value {
         path: "spec".to_owned(),
-        message: "it is refused".to_owned(),
+        message: "the proxy would reject the configuration".to_owned(),
     })
 }
 

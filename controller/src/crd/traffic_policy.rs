@@ -71,7 +71,7 @@ impl TrafficPolicySpec {
     }
 }
 
-const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
+const SAYS_NOTHING: &str = "set at least one of `cluster`, `route` and `localFirst`";
 
 /// Restricts the cluster and route blocks, which several kinds have in common.
 pub(super) fn limit_blocks(properties: &mut Value) {

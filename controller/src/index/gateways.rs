@@ -13,7 +13,7 @@ use super::facts::{Key, Namespace, Route, Workload};
 use super::links::RouteId;
 
 /// The message for a route with a listener or a port that its Gateway does not have.
-pub(crate) const NO_LISTENER: &str = "has no such listener";
+pub(crate) const NO_LISTENER: &str = "has no listener with this name and port";
 /// The message suffix for a namespace with unknown labels.
 pub(crate) const UNKNOWN_LABELS: &str = "; the labels of that namespace are unknown";
 
@@ -140,7 +140,7 @@ impl Index {
             return Ok(Vec::new());
         }
         if listener.certificates.is_empty() {
-            let what = "HTTPS needs `tls.certificateRefs`";
+            let what = "protocol HTTPS needs `tls.certificateRefs`";
             return Err(Problem::new("InvalidCertificateRef", what));
         }
         let certificates = listener.certificates.iter();

@@ -35,7 +35,7 @@ GET  /metrics            Prometheus metrics
 GET  /ready              200 if the proxy accepts requests, else 503 with the reason
 GET  /live               200 while the process responds
 GET  /probe/NAME         run a health probe of the application (admin.probes)
-For loopback clients (kubectl port-forward), or for all with `admin.remote_access: full`:
+Over loopback only (kubectl port-forward), unless admin.remote_access is `full`:
 GET  /config             the configuration in force (YAML)
 GET  /clusters           endpoints, health and outstanding requests (JSON)
 GET  /listeners          listeners and their bound addresses (JSON)

@@ -53,7 +53,8 @@ enum Command {
     Demo(maglor_demo::Options),
     /// Show the endpoints of a service, their health and load.
     ///
-    /// As configured by the controller, or as seen by a proxy.
+    /// The endpoints are those that the controller has configured or, with `--of` or `--proxy`, those that a proxy
+    /// uses.
     Endpoints(Box<live::endpoints::Options>),
     /// Show which services call which, with rates and latencies.
     ///
@@ -69,14 +70,14 @@ enum Command {
     /// Write the man pages and completion scripts of maglor and maglor-controller.
     #[command(hide = true)]
     Manual {
-        /// Folder in place of /usr/share.
+        /// Folder to write to, instead of /usr/share.
         folder: PathBuf,
     },
-    /// Compute moves, placements, tuning, Proxy-Services; change nothing.
+    /// Compute moves, placements, tuning and Proxy-Services, without changes.
     Plan(plan::Options),
     /// Show configuration changes, and which proxies acknowledged them.
     ///
-    /// Also how fast they did, and which ones have not.
+    /// Shows how long the proxies took to acknowledge a change, and which proxies have not acknowledged it.
     Receipts(Box<live::receipts::Options>),
     /// Show routes, as configured or as in force in a proxy.
     Routes(Box<live::routes::Options>),

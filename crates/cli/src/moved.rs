@@ -19,7 +19,7 @@ const MOVED: &[(&[&str], &str)] = &[
 /// Returns exit code 2 after the error, if the arguments are those of a command that has moved.
 pub(crate) fn refuse(arguments: &[String]) -> Option<ExitCode> {
     let (old, new) = successor(arguments)?;
-    eprintln!("error: `maglor {old}` has another name now; write\n\n    {new}");
+    eprintln!("error: `maglor {old}` has been renamed; write\n\n    {new}");
     Some(ExitCode::from(2))
 }
 

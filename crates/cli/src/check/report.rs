@@ -139,7 +139,7 @@ impl Report {
         }
         let (bad, warnings) = (self.count(Outcome::Bad), self.count(Outcome::Warning));
         let verdict = match (bad, warnings) {
-            (0, 0) => "all is well".to_owned(),
+            (0, 0) => "no problems found".to_owned(),
             (bad, warnings) => format!("{bad} failed, {warnings} warnings"),
         };
         let _ = writeln!(text, "{verdict}");

@@ -151,11 +151,11 @@ enum InstallError {
     Namespace(String),
     #[error("{file}: {source}")]
     Read { file: String, source: io::Error },
-    #[error("the chart's values.schema.json: {0}")]
+    #[error("invalid values.schema.json in the chart: {0}")]
     Schema(serde_json::Error),
-    #[error("the chart: {0}")]
+    #[error("invalid chart: {0}")]
     Template(#[from] TemplateError),
-    #[error("the chart: {0}")]
+    #[error("invalid chart: {0}")]
     Yaml(#[from] serde_yaml::Error),
     #[error("{0}")]
     Values(#[from] ValuesError),

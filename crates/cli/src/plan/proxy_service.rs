@@ -74,7 +74,7 @@ struct Decision {
     #[command(flatten)]
     service: Service,
 
-    /// Assume callers without sidecars: only `local` and `proxy-service` are compared.
+    /// Assume callers without sidecars: compare only `local` and `proxy-service`.
     #[arg(long)]
     without_sidecars: bool,
 

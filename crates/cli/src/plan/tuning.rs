@@ -96,7 +96,7 @@ pub(crate) struct Options {
 enum Emit {
     /// TrafficPolicies, and patches of Deployments.
     Maglor,
-    /// DestinationRules and VirtualServices, and the same patches.
+    /// DestinationRules and VirtualServices, and patches of Deployments.
     Istio,
     /// A table.
     Table,
@@ -116,7 +116,7 @@ enum Failure {
         file: String,
         error: settings::CurrentError,
     },
-    #[error("{0}: no observations: it contains no service")]
+    #[error("{0}: no observations: the file contains no service")]
     Nothing(String),
     #[error("the recommendation for {service} is invalid: {error}")]
     Refused {

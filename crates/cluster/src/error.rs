@@ -9,14 +9,16 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// Another process holds a cluster of this name.
-    #[error("a cluster named {name} is up; `cargo xtask cluster down --name {name}` ends it")]
+    #[error(
+        "a cluster named {name} is already running; stop it with `cargo xtask cluster down --name {name}`"
+    )]
     Busy {
         /// The cluster's name.
         name: String,
     },
 
     /// A certificate could not be created.
-    #[error("a certificate for {subject}: {source}")]
+    #[error("cannot create a certificate for {subject}: {source}")]
     Certificate {
         /// Its subject.
         subject: String,
@@ -72,14 +74,16 @@ pub enum ClusterError {
     },
 
     /// There is no cluster of this name.
-    #[error("no cluster named {name} is up; `cargo xtask cluster up --name {name}` starts one")]
+    #[error(
+        "no cluster named {name} is running; start it with `cargo xtask cluster up --name {name}`"
+    )]
     NotUp {
         /// The cluster's name.
         name: String,
     },
 
     /// Something took too long.
-    #[error("timeout after {} s: {what}; {hint}", limit.as_secs())]
+    #[error("timeout after {} s, waiting until {what}; {hint}", limit.as_secs())]
     TimedOut {
         /// The condition waited for.
         what: String,

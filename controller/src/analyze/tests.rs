@@ -163,7 +163,7 @@ spec:
         &analysis,
         &[
             "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: not supported; answer CORS in the application",
-            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is supported; remove it: connections go to the Service that the application called (UnsupportedValue)",
+            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is supported; remove the field: connections go to the Service that the application called (UnsupportedValue)",
             "a.yaml:18: warning: HTTPRoute shop/b: requests cannot be routed on port 5432 of Service shop/a",
         ],
     );

@@ -36,7 +36,7 @@ pub enum SnapshotError {
     #[error("checksum mismatch")]
     Checksum,
     /// They have another format.
-    #[error("written by another version")]
+    #[error("the snapshot was written by another version")]
     Form,
 }
 

@@ -57,7 +57,7 @@ impl Builder {
             Event::Alias(anchor) => {
                 let Some(&id) = self.anchors.get(&anchor) else {
                     let message = if self.unfinished.contains(&anchor) {
-                        "an alias inside the value that it names"
+                        "an alias inside the value of its own anchor"
                     } else {
                         "the alias has no anchor"
                     };

@@ -89,7 +89,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Read resources from the YAML and JSON files of this directory, and watch it, instead of Kubernetes.
+    /// Read resources from the YAML and JSON files in this directory, and watch the directory, instead of Kubernetes.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
     /// Address for xDS and certificate requests of proxies, gRPC over TLS 1.3; port 0 lets the system choose.
@@ -112,7 +112,7 @@ struct Run {
     /// Sidecar settings, YAML or JSON: {image: …, logLevel: …}; see docs/injection.md.
     #[arg(long, value_name = "SETTINGS", default_value = "{}", value_parser = sidecar)]
     sidecar: maglor_inject::Settings,
-    /// Namespace of the controller, with its Lease and authority.
+    /// Namespace of the controller, its Lease and the Secret of its authority.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
     /// Run as a named revision next to the default control plane: serve only namespaces with the label
@@ -211,8 +211,8 @@ struct Identity {
     /// Directory of the authority (see `maglor identity ca`), instead of a Secret.
     #[arg(long, value_name = "DIR")]
     ca_dir: Option<PathBuf>,
-    /// Secret of the authority, with tls.crt, tls.key and ca.crt. The controller creates it if it does not exist, and
-    /// does not modify a Secret created by others, such as cert-manager.
+    /// Secret of the authority, with tls.crt, tls.key and ca.crt. The controller creates the Secret if it does not
+    /// exist, and does not modify a Secret created by others, such as cert-manager.
     #[arg(long, value_name = "NAME", default_value = "maglor-ca")]
     ca_secret: String,
     /// Let this signer issue all certificates, by CertificateSigningRequests: any signerName, such as

@@ -11,7 +11,7 @@ use crate::encoding_check;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpecError {
     /// A field that is determined by Kubernetes or by a route.
-    #[error("spec.{field} is derived from the Service and its routes; remove it")]
+    #[error("spec.{field} is derived from the Service and its routes; remove the field")]
     Foreign {
         /// The field, such as `cluster.endpoints`.
         field: String,
@@ -347,7 +347,7 @@ mod tests {
         let error = blocks(Some(&cluster("{name: x}")), None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "spec.cluster.name is derived from the Service and its routes; remove it"
+            "spec.cluster.name is derived from the Service and its routes; remove the field"
         );
         let route: raw::Route = serde_yaml::from_str("{retry: {attempts: 99}}").unwrap();
         let text = blocks(None, Some(&route)).unwrap_err().to_string();

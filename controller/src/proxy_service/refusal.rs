@@ -22,7 +22,8 @@ use crate::index::spoken;
 pub enum Refusal {
     /// A field that must be equal in a group has different values.
     #[error(
-        "spec.{field}: must be equal in all ProxyServices of a group; the older ProxyService {older} has another value; use the same value, or remove it here"
+        "spec.{field}: must be equal in all ProxyServices of a group; the older ProxyService {older} has another value; use the same \
+         value, or remove the field here"
     )]
     Contradiction {
         /// The field of its `spec`.

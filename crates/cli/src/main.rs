@@ -35,10 +35,8 @@ struct Cli {
 enum Command {
     /// Report unsupported or conflicting fields in manifests.
     ///
-    /// Run it before you apply manifests. Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's own kinds, and
-    /// Istio's DestinationRule, VirtualService, PeerAuthentication and AuthorizationPolicy. Prints one line for each
-    /// problem: file, line, resource, field and reason. A reference to an object that is in none of the files, such as a
-    /// Service, is a warning. The exit code is 1 if a resource would not be accepted.
+    /// Run this command before you apply manifests. Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's
+    /// own kinds, and
     Analyze(analyze::Options),
     /// Validate configuration files, or diagnose the mesh of a cluster.
     ///

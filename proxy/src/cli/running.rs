@@ -16,8 +16,7 @@ use super::failure;
 /// See the module's documentation.
 #[derive(Args, Debug)]
 pub(super) struct RunningArgs {
-    /// Memory budget, such as 32MiB; overrides the configuration. Above it, requests are rejected
-    /// with 503.
+    /// Memory budget, such as 32MiB; overrides the configuration. Above the budget, requests are rejected with 503.
     #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
     pub(super) memory_budget: Option<u64>,
 

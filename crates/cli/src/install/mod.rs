@@ -134,8 +134,8 @@ struct Common {
     /// Namespace of the mesh.
     #[arg(short, long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
-    /// Set a value, such as replicas=3 or sidecar.logLevel=debug. Separate several with commas; escape with `\,` and
-    /// `\.`. May be repeated; the last one wins.
+    /// Set a value, such as replicas=3 or sidecar.logLevel=debug. Separate several values with commas; escape with `\,`
+    /// and
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Read values from a file; --set takes precedence. May be repeated.

@@ -89,7 +89,7 @@ struct Decision {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// One object, or a list of them for a workload file.
+    /// One object, or for a workload file a list of objects.
     Json,
     /// The resources to apply, as YAML.
     Manifests,

@@ -63,11 +63,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHAT", default_value = "table")]
     emit: Emit,
 
-    /// TrafficPolicies in force (YAML); only differences from them are printed.
+    /// TrafficPolicies in force (YAML); only differences from these policies are printed.
     #[arg(long, value_name = "FILE")]
     current: Option<PathBuf>,
 
-    /// Namespace of services that are named without one.
+    /// Namespace of services whose names have no namespace.
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: String,
 

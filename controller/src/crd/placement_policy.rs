@@ -408,7 +408,7 @@ mod tests {
             ),
             (
                 "{namespaces: [shop], nodes: {top: 2, fewest: true}}",
-                "spec.nodes: say `top`",
+                "spec.nodes: set `top`",
             ),
             (
                 "{namespaces: [shop], delays: [{from: a, to: b, milliseconds: 1}]}",

@@ -205,7 +205,7 @@ mod tests {
             ),
             (about("{name: ''}"), "spec.targetRefs[1].name: "),
             (about("{name: a, port: 0}"), "spec.targetRefs[1].port: "),
-            ("{}".to_owned(), "spec: say something"),
+            ("{}".to_owned(), "spec: set at least one"),
         ] {
             let error = check(&text).unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");

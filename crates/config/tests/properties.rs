@@ -119,7 +119,7 @@ fn flag_errors_name_their_flag() {
   = help: did you mean `maglev`? (available: a-lsq, bounce, ledger, lor, maglev, peak-ewma, probe, random, ring-hash, round-robin, subset)
 
 --upstream 127.0.0.1:9001,weight=x: error: `x` is not a weight
-  = help: a weight is 1 to 1000000
+  = help: the weight must be 1 to 1000000
 
 --upstream a.b: error: `a.b` is not `IP:PORT`, `NAME:PORT` or `unix:/PATH`
   = help: write `a.b:80`

@@ -281,6 +281,6 @@ fn apply(names: &[Name], cluster: &Cluster, shared: &Shared) {
         .collect();
     let now = shared.time(tokio::time::Instant::now());
     if let Err(error) = cluster.resolve(&resolved, &shared.metrics, now) {
-        tracing::warn!(cluster = %cluster.name(), %error, "resolved endpoints not applied");
+        tracing::warn!(cluster = %cluster.name(), %error, "cannot apply resolved endpoints; keeping the previous endpoints");
     }
 }

@@ -84,7 +84,7 @@ pub enum Error {
     )]
     NoTrustDomain,
     /// The text is not PEM.
-    #[error("invalid PEM: {0}")]
+    #[error("not PEM: {0}")]
     Pem(#[source] pem::Error),
     /// A file cannot be read.
     #[error("{0}")]

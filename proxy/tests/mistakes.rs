@@ -282,7 +282,7 @@ fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
             tls("good.key", "good.pem"),
             &[":5:", "no certificate"],
         ),
-        case("a folder", tls(".", "good.key"), &["folder"]),
+        case("a folder", tls(".", "good.key"), &["directory"]),
         case(
             "no roots",
             with("", "", "  tls: {ca: no-roots.pem}"),

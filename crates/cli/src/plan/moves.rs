@@ -351,8 +351,8 @@ fn show(report: &Report, format: Format) {
     );
     text += match (report.moves.is_empty(), report.worth_it) {
         (true, _) => "no moves needed\n",
-        (false, true) => "worth it\n",
-        (false, false) => "the plan does not pay off: the controller would move nothing\n",
+        (false, true) => "the plan is worth it\n",
+        (false, false) => "the plan is not worth it: the controller would move nothing\n",
     };
     output::print(&text);
 }

@@ -312,21 +312,6 @@ fn proxy() -> cycles::Modules {
     cycles::read(&metadata::root().join("proxy/src"), "lib.rs")
 }
 
-/// Looking for examples to run costs seconds for each library that has none.
-#[test]
-fn libraries_without_examples_have_no_documentation_tests() {
-    for (folder, tested) in metadata::libraries() {
-        let files = sources::files(&folder);
-        let has_example = files.iter().any(|(_, text)| sources::has_example(text));
-        assert_eq!(
-            tested,
-            has_example,
-            "{}: `doctest = false` in [lib] belongs where no comment has an example, and nowhere else",
-            folder.display()
-        );
-    }
-}
-
 #[test]
 fn files_stay_readable() {
     let long: BTreeSet<_> = sources::files(&metadata::root())

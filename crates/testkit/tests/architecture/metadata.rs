@@ -37,24 +37,6 @@ pub(crate) fn workspace_edges() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// For each library of the workspace: the folder of its sources, and whether cargo looks for examples to run in it.
-pub(crate) fn libraries() -> Vec<(PathBuf, bool)> {
-    let text = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
-    let metadata: Value = serde_json::from_str(&text).expect("cargo metadata prints JSON");
-    let packages = metadata["packages"].as_array().expect("packages");
-    let targets = packages
-        .iter()
-        .flat_map(|package| package["targets"].as_array().expect("targets"));
-    targets
-        .filter(|target| target["kind"][0] == "lib")
-        .map(|target| {
-            let file = Path::new(target["src_path"].as_str().expect("a path"));
-            let folder = file.parent().expect("a file is in a folder");
-            (folder.to_owned(), target["doctest"] == true)
-        })
-        .collect()
-}
-
 /// The packages that a package is made of, as `cargo tree` resolves them for this platform.
 ///
 /// Not from `cargo metadata`: it shows optional dependencies that are not enabled.

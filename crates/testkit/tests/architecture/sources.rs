@@ -7,9 +7,6 @@ use std::path::Path;
 /// tests, which may be as long as what they test.
 const SKIPPED: [&str; 4] = ["fuzz", "gen", "target", "tests"];
 
-/// Languages of blocks in documentation that are not compiled; without one, it is Rust.
-const OTHER_LANGUAGES: [&str; 3] = ["json", "text", "yaml"];
-
 /// Paths below `root` and texts of all Rust files but tests.
 pub(crate) fn files(root: &Path) -> Vec<(String, String)> {
     let mut files = Vec::new();
@@ -34,17 +31,6 @@ pub(crate) fn lines_before_tests(text: &str) -> usize {
         .count()
 }
 
-/// Whether a comment of documentation has an example that is compiled.
-pub(crate) fn has_example(text: &str) -> bool {
-    let lines = text.lines().map(str::trim_start);
-    let comments = lines.filter_map(|line| line.strip_prefix("//!").or(line.strip_prefix("///")));
-    let fences = comments.filter_map(|line| line.trim_start().strip_prefix("```"));
-    // Every second one closes a block.
-    fences
-        .step_by(2)
-        .any(|language| !OTHER_LANGUAGES.contains(&language.trim()))
-}
-
 /// Whether a file holds nothing but tests of the module that it is named after.
 pub(crate) fn is_test_file(path: &Path) -> bool {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -67,19 +53,6 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<(String, String)>) {
             }
         }
     }
-}
-
-#[test]
-fn examples_are_blocks_of_rust_in_documentation() {
-    assert!(has_example(
-        "//! Adds.\n//!\n//! ```\n//! add();\n//! ```\n"
-    ));
-    assert!(has_example(
-        "    /// ```text\n    /// a\n    /// ```\n    /// ```no_run\n    /// add();\n    /// ```\n"
-    ));
-    assert!(!has_example(
-        "/// ```text\n/// a\n/// ```\n// ```\nfn add() {}\n"
-    ));
 }
 
 #[test]

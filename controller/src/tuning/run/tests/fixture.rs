@@ -123,7 +123,7 @@ impl Fixture {
     /// Adds a second container `log` that uses this share (0 to 1) of the CPU and memory of each pod; 0 for none.
     pub(super) async fn with(spec: &Value, beside: f64) -> Self {
         let api = FakeApi::within();
-        api.define("verticalpodautoscalers", false);
+        api.define("verticalpodautoscalers.autoscaling.k8s.io", false);
         let graphs = Arc::new(Graphs::new(Settings {
             window: WINDOW,
             averaging: Averaging::Plain,

@@ -41,8 +41,7 @@ use crate::upstream::relay::relay;
 
 /// The rule that denies a request with an unreadable client assertion.
 const UNREADABLE: &str = "x-maglor-client";
-/// The rule that denies a request without an identity that a trusted proxy has received in plain text, where mTLS is
-/// required.
+/// The rule that denies a request that a trusted proxy has received in plain text, where mTLS is required.
 const UNIDENTIFIED: &str = "mtls";
 
 impl Service {

@@ -27,7 +27,7 @@ pub(crate) enum Closed {
     /// The peer has violated the protocol.
     #[error("malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// This side has closed the idle connection.
+    /// This side has closed the connection, because no stream was left.
     #[error("closed")]
     Quiet,
     /// The peer does not respond.

@@ -86,7 +86,7 @@ impl Decoder {
     }
 
     /// Returns the next field of a block; `None` at its end. Appends the field to `text` as a line if there is space
-    /// for it. Pseudo-header fields whose value is in the static table are not appended.
+    /// for it. A method, scheme or status from the static table is not appended.
     pub(in crate::protocol::http2) fn next(
         &mut self,
         block: &mut &[u8],

@@ -1,4 +1,4 @@
-//! Maintains the ConfigMap `maglor-trust-bundle` in every namespace, from which pods read the roots before they have
+//! Maintains the ConfigMap `maglor-trust-bundle` in every namespace. Pods read the roots from it before they have
 //! received a configuration from the control plane. The leader writes it.
 
 use std::collections::{BTreeMap, BTreeSet};

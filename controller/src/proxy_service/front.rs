@@ -55,8 +55,8 @@ impl Front {
         }
     }
 
-    /// Returns the existing owner, as recorded in a Service, and in its target Service if this controller created it;
-    /// `None` if there are no objects.
+    /// Returns the existing owner, which a Service records, and also its target Service if this controller created
+    /// it; `None` if there are no objects.
     #[must_use]
     pub fn found(service: Option<&Value>, target: Option<&Value>) -> Option<Self> {
         let meta = |resource: Option<&Value>| resource.map(|one| one["metadata"].clone());

@@ -17,7 +17,7 @@ use crate::index::facts::service::PROXY_GROUP;
 pub struct Selected {
     /// The Service's own selector; empty if it has none.
     pub own: Selector,
-    /// Whether the proxies' selector replaces it.
+    /// Whether the proxies' selector replaces the Service's own selector.
     pub proxied: bool,
     /// Whether the Service contains data of this controller: a record of the original state, or a part of the
     /// proxies' selector.
@@ -41,8 +41,8 @@ impl Selected {
     }
 }
 
-/// Decodes the selector of a Service. `target` is the Service's target Service if this controller created it, which
-/// also records the Service's own selector.
+/// Decodes the selector of a Service. `target` is the target Service, if this controller created it; it also records
+/// the Service's own selector.
 #[must_use]
 pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     let name = service["metadata"]["name"].as_str().unwrap_or_default();

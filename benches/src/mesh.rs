@@ -82,7 +82,7 @@ fn experiments(options: &Options) -> Result<bool> {
 
 async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
     let findings = calibrate::run(stage, report).await?;
-    report.add(findings)?;
+    report.folder.add(findings)?;
     for experiment in Experiment::ALL {
         if !stage.options.experiments.contains(&experiment) {
             continue;
@@ -96,7 +96,7 @@ async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
             Experiment::Graphs => graphs::run(stage, report).await?,
             Experiment::Shop => shop::run(stage, report).await?,
         };
-        report.add(findings)?;
+        report.folder.add(findings)?;
     }
     Ok(())
 }

@@ -3,12 +3,14 @@
 
 mod bars;
 mod findings;
+mod folder;
 mod headline;
 mod machine;
 mod summary;
 mod table;
 
 pub(crate) use findings::Findings;
+pub(crate) use folder::Folder;
 pub use machine::Machine;
 pub(crate) use summary::command_line;
 pub use summary::{Summary, print, readme, summary};

@@ -78,7 +78,7 @@ async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
             Experiment::Restart => restart::run(stage, report).await?,
             Experiment::Storm => storm::run(stage, report).await?,
         };
-        report.add(findings)?;
+        report.folder.add(findings)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use maglor_balance::PolicySpec;
+use maglor_sim::chart::Figure;
 use maglor_sim::des::{Estimate, Network, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
@@ -16,9 +17,8 @@ use super::point::Point;
 use super::report::Report;
 use super::stage::{Case, Stage};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::{Error, Result};
-use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
 
 const SERVERS: u32 = 40;
@@ -302,7 +302,7 @@ fn many_as_one(cells: &[Cell]) -> Vec<Bar> {
     ways.filter_map(bar).collect()
 }
 
-fn chart(ways: &[Way], cells: &[Cell]) -> Chart {
+fn chart(ways: &[Way], cells: &[Cell]) -> Figure {
     let mut lines = Vec::new();
     for way in ways {
         let own = || cells.iter().filter(|cell| cell.way == *way);
@@ -315,10 +315,10 @@ fn chart(ways: &[Way], cells: &[Cell]) -> Chart {
             )
         });
         let name = |what: &str| format!("{}, {what}", way.name);
-        lines.push(Line::new(name("measured"), Subject::Maglor, measured));
-        lines.push(Line::new(name("simulated"), Subject::Direct, simulated));
+        lines.push(chart::line(name("measured"), measured));
+        lines.push(chart::line(name("simulated"), simulated));
     }
-    Chart::new(
+    chart::chart(
         "balance",
         "Mean latency behind M outbound proxies",
         "outbound proxies M",

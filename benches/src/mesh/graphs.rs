@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use maglor_balance::PolicySpec;
+use maglor_sim::chart::Figure;
 use maglor_sim::des::{Estimate, Graph, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
@@ -17,9 +18,8 @@ use super::point::Point;
 use super::report::Report;
 use super::stage::{Case, Stage};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::{Error, Result};
-use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
 
 const SERVICES: u16 = 4;
@@ -278,7 +278,7 @@ fn text(stage: &Stage, cells: &[Cell]) -> String {
     )
 }
 
-fn chart(form: Form, cells: &[Cell]) -> Chart {
+fn chart(form: Form, cells: &[Cell]) -> Figure {
     let mut lines = Vec::new();
     for way in Way::ALL {
         let own = || {
@@ -290,14 +290,14 @@ fn chart(form: Form, cells: &[Cell]) -> Chart {
         let measured = own().map(|cell| (x(cell), cell.point.measured.mean.value));
         let simulated = own().map(|cell| (x(cell), cell.point.simulated.mean_ms.value));
         let name = |what: &str| format!("{}, {what}", way.name());
-        lines.push(Line::new(name("measured"), Subject::Maglor, measured));
-        lines.push(Line::new(name("simulated"), Subject::Direct, simulated));
+        lines.push(chart::line(name("measured"), measured));
+        lines.push(chart::line(name("simulated"), simulated));
     }
     let (file, title) = match form {
         Form::Chain => ("graphs-chain", "Chain of four services"),
         Form::Hub => ("graphs-hub", "Hub-and-spoke of four services"),
     };
-    Chart::new(
+    chart::chart(
         file,
         title,
         "replicas R of each service",

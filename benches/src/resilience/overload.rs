@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use maglor_balance::Rng;
+use maglor_sim::chart::Figure;
 
 use super::arrivals::{Gaps, Phase, arrivals};
 use super::client::Sample;
@@ -18,7 +19,7 @@ use super::stage::{Case, Stage};
 use super::subject::Fragment;
 use super::window::{Window, quantile};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::Result;
 use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
@@ -232,7 +233,7 @@ fn table(cells: &[Cell]) -> String {
     )
 }
 
-fn charts(cells: &[Cell]) -> Vec<Chart> {
+fn charts(cells: &[Cell]) -> Vec<Figure> {
     let mut subjects: Vec<_> = vec![Some(Subject::Maglor), Some(Subject::Envoy), None];
     subjects.retain(|subject| cells.iter().any(|cell| cell.subject == *subject));
     let chart = |file: &str, title: &str, y: &str, value: fn(&Cell) -> f64| {
@@ -241,15 +242,13 @@ fn charts(cells: &[Cell]) -> Vec<Chart> {
             for &subject in &subjects {
                 let cells = of(cells, subject, queue).into_iter();
                 let points = cells.map(|cell| (f64::from(cell.load), value(cell)));
-                let kind = subject.unwrap_or(Subject::Direct);
-                lines.push(Line::new(
+                lines.push(chart::line(
                     format!("queue {queue}, {}", name(subject)),
-                    kind,
                     points,
                 ));
             }
         }
-        Chart::new(file, title, "offered load, % of capacity", y, lines)
+        chart::chart(file, title, "offered load, % of capacity", y, lines)
     };
     vec![
         chart(

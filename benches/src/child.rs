@@ -7,8 +7,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::error::{Doing, Error, Result};
-use crate::sys::{self, Signal};
+use crate::sys;
 
 const POLITE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
@@ -73,7 +75,7 @@ impl Guarded {
 
     /// Sends SIGTERM without waiting: many processes end sooner together than one after another.
     pub fn ask_to_end(&self) {
-        sys::signal_group(self.child.id(), Signal::Terminate);
+        sys::signal_group(self.child.id(), Signal::TERM);
     }
 
     /// Returns the exit status, if it has terminated.
@@ -158,9 +160,9 @@ impl Drop for Guarded {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        sys::signal_group(self.child.id(), Signal::Terminate);
+        sys::signal_group(self.child.id(), Signal::TERM);
         if !self.ends_within(POLITE) {
-            sys::signal_group(self.child.id(), Signal::Kill);
+            sys::signal_group(self.child.id(), Signal::KILL);
             let _ = self.child.wait();
         }
     }

@@ -92,9 +92,6 @@ impl Error {
 /// Adds the operation to the failure of a system call.
 pub trait Doing<T> {
     /// Attaches `what` to the failure.
-    ///
-    /// # Errors
-    /// The same failure, as [`Error::Io`].
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }
 

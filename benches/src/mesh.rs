@@ -10,7 +10,6 @@
 mod balance;
 mod calibrate;
 mod configuration;
-mod control;
 mod counter;
 mod fleet;
 mod graphs;
@@ -23,11 +22,10 @@ mod shop;
 mod stage;
 mod users;
 
-use tokio::task::LocalSet;
-
 pub use options::{Cli, Experiment, Options, Role};
 
 use crate::error::{Doing, Error, Result};
+use crate::http::block_on;
 use crate::measure::Cpus;
 use crate::peer::{self, Subject};
 use crate::report::Machine;
@@ -72,11 +70,7 @@ fn experiments(options: &Options) -> Result<bool> {
     };
     eprintln!("seed {}", options.seed);
     sys::pin_to(&stage.places.app).doing("pin the harness")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.doing("start the harness's runtime")?;
-    LocalSet::new().block_on(&runtime, all(&stage, &mut report))?;
+    block_on(all(&stage, &mut report))?;
     report.finish(&machine, options)
 }
 

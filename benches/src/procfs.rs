@@ -4,7 +4,6 @@ use std::fs;
 use std::time::Duration;
 
 use crate::error::{Doing, Error, Result};
-use crate::sys;
 
 /// Resident memory of one or more processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -175,7 +174,7 @@ fn parse_stat(text: &str) -> Result<Duration> {
         .and_then(|field| field.parse().ok())
         .ok_or_else(bad)?;
     Ok(Duration::from_nanos(
-        (user + system) * (1_000_000_000 / sys::clock_ticks()),
+        (user + system) * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
     ))
 }
 
@@ -209,7 +208,7 @@ mod tests {
     fn stat_survives_odd_names() {
         let text = "7 (a) b (c)) S 1 7 7 0 -1 4194304 10 0 0 0 150 50 0 0 20 0 1 0 1 2 3";
         let seconds = parse_stat(text).unwrap().as_secs_f64();
-        assert!((seconds - 200.0 / sys::clock_ticks() as f64).abs() < 1e-9);
+        assert!((seconds - 200.0 / rustix::param::clock_ticks_per_second() as f64).abs() < 1e-9);
     }
 
     #[test]

@@ -147,9 +147,6 @@ fn ratio(count: u64, of: u32) -> f64 {
 }
 
 /// Writes `summary.md` and `delays.csv`, prints the bars; returns whether all were reached.
-///
-/// # Errors
-/// They cannot be written.
 pub(super) fn write(options: &Options, machine: &Machine, figures: &Figures) -> Result<bool> {
     let mut folder = Folder::create(options.out.as_deref(), machine, "distribution")?;
     folder.bars = figures.bars(options);

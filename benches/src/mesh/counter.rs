@@ -17,12 +17,13 @@ use super::fleet::{Fleet, Places};
 use super::load::{self, Target};
 use super::plan::{Plan, Shape};
 use super::report::Report;
-use super::stage::{Stage, quantile};
+use super::stage::Stage;
 use crate::bar::Bar;
 use crate::chart;
 use crate::error::{Doing, Result};
 use crate::peer::{Peer, Subject};
 use crate::report::{Findings, Table, number};
+use crate::stats::quantile;
 use crate::sys;
 
 const INSTANCES: u32 = 12;
@@ -81,9 +82,6 @@ fn model(services: u32) -> WorkModel {
 }
 
 /// Runs the experiment; with `envoy`, if it is given.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Result<Findings> {
     let quick = stage.options.quick;
     let services: &[u32] = if quick { &SERVICES_QUICK } else { &SERVICES };

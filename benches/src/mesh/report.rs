@@ -44,9 +44,6 @@ impl Report {
     }
 
     /// Writes the results of a run.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn keep(&mut self, experiment: &str, case: &str, run: &Measured) -> Result<()> {
         let key = format!("{experiment},\"{case}\"");
         let [proxies_us, app_us, generator_us] = run.cpu;

@@ -264,9 +264,6 @@ fn case(stage: &Stage, model: &WorkModel, way: &Way, rate: u32) -> Case {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let stretch = Stretch::of(stage);
     let model = model(stretch, |_, service| service);

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::scratch::Scratch;
@@ -131,9 +131,7 @@ impl Running {
         };
         let file = scratch.path().join("tls.yaml");
         fs::write(&file, places.fill(template, &scratch)).doing("write a configuration")?;
-        let mut command = Command::new(&peer.binary);
-        with_file(&mut command, peer.subject, &file);
-        Self::spawn(peer, &places, scratch, vec![command], cpu)
+        Self::spawn(peer, &places, scratch, vec![peer.command(&file)], cpu)
     }
 
     fn spawn(
@@ -147,12 +145,7 @@ impl Running {
         let began = Instant::now();
         let mut children = Vec::new();
         for mut command in commands {
-            let shared = || log.try_clone().doing("share a log file");
-            command
-                .stdin(Stdio::null())
-                .stdout(shared()?)
-                .stderr(shared()?)
-                .current_dir(scratch.path());
+            scratch.run_in(&mut command, &log)?;
             children.push(Guarded::start(peer.subject.key(), &mut command, cpu)?);
         }
         let &Places {
@@ -357,28 +350,7 @@ fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result
     let template = templates[usize::from(side == "inbound")];
     let file = scratch.path().join(format!("{side}.yaml"));
     fs::write(&file, places.fill(template, scratch)).doing("write a configuration")?;
-    let mut command = Command::new(&peer.binary);
-    with_file(&mut command, peer.subject, &file);
-    Ok(command)
-}
-
-/// Adds the arguments that start a proxy from a file.
-fn with_file(command: &mut Command, subject: Subject, file: &Path) {
-    let before: &[&str] = match subject {
-        Subject::Bare | Subject::Direct => &[],
-        Subject::Envoy => &[
-            "--concurrency",
-            "1",
-            "--disable-hot-restart",
-            "--log-level",
-            "error",
-            "-c",
-        ],
-        Subject::Haproxy => &["-W", "-db", "-f"],
-        Subject::Maglor | Subject::Earlier => &["--config"],
-        Subject::Nginx => &["-e", "stderr", "-c"],
-    };
-    command.args(before).arg(file);
+    Ok(peer.command(&file))
 }
 
 fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
@@ -387,26 +359,27 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
         fs::write(&file, places.fill(template, scratch)).doing("write a configuration")?;
         Ok(file)
     };
-    let mut command = Command::new(&peer.binary);
-    match peer.subject {
+    let file = match peer.subject {
         Subject::Bare => {
             let h1 = (places.h1, places.upstreams[0]);
             let h2 = (places.h2, places.origin_h2);
             return Ok(forward::command(&peer.binary, [h1, h2]));
         }
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
-        Subject::Envoy => with_file(&mut command, peer.subject, &write("envoy.yaml", ENVOY)?),
-        Subject::Haproxy => with_file(&mut command, peer.subject, &write("haproxy.cfg", HAPROXY)?),
+        Subject::Envoy => write("envoy.yaml", ENVOY)?,
+        Subject::Haproxy => write("haproxy.cfg", HAPROXY)?,
         Subject::Maglor | Subject::Earlier => {
+            let mut command = Command::new(&peer.binary);
             command.args(["--listen", &places.h1.to_string()]);
             command.args(["--admin", &places.admin.to_string()]);
             for upstream in places.upstreams {
                 command.args(["--upstream", &upstream.to_string()]);
             }
+            return Ok(command);
         }
-        Subject::Nginx => with_file(&mut command, peer.subject, &write("nginx.conf", NGINX)?),
-    }
-    Ok(command)
+        Subject::Nginx => write("nginx.conf", NGINX)?,
+    };
+    Ok(peer.command(&file))
 }
 
 #[cfg(test)]

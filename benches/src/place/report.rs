@@ -35,9 +35,6 @@ pub(super) struct Report {
 
 impl Report {
     /// Creates an empty report.
-    ///
-    /// # Errors
-    /// Its directory cannot be created.
     pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
         Ok(Self {
             folder: Folder::create(options.out.as_deref(), machine, "place")?,
@@ -49,9 +46,6 @@ impl Report {
     }
 
     /// Records a measurement.
-    ///
-    /// # Errors
-    /// `runs.csv` cannot be written.
     pub(super) fn run(&mut self, run: Run) -> Result<()> {
         self.runs.push(run);
         let mut text = String::from(
@@ -85,9 +79,6 @@ impl Report {
     }
 
     /// Records a transition to a way of placement.
-    ///
-    /// # Errors
-    /// `moves.csv` cannot be written.
     pub(super) fn moved(&mut self, moved: Moved) -> Result<()> {
         self.moved.push(moved);
         let mut text = String::from(
@@ -114,9 +105,6 @@ impl Report {
     }
 
     /// Records the results of local-first routing without local replicas.
-    ///
-    /// # Errors
-    /// `degraded.csv` cannot be written.
     pub(super) fn degraded(&mut self, degraded: Degraded) -> Result<()> {
         self.degraded.push(degraded);
         let mut text = String::from("round,state,calls_s,cross_node_calls_s\n");
@@ -130,9 +118,6 @@ impl Report {
     }
 
     /// Writes `summary.md` and the charts, and prints the bars; returns whether all were reached.
-    ///
-    /// # Errors
-    /// They cannot be written.
     pub(super) fn finish(&mut self, machine: &Machine, options: &Options) -> Result<bool> {
         self.folder.bars = self.bars(options);
         let bars = bar::table(&self.folder.bars);

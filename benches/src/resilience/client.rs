@@ -15,18 +15,16 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use maglor_testkit::app::Clock;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::error::{Doing, Error, Result};
 use crate::scenario::Protocol;
-use crate::sys::Ticker;
 
 /// The number of connections that HTTP/2 requests share: fewer streams on each than a proxy allows.
 const H2_CONNECTIONS: usize = 16;
-/// The precision of the send times.
-const TICK: Duration = Duration::from_micros(250);
 
 /// The outcome of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -147,13 +145,14 @@ impl Client {
         began: Instant,
         patience: Duration,
     ) -> Result<Vec<Sample>> {
-        let ticker = Ticker::new(TICK).doing("start the pacing timer")?;
+        let clock = Clock::new().doing("start the pacing timer")?;
         let samples = Rc::new(RefCell::new(Vec::with_capacity(due.len())));
         let mut under_way = JoinSet::new();
         for &due in due {
-            while began.elapsed() < due {
-                ticker.tick().await.doing("read the pacing timer")?;
-            }
+            clock
+                .sleep_until(began + due)
+                .await
+                .doing("wait for a request's time")?;
             let (client, samples) = (Rc::clone(self), Rc::clone(&samples));
             under_way.spawn_local(async move {
                 let result = client.get().await;
@@ -176,18 +175,6 @@ impl Client {
         samples.sort_by_key(|sample| sample.due);
         Ok(samples)
     }
-}
-
-/// Returns the body of one answer of an admin server.
-pub(super) async fn text(target: SocketAddr, path: &str) -> Result<String> {
-    let io = TokioIo::new(connect(target).await?);
-    let (mut sender, connection) = http1::handshake(io).await.map_err(protocol)?;
-    tokio::task::spawn_local(connection);
-    let request = Request::get(path).header("host", target.to_string());
-    let request = request.body(Empty::<Bytes>::new()).map_err(protocol)?;
-    let answer = sender.send_request(request).await.map_err(protocol)?;
-    let body = answer.into_body().collect().await.map_err(protocol)?;
-    Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
 /// Returns the requests without an answer.

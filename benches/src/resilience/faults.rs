@@ -110,9 +110,6 @@ impl Measures {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let length = stage.options.seconds(30, 60);
     let mut runs = Vec::new();

@@ -17,7 +17,7 @@ use super::replica::Behaviour;
 use super::report::Report;
 use super::stage::{Case, Stage};
 use super::subject::Fragment;
-use super::window::{Window, quantile};
+use super::window::Window;
 use crate::bar::Bar;
 use crate::chart;
 use crate::error::Result;
@@ -25,6 +25,7 @@ use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
 use crate::scenario::Protocol;
 use crate::stats;
+use crate::stats::quantile;
 
 const SLOTS: usize = 20;
 const SERVICE: Duration = Duration::from_millis(100);
@@ -65,9 +66,6 @@ impl Cell {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let loads: &[u32] = if stage.options.quick {
         &[80, 100, 120]

@@ -47,9 +47,6 @@ impl Report {
     }
 
     /// Records the results of runs; a success within `good` counts as good.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn keep(&mut self, runs: &[Run], good: Duration) -> Result<()> {
         for run in runs {
             let key = format!(
@@ -78,9 +75,6 @@ impl Report {
     }
 
     /// Writes `summary.md` and prints the bars; returns whether all were reached.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn finish(self, machine: &Machine) -> Result<bool> {
         let bars = bar::table(&self.folder.bars);
         let noise = if self.waited > NOISY_PCT {

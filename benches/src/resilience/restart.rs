@@ -49,9 +49,6 @@ struct Restarted {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let step = Duration::from_millis(if stage.options.quick { 700 } else { 2000 });
     let length = LEAD + step * REPLICAS + LEAD;

@@ -47,9 +47,6 @@ struct Times {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let spike = stage.options.seconds(5, 10);
     let calm = spike + SPIKE_LENGTH;

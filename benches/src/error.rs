@@ -90,7 +90,7 @@ impl Error {
 }
 
 /// Adds the operation to the failure of a system call.
-pub trait Doing<T> {
+pub(crate) trait Doing<T> {
     /// Attaches `what` to the failure.
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }

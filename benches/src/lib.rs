@@ -13,27 +13,27 @@
 
 mod bar;
 mod chart;
-pub mod child;
+mod child;
 pub mod compare;
 pub mod distribution;
-pub mod error;
+mod error;
 pub mod forward;
 pub mod hostile;
 mod http;
 pub mod load;
-pub mod measure;
+mod measure;
 pub mod mesh;
 pub mod options;
 pub mod origin;
-pub mod peer;
+mod peer;
 pub mod place;
-pub mod ports;
-pub mod procfs;
-pub mod report;
+mod ports;
+mod procfs;
+mod report;
 pub mod resilience;
-pub mod scenario;
-pub mod stats;
-pub mod sys;
-pub mod wire;
+mod scenario;
+mod stats;
+mod sys;
+mod wire;
 
 pub use error::{Error, Result};

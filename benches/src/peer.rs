@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
-pub use credentials::Credentials;
-pub use locate::locate;
-pub use running::{Origin, Running};
+pub(crate) use credentials::Credentials;
+pub(crate) use locate::locate;
+pub(crate) use running::{Origin, Running};
 pub(crate) use scratch::Scratch;
 
 /// The measured proxy.
@@ -89,13 +89,13 @@ impl fmt::Display for Subject {
 }
 
 /// Removes temporary files of comparisons that were interrupted.
-pub fn sweep() {
+pub(crate) fn sweep() {
     scratch::sweep();
 }
 
 /// An installed proxy.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// The kind of proxy.
     pub subject: Subject,
     /// Its executable.

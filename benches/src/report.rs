@@ -11,7 +11,7 @@ mod table;
 
 pub(crate) use findings::Findings;
 pub(crate) use folder::Folder;
-pub use machine::Machine;
+pub(crate) use machine::Machine;
 pub(crate) use summary::command_line;
-pub use summary::{Summary, print, readme, summary};
+pub(crate) use summary::{print, readme, summary};
 pub(crate) use table::{Table, number};

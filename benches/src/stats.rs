@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Returns the median; the mean of the two middle values for an even count. `None` when empty.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values
         .into_iter()
         .filter(|value| value.is_finite())
@@ -19,7 +19,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 
 /// Returns the value in milliseconds that the fraction `q` of `sorted` does not exceed; NaN when
 /// empty.
-pub fn quantile(sorted: &[Duration], q: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[Duration], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     let value = sorted.get(rank.saturating_sub(1));
     value.map_or(f64::NAN, |value| value.as_secs_f64() * 1e3)
@@ -29,12 +29,12 @@ pub fn quantile(sorted: &[Duration], q: f64) -> f64 {
 ///
 /// Values of the same round share the noise of that minute, which a ratio of medians would not
 /// cancel.
-pub fn paired_ratio(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
+pub(crate) fn paired_ratio(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
     paired(a, b, |x, y| x / y)
 }
 
 /// Returns the median of `a - b` over the rounds in which both were measured.
-pub fn paired_difference(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
+pub(crate) fn paired_difference(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
     paired(a, b, |x, y| x - y)
 }
 

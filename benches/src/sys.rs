@@ -12,7 +12,7 @@ use rustix::process::{
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Returns the processors that this process may use, in order.
-pub fn allowed_cpus() -> Vec<usize> {
+pub(crate) fn allowed_cpus() -> Vec<usize> {
     let allowed = sched_getaffinity(None).unwrap_or_default();
     (0..CpuSet::MAX_CPU)
         .filter(|cpu| allowed.is_set(*cpu))
@@ -20,18 +20,12 @@ pub fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Binds the calling thread, and threads and processes that it starts, to one processor.
-///
-/// # Errors
-/// The system refused.
-pub fn pin(cpu: usize) -> io::Result<()> {
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     pin_to(&[cpu])
 }
 
 /// Binds the calling thread, and threads and processes that it starts, to some processors.
-///
-/// # Errors
-/// The system refused.
-pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
+pub(crate) fn pin_to(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu));
     Ok(sched_setaffinity(None, &set)?)
@@ -39,10 +33,7 @@ pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
 
 /// Starts `command` in a separate process group, bound to `cpus`; it receives `SIGTERM` when the
 /// caller dies for any reason.
-///
-/// # Errors
-/// The program cannot be started.
-pub fn spawn(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
+pub(crate) fn spawn(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
     let parent = i32::try_from(std::process::id())
         .ok()
         .and_then(Pid::from_raw);
@@ -63,16 +54,13 @@ pub fn spawn(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
 }
 
 /// Signals the process group that [`spawn`] created; one that is gone is no error.
-pub fn signal_group(leader: u32, signal: Signal) {
+pub(crate) fn signal_group(leader: u32, signal: Signal) {
     let leader = i32::try_from(leader).ok().and_then(Pid::from_raw);
     let _ = leader.map(|leader| kill_process_group(leader, signal));
 }
 
 /// Raises the number of open files to the hard limit; children inherit it.
-///
-/// # Errors
-/// The system refused.
-pub fn raise_file_limit() -> io::Result<u64> {
+pub(crate) fn raise_file_limit() -> io::Result<u64> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit {
         current: maximum,

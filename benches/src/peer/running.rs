@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_micros(100);
 
 /// The origin server: two upstream endpoints and a port for the HTTP/2 baseline.
 #[derive(Debug)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// The two endpoints, HTTP/1.1.
     pub upstreams: [SocketAddr; 2],
     /// HTTP/2 with prior knowledge.
@@ -31,10 +31,7 @@ pub struct Origin {
 
 impl Origin {
     /// Starts the origin on processor `cpu`.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start(cpu: usize) -> Result<Self> {
+    pub(crate) fn start(cpu: usize) -> Result<Self> {
         let upstreams = [ports::free()?, ports::free()?];
         let h2 = ports::free()?;
         let mut arguments = Vec::new();
@@ -52,7 +49,7 @@ impl Origin {
 
     /// Uses an origin that is already running for both endpoints; `GET /64` has to be answered with
     /// 200.
-    pub fn at(address: SocketAddr) -> Self {
+    pub(crate) fn at(address: SocketAddr) -> Self {
         Self {
             upstreams: [address; 2],
             h2: address,
@@ -61,7 +58,7 @@ impl Origin {
     }
 
     /// Returns the address that the generator connects to when there is no proxy.
-    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+    pub(crate) fn address(&self, protocol: Protocol) -> SocketAddr {
         match protocol {
             Protocol::H1 => self.upstreams[0],
             Protocol::H2c => self.h2,
@@ -71,7 +68,7 @@ impl Origin {
 
 /// A started proxy; it is stopped when this is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     /// The kind of proxy.
     pub subject: Subject,
     /// The time from just before the spawn to the first 200.
@@ -88,10 +85,7 @@ pub struct Running {
 
 impl Running {
     /// Starts `peer` on processor `cpu` and waits until it serves.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
+    pub(crate) fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
         let scratch = Scratch::new(peer.subject.key())?;
         let places = Places::choose(peer.subject, origin)?;
         let commands = match &peer.pair {
@@ -109,10 +103,7 @@ impl Running {
     /// Starts `peer` as a TLS server: with plain text at `h1`, TLS at `h2`, and TLS with client
     /// certificates at [`Running::mutual`]. `write` writes `root.pem`, `leaf.pem`, `key.pem` and
     /// `pair.pem` into a directory.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start_tls(
+    pub(crate) fn start_tls(
         peer: &Peer,
         origin: &Origin,
         cpu: usize,
@@ -172,7 +163,7 @@ impl Running {
     }
 
     /// Returns the address that the generator connects to.
-    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+    pub(crate) fn address(&self, protocol: Protocol) -> SocketAddr {
         match protocol {
             Protocol::H1 => self.h1,
             Protocol::H2c => self.h2,
@@ -181,12 +172,12 @@ impl Running {
 
     /// Returns the address where it requests client certificates, if it was started with
     /// [`Running::start_tls`].
-    pub fn mutual(&self) -> SocketAddr {
+    pub(crate) fn mutual(&self) -> SocketAddr {
         self.inbound
     }
 
     /// Returns its process ids, in the order in which they were started.
-    pub fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         let roots = self.children.iter().map(Guarded::pid);
         roots.flat_map(procfs::tree).collect()
     }

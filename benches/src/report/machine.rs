@@ -9,7 +9,7 @@ use crate::peer::Peer;
 
 /// The machine, the versions of tools, and the date.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Today (UTC), `YYYY-MM-DD`.
     pub date: String,
     /// Names and values, in the order in which they are printed.
@@ -18,7 +18,7 @@ pub struct Machine {
 
 impl Machine {
     /// Collects the facts.
-    pub fn look(peers: &[Peer]) -> Self {
+    pub(crate) fn look(peers: &[Peer]) -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let command = |program: &str, arguments: &[&str]| {
             child::output(program, arguments)

@@ -17,7 +17,7 @@ const NOISY_PCT: f64 = 5.0;
 
 /// The summary of a comparison.
 #[derive(Debug, Clone)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// The full text of `summary.md`.
     pub document: String,
     /// The part that is printed.
@@ -27,7 +27,7 @@ pub struct Summary {
 }
 
 /// Summarizes the results.
-pub fn summary(bench: &Bench, results: &Results) -> Summary {
+pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
     let peers: Vec<_> = bench.peers.iter().map(|peer| peer.subject).collect();
     let mut short = format!(
         "## Side by side\n\n{}",
@@ -53,7 +53,7 @@ pub fn summary(bench: &Bench, results: &Results) -> Summary {
 
 /// Prints the short form.
 #[allow(clippy::print_stdout, reason = "this is what a person waits for")]
-pub fn print(summary: &Summary) {
+pub(crate) fn print(summary: &Summary) {
     println!("{}", summary.short);
 }
 
@@ -207,7 +207,7 @@ fn section_text(bench: &Bench, results: &Results, peers: &[Subject], of: &Sectio
 }
 
 /// Returns the `README.md` of a result: machine, versions, command.
-pub fn readme(bench: &Bench, machine: &Machine) -> String {
+pub(crate) fn readme(bench: &Bench, machine: &Machine) -> String {
     format!(
         "# Comparison of {}\n\n{}\n\
          Proxy on processor {}, generator on {}, origin on {}.\n\n\

@@ -20,6 +20,7 @@ mod error;
 pub mod forward;
 pub mod hostile;
 mod http;
+mod http_codec;
 pub mod load;
 mod measure;
 pub mod mesh;
@@ -34,6 +35,5 @@ pub mod resilience;
 mod scenario;
 mod stats;
 mod sys;
-mod wire;
 
 pub use error::{Error, Result};

@@ -183,11 +183,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Resu
     let started = Instant::now();
     while !holds().await? {
         if started.elapsed() > PATIENCE {
-            return Err(Error::NotReady {
-                name: what.into(),
-                seconds: PATIENCE.as_secs(),
-                detail: "it still did not hold".into(),
-            });
+            return Err(Error::late(what, started, "it still did not hold"));
         }
         tokio::time::sleep(POLL).await;
     }

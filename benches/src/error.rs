@@ -1,6 +1,7 @@
 //! Errors of a comparison: the failure, its place, and a hint.
 
 use std::io;
+use std::time::Instant;
 
 use maglor_cluster::ClusterError;
 
@@ -79,6 +80,15 @@ impl Error {
     pub fn parse(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::Parse {
             what: what.into(),
+            detail: detail.into(),
+        }
+    }
+
+    /// Creates the error of something that has not happened since `began`.
+    pub fn late(name: impl Into<String>, began: Instant, detail: impl Into<String>) -> Self {
+        Self::NotReady {
+            name: name.into(),
+            seconds: began.elapsed().as_secs(),
             detail: detail.into(),
         }
     }

@@ -1,10 +1,10 @@
 //! Whole-process comparison of Maglor with its peers, and micro benchmarks.
 //!
 //! The modules of the command `compare`, in the order of execution: [`options`] the command line →
-//! [`peer`] finds, configures and starts a proxy → [`scenario`] the list of cells → [`measure`]
-//! runs them in alternating rounds → [`report`] writes them. The same binary re-executes itself as
-//! [`load`] generator, as [`origin`] server, which share the codecs in [`wire`], and as the bare
-//! [`forward`]er, the lower bound of all. [`sys`] is the only file with unsafe code.
+//! `peer` finds, configures and starts a proxy → `scenario` the list of cells → `measure`
+//! runs them in alternating rounds → `report` writes them. The same binary re-executes itself as
+//! [`load`] generator, as [`origin`] server, which share the codecs in `http_codec`, and as the bare
+//! [`forward`]er, the lower bound of all. `sys` is the only file with unsafe code.
 //!
 //! A second command, [`resilience`], measures the effect of failures, overload and restarts, a
 //! third one, [`mesh`], repeats the experiments on whole applications behind many proxies,

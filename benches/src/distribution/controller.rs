@@ -64,11 +64,8 @@ impl Controller {
             if ended.is_some() || started.elapsed() > PATIENCE {
                 let log = fs::read_to_string(folder.join("controller.log")).unwrap_or_default();
                 let _ = child.kill();
-                return Err(Error::NotReady {
-                    name: "maglor-controller".into(),
-                    seconds: PATIENCE.as_secs(),
-                    detail: log.lines().last().unwrap_or_default().to_owned(),
-                });
+                let last = log.lines().last().unwrap_or_default();
+                return Err(Error::late("maglor-controller", started, last));
             }
             tokio::time::sleep(POLL).await;
         }

@@ -108,11 +108,8 @@ impl Fleet {
                         let log = log.unwrap_or_default();
                         let last: Vec<_> = log.lines().rev().take(5).collect();
                         let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                        return Err(Error::NotReady {
-                            name: format!("proxy {index}"),
-                            seconds: began.elapsed().as_secs(),
-                            detail: format!("ended: {status:?}\n{last}"),
-                        });
+                        let detail = format!("ended: {status:?}\n{last}");
+                        return Err(Error::late(format!("proxy {index}"), began, detail));
                     }
                     sleep(POLL).await;
                 }

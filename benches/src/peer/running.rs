@@ -194,13 +194,8 @@ impl Running {
                 .flatten()
                 .next();
             if status.is_some() || began.elapsed() > PATIENCE {
-                let seconds = began.elapsed().as_secs();
                 let detail = format!("{last}; ended: {status:?}\n{}", self.scratch.log_end());
-                return Err(Error::NotReady {
-                    name: self.subject.to_string(),
-                    seconds,
-                    detail,
-                });
+                return Err(Error::late(self.subject.to_string(), began, detail));
             }
             std::thread::sleep(POLL);
         }

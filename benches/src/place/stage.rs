@@ -250,11 +250,7 @@ pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Resu
     let started = Instant::now();
     while !holds()? {
         if started.elapsed() > PATIENCE {
-            return Err(Error::NotReady {
-                name: what.into(),
-                seconds: PATIENCE.as_secs(),
-                detail: "it still did not hold".into(),
-            });
+            return Err(Error::late(what, started, "it still did not hold"));
         }
         std::thread::sleep(POLL);
     }

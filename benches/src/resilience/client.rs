@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use maglor_testkit::app::Clock;
+use maglor_testkit::app::{Caller, Clock};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -48,7 +48,7 @@ impl Sample {
 pub(super) struct Client {
     target: SocketAddr,
     protocol: Protocol,
-    idle: RefCell<Vec<http1::SendRequest<Empty<Bytes>>>>,
+    caller: Caller,
     shared: RefCell<Vec<http2::SendRequest<Empty<Bytes>>>>,
     turn: Cell<usize>,
 }
@@ -58,7 +58,7 @@ impl Client {
         Rc::new(Self {
             target,
             protocol,
-            idle: RefCell::default(),
+            caller: Caller::default(),
             shared: RefCell::default(),
             turn: Cell::new(0),
         })
@@ -67,41 +67,13 @@ impl Client {
     /// Sends one request; returns the status of its answer once that is complete.
     pub(super) async fn get(&self) -> Result<u16> {
         match self.protocol {
-            Protocol::H1 => self.get_h1().await,
+            Protocol::H1 => {
+                let host = self.target.to_string();
+                let answer = self.caller.get(self.target, &host, "/", None).await;
+                Ok(answer.map_err(protocol)?.status)
+            }
             Protocol::H2c => self.get_h2().await,
         }
-    }
-
-    async fn get_h1(&self) -> Result<u16> {
-        let mut sender = match self.idle_connection() {
-            Some(sender) => sender,
-            None => self.connect_h1().await?,
-        };
-        let request = Request::get("/").header("host", self.target.to_string());
-        let request = request.body(Empty::new()).map_err(protocol)?;
-        let answer = sender.send_request(request).await.map_err(protocol)?;
-        let status = whole(answer).await?;
-        if sender.ready().await.is_ok() {
-            self.idle.borrow_mut().push(sender);
-        }
-        Ok(status)
-    }
-
-    fn idle_connection(&self) -> Option<http1::SendRequest<Empty<Bytes>>> {
-        let mut idle = self.idle.borrow_mut();
-        while let Some(sender) = idle.pop() {
-            if sender.is_ready() {
-                return Some(sender);
-            }
-        }
-        None
-    }
-
-    async fn connect_h1(&self) -> Result<http1::SendRequest<Empty<Bytes>>> {
-        let io = TokioIo::new(connect(self.target).await?);
-        let (sender, connection) = http1::handshake(io).await.map_err(protocol)?;
-        tokio::task::spawn_local(connection);
-        Ok(sender)
     }
 
     async fn get_h2(&self) -> Result<u16> {
@@ -133,7 +105,7 @@ impl Client {
 
     /// Closes idle connections.
     pub(super) fn close(&self) {
-        self.idle.borrow_mut().clear();
+        self.caller.close();
         self.shared.borrow_mut().clear();
     }
 

@@ -94,11 +94,7 @@ impl Proxy {
             let status = self.child.ended()?;
             if status.is_some() || began.elapsed() > PATIENCE {
                 let detail = format!("{last}; ended: {status:?}\n{}", self.scratch.log_end());
-                return Err(Error::NotReady {
-                    name: peer.subject.to_string(),
-                    seconds: began.elapsed().as_secs(),
-                    detail,
-                });
+                return Err(Error::late(peer.subject.to_string(), began, detail));
             }
             sleep(POLL).await;
         }

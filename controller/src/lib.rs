@@ -53,6 +53,7 @@ pub mod index;
 pub mod lease;
 pub mod lifecycle;
 mod metrics;
+mod missing_kind;
 mod names;
 mod panics;
 pub mod pipeline;

@@ -23,13 +23,12 @@ use tokio::time::sleep;
 
 use crate::api_server::{self, is};
 use crate::index::facts::Key;
+use crate::missing_kind;
 
 /// First pause after a failed watch; each further failure doubles it.
 const REST: Duration = Duration::from_millis(500);
 /// The longest pause if the API server fails: changes are seen with at most this delay afterwards.
 const MOST_REST: Duration = Duration::from_secs(4);
-/// The pause if the kind is not defined.
-const REST_ABSENT: Duration = Duration::from_secs(10);
 
 /// A kind whose objects can be watched.
 pub(crate) trait Watched:
@@ -230,6 +229,7 @@ impl Drop for End {
 
 /// Keeps a cache up to date.
 async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>, api: Api<K>) {
+    let client = api.clone().into_client();
     let mut stream = pin!(watcher(api, follower.wanted.config.clone()));
     let mut rest = REST;
     while let Some(event) = stream.next().await {
@@ -251,7 +251,11 @@ async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>,
                 follower.take(&Event::Init);
                 follower.take(&Event::InitDone);
             }
-            sleep(REST_ABSENT).await;
+            let (plural, group) = (
+                K::plural(&follower.wanted.kind),
+                K::group(&follower.wanted.kind),
+            );
+            missing_kind::wait(client.clone(), &format!("{plural}.{group}")).await;
         } else {
             tracing::debug!(kind, %error, "watch failed; retrying");
             sleep(rest).await;

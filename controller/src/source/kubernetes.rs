@@ -1,7 +1,7 @@
 //! Reads resources from an API server with a watch for each kind.
 //!
 //! Watches never end: failures are retried with backoff. Known objects stay until a complete list omits them. A kind
-//! that the server does not serve (its definition is not installed) has no resources, and is retried. If it was known
+//! that the server does not serve (its definition is not installed) has no resources until it is defined. If it was known
 //! before, it must be unknown for a while first: a server that has just restarted may not serve every definition yet,
 //! and a mesh must not lose its policies meanwhile.
 
@@ -25,6 +25,7 @@ use crate::api_server;
 use crate::app::threads::all_end;
 use crate::index::facts::{Key, Kind, Object};
 use crate::metrics::on_call::Answered;
+use crate::missing_kind;
 use crate::scope::{Certificates, Scope};
 use permitted::Part;
 
@@ -32,7 +33,7 @@ use permitted::Part;
 const REST: Duration = Duration::from_millis(500);
 /// The longest pause if the API server fails: changes are seen with at most this delay afterwards.
 const MOST_REST: Duration = Duration::from_secs(4);
-/// The longest pause if the kind is unknown.
+/// The longest pause if the kind is unknown, but may still have resources.
 const REST_UNKNOWN: Duration = Duration::from_secs(10);
 /// A watch without a failure for this long starts again with the shortest pause.
 const WELL: Duration = Duration::from_secs(30);
@@ -134,7 +135,9 @@ fn config(kind: Kind) -> watcher::Config {
 }
 
 async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
-    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
+    let resource = api_resource(kind);
+    let definition = format!("{}.{}", resource.plural, resource.group);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut stream = pin!(watcher(api, config(kind)));
     let mut watch = Watch::new(kind);
     while let Some(watched) = stream.next().await {
@@ -147,8 +150,12 @@ async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
                 return;
             }
         }
-        if let Some(rest) = rest {
-            tokio::time::sleep(rest).await;
+        match rest {
+            Some(_) if watch.known == Known::Absent => {
+                missing_kind::wait(client.clone(), &definition).await;
+            }
+            Some(rest) => tokio::time::sleep(rest).await,
+            None => {}
         }
     }
 }

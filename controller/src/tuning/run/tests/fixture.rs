@@ -123,7 +123,7 @@ impl Fixture {
     /// With a second container `log`, which uses this share of the CPU and memory of each pod, 0–1; 0 = none.
     pub(super) async fn with(spec: &Value, beside: f64) -> Self {
         let api = FakeApi::within();
-        api.define("verticalpodautoscalers", false);
+        api.define("verticalpodautoscalers.autoscaling.k8s.io", false);
         let graphs = Arc::new(Graphs::new(Settings {
             window: WINDOW,
             averaging: Averaging::Plain,

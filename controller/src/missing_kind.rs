@@ -13,7 +13,7 @@ use crate::api_server;
 
 /// Pause after the definition is established, until the API server serves the kind.
 const ESTABLISHED: Duration = Duration::from_millis(50);
-/// Pause if definitions may not be read, or reading them fails, or the definition was established before.
+/// Pause if definitions cannot be read, or if the definition was already established.
 const UNEXPLAINED: Duration = Duration::from_secs(10);
 
 /// Returns when the definition of a kind is established, and after a pause if the definition does not explain why the

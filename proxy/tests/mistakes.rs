@@ -320,7 +320,7 @@ fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
         case(
             "a log that is a folder",
             with("", "access_log: {path: ./}", ""),
-            &["folder"],
+            &["directory"],
         ),
     ]
 }

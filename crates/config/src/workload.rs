@@ -1,8 +1,8 @@
 //! A workload's inbound listeners from a control plane, merged into a configuration.
 //!
-//! A listener with `inbound.discovery` gets its TLS mode, its ports and its authorization from
-//! there, in place of the configured ones; one with `workload` all but the ports. The result is
-//! validated like a file.
+//! For a listener with `inbound.discovery`, the control plane's TLS mode, ports and authorization replace the
+//! configured ones; for a listener with `workload`, only the TLS mode and authorization do. The result is validated
+//! like a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,39 +17,40 @@ use crate::resource::{self, PARTS};
 use crate::source::Source;
 use crate::{Errors, check, raw};
 
-/// The settings of a sidecar's inbound listener, for one workload.
+/// The settings of the inbound listener of one workload.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
-    /// Accepted clients; `None` for plain text.
+    /// The clients that mutual TLS accepts; `None` = plain text.
     pub tls: Option<raw::MeshMode>,
-    /// The protocols of the application's ports.
+    /// The protocols of the application's ports; `None` = those of the listener.
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
-    /// Authorization; `None` = everything is allowed.
+    /// The authorization; `None` = all clients are allowed.
     pub authorization: Option<raw::Authorization>,
     /// SPIFFE IDs of proxies that are trusted to name the client of a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
-    /// Handling of outbound connections to unknown destinations, if the file does not set it;
-    /// `None` = they are forwarded.
+    /// The handling of outbound connections to unknown destinations, if the file does not set it; `None` = they are
+    /// forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
-    /// The ports of the Gateway that it serves.
+    /// The ports of the Gateway that the workload serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<Port>,
-    /// The ports of the group of Services that it is a proxy of, each a [`Forward`]; read where they are checked and
-    /// used, because a proxy has the code for lists of text anyway.
+    /// The ports of the group of Services that the workload is a proxy of, each the text of a [`Forward`]. They are
+    /// parsed only where they are validated and used, to keep the code of the proxy small.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<String>,
 }
 
-/// The known workloads, by their names at the control plane.
+/// The known workloads, by name at the control plane.
 pub type Workloads = BTreeMap<Arc<str>, Arc<Inbound>>;
 
 impl Inbound {
-    /// Validates it separately from its listener.
+    /// Validates the settings separately from their listener.
     ///
     /// # Errors
+    ///
     /// All errors, by field.
     pub fn check(&self, name: &str, has_identity: bool) -> Result<(), Errors> {
         let place = format!("inbound `{}`", crate::yaml::short(name));
@@ -88,8 +89,8 @@ impl Inbound {
         ports.filter_map(|(_, port)| port.0.load_reports.as_ref()?.cluster.as_deref())
     }
 
-    /// Returns the listeners that are not in a file, on the address `bind`; `identified`: the name
-    /// of a workload with an identity.
+    /// Returns the listeners that are not in a file, on the address `bind`. `identified` is the name of a workload with
+    /// an identity.
     fn own(&self, bind: &str, folder: &Path, identified: Option<&str>) -> Vec<raw::Listener> {
         let ports = self.gateway.iter().map(|port| port.listener(bind, folder));
         let forwards = self.forwards.iter().filter_map(|text| {

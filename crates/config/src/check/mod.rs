@@ -1,11 +1,11 @@
 //! Validates the raw configuration: every rule beyond types.
 //!
-//! One function per block: it takes the raw block and its place, reports every error and returns
-//! the validated block, or `None` if there is nothing sensible to return. It never stops at the
-//! first error. There is a file per block; `rule` holds the shared rules.
+//! One function per block takes the raw block and its place, reports every error, and returns the validated block, or
+//! `None` if the block is unusable. It never stops at the first error. There is one file per block; `rule` holds the
+//! shared rules.
 //!
-//! Rules between blocks need names first: clusters are checked before routes, routes before
-//! listeners. [`Scope`] carries the names that later blocks refer to.
+//! Blocks refer to others by name: clusters are checked before routes, and routes before listeners. [`Scope`] carries
+//! the names that later blocks refer to.
 
 mod access_log;
 mod authorization;

@@ -19,8 +19,8 @@
 //! | [`fault`], [`split`] | none | a draw, if enabled |
 //! | [`health`] | one checker an endpoint, one owner | nothing |
 //!
-//! All guards that are on by default take 43 ns of a good request together (`cargo bench -p maglor-balance --bench
-//! guards`, one thread, a shared two-core machine).
+//! All guards that are on by default take 43 ns of a good request together
+//! (`cargo bench -p maglor-balance --bench guards`, one thread, a shared two-core machine).
 //!
 //! Shared guards are behind an `Arc` and consist of atomics: their bounds hold over all workers of a process, which
 //! counters of single threads could not guarantee. Memory orderings are `Relaxed` unless stated otherwise: each word is

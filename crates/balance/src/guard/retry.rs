@@ -3,14 +3,17 @@
 //! [`Attempts`] belongs to one request and returns [`Decision::Retry`] or [`Decision::GiveUp`] after each attempt. A
 //! retry requires, in the order of evaluation:
 //!
-//! 1. The route allows retries, and the outcome meets one of its conditions. 2. The server did not reject retries
-//! (`grpc-retry-pushback-ms: -1`, `x-envoy-overloaded`, a `Retry-After` that is too long). 3. The request may be
-//! repeated: the application has certainly not received it, or its method is idempotent (RFC 9110 §9.2.2), or the
-//! operator listed its gRPC status, or allowed all. 4. Its body can be sent again. 5. It has attempts left. An attempt
-//! that no application has received does not count, up to [`FREE_RETRIES`]; all others count, and are not made for a
-//! request that is itself a retry of our client. So a chain of k hops with r retries each makes at most 1 + k·r
-//! attempts at its end, not (1 + r)^k. 6. The deadline is later than the end of the pause. 7. The
-//! [budget](super::retry_budget) allows it. Free retries do not count against it.
+//! 1. The route allows retries, and the outcome meets one of its conditions.
+//! 2. The server did not reject retries (`grpc-retry-pushback-ms: -1`, `x-envoy-overloaded`, a `Retry-After` that is
+//!    too long).
+//! 3. The request may be repeated: the application has certainly not received it, or its method is idempotent (RFC 9110
+//!    §9.2.2), or the operator listed its gRPC status, or allowed retries of all requests.
+//! 4. The body can be sent again.
+//! 5. There are attempts left. An attempt that no application has received does not count, up to [`FREE_RETRIES`]; all
+//!    others count, and are not made for a request that is itself a retry of our client. So a chain of k hops with r
+//!    retries each makes at most 1 + k·r attempts at its end, not (1 + r)^k.
+//! 6. The deadline is later than the end of the pause.
+//! 7. The [budget](super::retry_budget) allows the retry. Free retries do not count against it.
 //!
 //! A retry goes to another endpoint: the caller passes those attempted to
 //! [`PickCtx::excluding`](crate::PickCtx::excluding).

@@ -4,12 +4,12 @@
 //! cluster has a budget with two bounds, both valid at every moment:
 //!
 //! * of the requests *in progress*, at most `percent` are retries (Envoy's `retry_budget`), but `min_concurrency` are
-//! always allowed. A retry is in progress from its permission, including its pause. So the base consists of the active
-//! requests and of those that begin within such a pause, of which at most 250 ms count. Otherwise hardly any retry with
-//! a pause of 25 ms would be granted for a service that responds within 10 ms;
+//!   always allowed. A retry is in progress from its permission, including its pause. So the base consists of the
+//!   active requests and of those that begin within such a pause, of which at most 250 ms count. Otherwise hardly any
+//!   retry with a pause of 25 ms would be granted for a service that responds within 10 ms;
 //! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and Finagle's budget), but
-//! `min_per_second` are always allowed. This bound takes effect when retries fail so fast that few are in progress at a
-//! time. In a storm the attempts are at most 1 + `percent` times the requests.
+//!   `min_per_second` are always allowed. This bound takes effect when retries fail so fast that few are in progress at
+//!   a time. In a storm the attempts are at most 1 + `percent` times the requests.
 //!
 //! Hedged attempts count against the budget, too. A retry of a request that no application received does not, because
 //! it adds no load (see [`retry`](super::retry)).

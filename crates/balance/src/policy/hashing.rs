@@ -6,8 +6,9 @@
 //! unchanged shares the tables of the previous view.
 //!
 //! Bounded load (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016): an endpoint accepts
-//! no request beyond `⌈c · (total + 1) · share⌉`; further requests go to the next endpoint. `c` is `hash_balance_factor
-//! / 100`; the total is counted at the pick, O(n), and only when the key's own endpoint has outstanding requests.
+//! no request beyond `⌈c · (total + 1) · share⌉`; further requests go to the next endpoint. `c` is
+//! `hash_balance_factor / 100`; the total is counted at the pick, O(n), and only when the key's own endpoint has
+//! outstanding requests.
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -4,8 +4,8 @@
 //! Envoy. With weights, or during slow start, candidates are drawn in proportion to their shares and compared place by
 //! place ([`places`](crate::places)).
 //!
-//! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k with probability `(1
-//! − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
+//! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k with probability
+//! `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
 //!
 //! `a-lsq` is the same policy with counts that servers correct periodically (§V): this process's outstanding requests,
 //! plus those of other balancers when the server last reported.

@@ -4,8 +4,8 @@
 //! request is sent and admitted. A local policy needs one step. The caller owns the state, so that threads can share a
 //! policy and a request can be dropped at any point.
 //!
-//! Invariant: a decision ends. Each answer, rejection or timeout brings it nearer to a step `Send { admission: Always,
-//! … }`, which cannot be rejected.
+//! Invariant: a decision ends. Each answer, rejection or timeout brings it nearer to a step
+//! `Send { admission: Always, … }`, which cannot be rejected.
 
 use std::time::Duration;
 

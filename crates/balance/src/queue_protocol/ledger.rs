@@ -1,10 +1,11 @@
 //! The ledger: tracks the true load of every server of a group in one place, and returns the least loaded server for
 //! each request.
 //!
-//! The estimated load of a server is `requests in flight, as last reported + referrals that have not arrived there
-//! yet`. Referrals have numbers, and a report contains the latest number that has arrived: each referral before it has
-//! either arrived, and is among the requests in flight, or was lost, and is dropped. So losses, duplicates, reordering
-//! and traffic without referrals are corrected by the next report.
+//! The estimated load of a server is
+//! `requests in flight, as last reported + referrals that have not arrived there yet`. Referrals have numbers, and a
+//! report contains the latest number that has arrived: each referral before it has either arrived, and is among the
+//! requests in flight, or was lost, and is dropped. So losses, duplicates, reordering and traffic without referrals are
+//! corrected by the next report.
 //!
 //! Reports do not correct a silent server: an idle server has nothing to report, though the ledger may estimate it as
 //! busy because the last referral or report was lost. The ledger therefore audits a server that has been silent for

@@ -79,8 +79,8 @@ impl fmt::Display for Locality {
 /// The relative traffic of localities within each priority level.
 ///
 /// A locality that is not listed, and an endpoint without a locality, has weight 0: it is used only if no listed
-/// locality is available. A locality that has lost endpoints keeps its weight while `overprovisioning_factor ×
-/// available / total ≥ 1`; below that, the weight is reduced in proportion.
+/// locality is available. A locality that has lost endpoints keeps its weight while
+/// `overprovisioning_factor × available / total ≥ 1`; below that, the weight is reduced in proportion.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LocalityWeights(BTreeMap<Locality, u32>);
 
@@ -100,8 +100,8 @@ impl FromIterator<(Locality, u32)> for LocalityWeights {
 
 /// The ramp of an endpoint that has just joined.
 ///
-/// At time `t` after joining, for `t < window`, the weight of the endpoint is multiplied by `max((t / window)^(1 /
-/// aggression), min_weight_percent / 100)`.
+/// At time `t` after joining, for `t < window`, the weight of the endpoint is multiplied by
+/// `max((t / window)^(1 / aggression), min_weight_percent / 100)`.
 ///
 /// # Defaults
 ///

@@ -20,11 +20,11 @@ pub struct AccessLog {
     /// Layout of each line.
     #[schemars(extend("default" = "json"))]
     pub format: Option<AccessLogFormat>,
-    /// Fields of each JSON object, in this order; or a mapping of custom keys to fields, as in `{ts: time, code:
-    /// status}`. See docs/access-log.md. Default: all fields.
+    /// Fields of each JSON object, in this order; or a mapping of custom keys to fields, as in
+    /// `{ts: time, code: status}`. See docs/access-log.md. Default: all fields.
     pub fields: Option<AccessLogFields>,
-    /// A custom line format, instead of `format`: text with fields in braces, as in `{client} {method} {target}
-    /// {status}`; `{{` and `}}` are literal braces.
+    /// A custom line format, instead of `format`: text with fields in braces, as in
+    /// `{client} {method} {target} {status}`; `{{` and `}}` are literal braces.
     pub template: Option<String>,
 }
 

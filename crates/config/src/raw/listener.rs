@@ -44,8 +44,8 @@ pub struct Listener {
     #[schemars(extend("default" = "1s"))]
     pub detection_timeout: Option<TimeSpan>,
     /// With protocol detection: destination ports, 1-65535, of protocols in which the server sends first; connections
-    /// to them skip detection. Other such ports are learned from their first connection. Default: `[21, 22, 25, 110,
-    /// 143, 587, 3306]` (FTP, SSH, SMTP, POP3, IMAP, submission, MySQL).
+    /// to them skip detection. Other such ports are learned from their first connection. Default:
+    /// `[21, 22, 25, 110, 143, 587, 3306]` (FTP, SSH, SMTP, POP3, IMAP, submission, MySQL).
     pub server_first_ports: Option<Vec<u32>>,
     /// Authorization by identity, address, method, path and port. Absent: all clients are allowed.
     pub authorization: Option<Authorization>,

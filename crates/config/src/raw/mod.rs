@@ -133,8 +133,8 @@ fn remove_nulls(value: &mut serde_yaml::Value) {
 pub struct Admin {
     /// `IP:PORT` to listen on; port 0 lets the kernel choose.
     pub address: Option<String>,
-    /// Pages for non-loopback clients, if `address` is not a loopback address. Loopback clients, including `kubectl
-    /// port-forward`, get all pages.
+    /// Pages for non-loopback clients, if `address` is not a loopback address. Loopback clients, including
+    /// `kubectl port-forward`, get all pages.
     #[schemars(extend("default" = "public"))]
     pub remote_access: Option<RemoteAccess>,
     /// Health probes of the application, by name, for `GET /probe/NAME`: `http:PORT/PATH`, `tcp:PORT` or

@@ -57,8 +57,8 @@ pub struct Identity {
     pub trust_bundle: Option<String>,
     /// File of a token for the control plane, instead of `certificate` and `private_key`. The proxy generates a key in
     /// memory, and the control plane issues a certificate for the token's workload, which is renewed at 70 % of its
-    /// lifetime. The token file is read for each certificate. The cluster of the `control_plane` must have `tls: {mesh:
-    /// {identities: [SPIFFE-ID]}}`. The control plane also distributes new roots.
+    /// lifetime. The token file is read for each certificate. The cluster of the `control_plane` must have
+    /// `tls: {mesh: {identities: [SPIFFE-ID]}}`. The control plane also distributes new roots.
     pub token_file: Option<String>,
 }
 

@@ -7,12 +7,12 @@
 //! Two conditions, both relative to the other endpoints together:
 //!
 //! * It responds with errors to at least `status_difference_threshold` percent of those requests to which its peers
-//! respond successfully: `(own − peers) / (1 − peers)`, with rates of errors. So 100 % are detected where the peers
-//! have 60 %.
+//!   respond successfully: `(own − peers) / (1 − peers)`, with rates of errors. So 100 % are detected where the peers
+//!   have 60 %.
 //! * Chance does not explain it. If all endpoints were alike, an endpoint's errors would be a random draw from all
-//! requests; the probability of so many is bounded by e⁻ᴱ (Hoeffding, 1963, §6), and E has to be above [`EVIDENCE`].
-//! Six consecutive errors are sufficient if forty peers have none; more are needed if there are few peers or the peers
-//! have errors, too. So no volume has to be configured.
+//!   requests; the probability of so many is bounded by e⁻ᴱ (Hoeffding, 1963, §6), and E has to be above [`EVIDENCE`].
+//!   Six consecutive errors are sufficient if forty peers have none; more are needed if there are few peers or the
+//!   peers have errors, too. So no volume has to be configured.
 
 use super::{Finding, OutlierParams};
 

@@ -30,59 +30,59 @@ pub mod b3;
 mod hex;
 pub mod tracestate;
 
-/// Length of a `traceparent` of version 00.
+/// The length of a `traceparent` of version 00, in bytes.
 const TRACEPARENT_LENGTH: usize = 55;
 
-/// The only flag of level 1; others are dropped, as the specification demands.
+/// The only flag of level 1; others are dropped, as the specification requires.
 const SAMPLED: u8 = 0x01;
 
-/// Identifier of a trace. Not zero.
+/// The identifier of a trace, which is never zero.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TraceId([u8; 16]);
 
-/// Identifier of a span inside a trace. Not zero.
+/// The identifier of a span inside a trace, which is never zero.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SpanId([u8; 8]);
 
-/// Whether the trace is recorded. `traceparent` has two of these values, B3 all four.
+/// Whether a trace is recorded. `traceparent` has two of these values, B3 has all four.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sampling {
-    /// Recorded.
+    /// The trace is recorded.
     Accept,
-    /// Recorded regardless of limits (B3).
+    /// The trace is recorded regardless of limits (B3).
     Debug,
-    /// The next process decides (B3); not recorded for `traceparent`.
+    /// The next process decides (B3); written as not recorded in `traceparent`.
     Defer,
-    /// Not recorded.
+    /// The trace is not recorded.
     Deny,
 }
 
 /// The headers in which a context was found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Format {
-    /// `x-b3-traceid`, `x-b3-spanid` and so on.
+    /// The separate headers of B3: `x-b3-traceid`, `x-b3-spanid` and others.
     B3Multi,
-    /// `b3`.
+    /// The single header of B3, `b3`.
     B3Single,
-    /// `traceparent`.
+    /// The header of W3C Trace Context, `traceparent`.
     W3c,
 }
 
-/// The position of a request in a trace: the trace and the span that sent it.
+/// The position of a request in a trace: the trace, and the span that sent the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceContext {
-    /// The trace.
+    /// The identifier of the trace.
     pub trace_id: TraceId,
-    /// The span of the sender.
+    /// The identifier of the sender's span.
     pub span_id: SpanId,
     /// Whether the trace is recorded.
     pub sampling: Sampling,
 }
 
-/// Extracts the context of a request.
+/// Extracts the context from the headers of a request; `None` if there is no valid one.
 ///
-/// `header` returns all values of a header by its lower-case name. A header that must be unique and
-/// is not is ignored, as is one that cannot be parsed.
+/// `header` returns all values of a header by its name in lower case. A header that must be unique but occurs several
+/// times is ignored, as is one that cannot be parsed.
 pub fn extract<'a, I>(mut header: impl FnMut(&'static str) -> I) -> Option<(TraceContext, Format)>
 where
     I: Iterator<Item = &'a [u8]>,
@@ -102,7 +102,7 @@ where
 }
 
 impl TraceContext {
-    /// Starts a trace from random bytes: 16 for the trace, 8 for the span.
+    /// Starts a trace from random bytes: 16 for the trace, and 8 for the span.
     #[must_use]
     pub fn root(random: [u8; 24], sampling: Sampling) -> Self {
         let (mut trace, mut span) = ([0; 16], [0; 8]);
@@ -115,7 +115,7 @@ impl TraceContext {
         }
     }
 
-    /// Returns the context of a request sent on behalf of this one, from 8 random bytes.
+    /// Returns the context of a request that is sent on behalf of this one; its span is created from 8 random bytes.
     #[must_use]
     pub fn child(&self, random: [u8; 8]) -> Self {
         Self {
@@ -154,7 +154,7 @@ impl TraceContext {
         })
     }
 
-    /// Returns the value of `traceparent`, in version 00; all of it is ASCII.
+    /// Returns the value of `traceparent` in version 00, which is ASCII.
     #[must_use]
     pub fn to_traceparent(&self) -> [u8; TRACEPARENT_LENGTH] {
         let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
@@ -176,13 +176,14 @@ impl fmt::Display for TraceContext {
 macro_rules! identifier {
     ($name:ident, $bytes:literal) => {
         impl $name {
-            /// Returns the identifier with these bytes, unless they are all zero.
+            /// Returns the identifier with these bytes; `None` if all of them are zero.
             #[must_use]
             pub fn new(bytes: [u8; $bytes]) -> Option<Self> {
                 (bytes != [0; $bytes]).then_some(Self(bytes))
             }
 
-            /// Returns a new identifier; zeros, which are very improbable, count as one.
+            /// Returns a new identifier. Bytes that are all zero, which is very improbable, are replaced by the number
+            /// one.
             #[must_use]
             pub fn from_random(mut bytes: [u8; $bytes]) -> Self {
                 if bytes == [0; $bytes] {
@@ -191,14 +192,14 @@ macro_rules! identifier {
                 Self(bytes)
             }
 
-            /// Returns its bytes, most significant first.
+            /// Returns the bytes of the identifier, the most significant one first.
             #[must_use]
             pub fn to_bytes(self) -> [u8; $bytes] {
                 self.0
             }
         }
 
-        /// Lower-case hexadecimal digits.
+        /// Formats the identifier in lower-case hexadecimal digits.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut digits = [0; $bytes * 2];

@@ -1,13 +1,13 @@
-//! B3, the headers of Zipkin: read if there is no `traceparent`, written for servers that support
-//! nothing else.
+//! B3, the headers of Zipkin. They are read if there is no `traceparent`, and written for servers that support no other
+//! format.
 //!
-//! A trace identifier may have 16 digits; it is read as 32 with leading zeros, and one with 16
-//! leading zeros is written with 16 digits, so that its form is preserved. A request that carries a
-//! sampling decision without identifiers has no context: its headers are forwarded unchanged.
+//! A trace identifier may have 16 digits. It is then read as 32 digits with leading zeros, and an identifier with 16
+//! leading zeros is written with 16 digits, so that its form is preserved. A request with a sampling decision but
+//! without identifiers has no context: its headers are forwarded unchanged.
 
 use super::{Sampling, SpanId, TraceContext, TraceId, hex};
 
-/// The name of the header with all values.
+/// The name of the single header, which contains all values.
 pub const SINGLE: &str = "b3";
 /// The name of the header with the trace identifier.
 pub const TRACE_ID: &str = "x-b3-traceid";
@@ -50,7 +50,7 @@ pub fn parse_single(value: &[u8]) -> Option<TraceContext> {
     })
 }
 
-/// Parses the several headers; `header` returns the value of a header by name.
+/// Parses the separate headers; `header` returns the value of a header by name.
 pub fn parse_multi<'a>(
     mut header: impl FnMut(&'static str) -> Option<&'a [u8]>,
 ) -> Option<TraceContext> {
@@ -74,7 +74,7 @@ pub fn parse_multi<'a>(
     })
 }
 
-/// Returns the value of `b3`; `parent` is the parent of the context's own span.
+/// Returns the value of `b3`; `parent` is the parent of the context's own span, `None` if it has none.
 #[must_use]
 pub fn to_single(context: &TraceContext, parent: Option<SpanId>) -> String {
     let mut value = format!("{}-{}", trace_digits(context.trace_id), context.span_id);
@@ -89,7 +89,7 @@ pub fn to_single(context: &TraceContext, parent: Option<SpanId>) -> String {
     value
 }
 
-/// Returns names and values of the several headers; see [`to_single`].
+/// Returns names and values of the separate headers; see [`to_single`].
 pub fn to_multi(
     context: &TraceContext,
     parent: Option<SpanId>,

@@ -8,7 +8,7 @@ fn parse(value: &str) -> Option<TraceContext> {
     TraceContext::parse(value.as_bytes())
 }
 
-/// `extract` over a list of headers.
+/// Calls `extract` with a list of headers.
 fn find(headers: &[(&str, &str)]) -> Option<(TraceContext, Format)> {
     extract(|name| {
         let values = headers.iter().filter(move |(header, _)| *header == name);

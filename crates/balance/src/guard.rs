@@ -26,7 +26,8 @@
 //! counters of single threads could not guarantee. Memory orderings are `Relaxed` unless stated otherwise: each word is
 //! complete in itself and publishes nothing else.
 //!
-//! [`Time`]: crate::Time [`Rng`]: crate::Rng
+//! [`Time`]: crate::Time
+//! [`Rng`]: crate::Rng
 
 pub mod breaker;
 pub mod concurrency;

@@ -72,7 +72,7 @@ impl Bounce {
         }
     }
 
-    /// Returns the next candidate for unequal shares: limits are requests per place ([`places`](crate::places)).
+    /// Returns the next candidate for unequal shares: limits are requests per place ([`places`](crate::weighted_load)).
     fn next_uneven(
         &self,
         decision: &mut Decision,

@@ -2,7 +2,7 @@
 //!
 //! Candidates are drawn with replacement, and ties are broken at random, as in the model of the LOR paper (§II) and in
 //! Envoy. With weights, or during slow start, candidates are drawn in proportion to their shares and compared place by
-//! place ([`places`](crate::places)).
+//! place ([`places`](crate::weighted_load)).
 //!
 //! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k with probability
 //! `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.

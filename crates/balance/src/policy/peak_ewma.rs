@@ -1,7 +1,7 @@
 //! `peak-ewma`: the candidate, of d, with the least expected wait, latency average × (outstanding + 1).
 //!
 //! The policy is that of Linkerd's balancer and tower's `PeakEwma`, but candidates are drawn with replacement, as in
-//! the other policies here. With weights, `outstanding` is counted per place ([`places`](crate::places)), so that
+//! the other policies here. With weights, `outstanding` is counted per place ([`places`](crate::weighted_load)), so that
 //! equally fast endpoints share requests in proportion to their weights. Faster endpoints get more; so this policy
 //! guarantees no shares.
 

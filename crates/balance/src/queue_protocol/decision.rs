@@ -226,7 +226,7 @@ impl Decision {
         draw_member(view, members, &known, rng)
     }
 
-    /// Returns the candidates of a request with unequal shares: `attempts` places, as in [`places`](crate::places),
+    /// Returns the candidates of a request with unequal shares: `attempts` places, as in [`places`](crate::weighted_load),
     /// which are drawn by weight, each at most once. So a server can be drawn several times, but more rarely the closer
     /// the weights are to each other, and never if they are equal. If only distinct servers were drawn, a light one
     /// would be the second choice of nearly all requests.

@@ -349,7 +349,7 @@ impl Ledger {
         most.then_some(Scope::Offered)
     }
 
-    /// Finds in one pass the server to refer to, by its estimated load and its share ([`places`](crate::places)), and a
+    /// Finds in one pass the server to refer to, by its estimated load and its share ([`places`](crate::weighted_load)), and a
     /// server that has been silent for too long.
     fn scan(&self, scope: Scope, now: Time, rng: &mut Rng) -> Scan {
         let limit = self.silence();

@@ -29,20 +29,21 @@ use crate::query::Query;
 use crate::resource_server::Table;
 
 const INDEX: &str = "\
-For every peer:
+For all clients:
 GET  /metrics    Prometheus metrics
 GET  /ready      200 once all resources are known and proxies are served
-GET  /live       200 while all threads of the process work
-Over loopback only (kubectl port-forward), unless --admin-remote-access says otherwise:
-GET  /sessions   who is connected, what they ask for, what they have refused (JSON)
-GET  /receipts   the last hundred changes: who has them, how long it took (JSON); ?all: all that are kept
-GET  /resources  what proxies can ask for (JSON); ?kind=KIND: of that kind; ?kind=KIND&name=NAME: one, in the
-                 words of the configuration; ?kind=KIND&full: all of them so;
+GET  /live       200 while all threads of the process respond
+Over loopback only (kubectl port-forward), unless --admin-remote-access is `full`:
+GET  /sessions   connected clients, their subscriptions, and the resources that they rejected (JSON)
+GET  /receipts   the last 100 changes, with the clients that acknowledged them and the delays (JSON); ?all: all
+                 stored changes
+GET  /resources  resources that proxies can request (JSON); ?kind=KIND: of that kind; ?kind=KIND&name=NAME: one,
+                 as configuration; ?kind=KIND&full: all of that kind, as configuration;
                  kinds: cluster, endpoints, listener, routes, inbound
-GET  /graph      who calls whom, as far as this replica has heard (JSON); ?parts: by proxy; ?proxies: what each
-                 proxy sends in all; ?history: snapshots of a day, a minute apart
-GET  /shared     proxies that groups of Services share, and the ports on which they listen (JSON)
-GET  /trust      the authority: its roots, where a rotation is, whose proxies do not trust it yet (JSON)
+GET  /graph      calls between services, as reported to this replica (JSON); ?parts: by proxy; ?proxies: total
+                 outbound calls of each proxy; ?history: snapshots of one day, one per minute
+GET  /shared     proxies that groups of Services share, and their listener ports (JSON)
+GET  /trust      the authority: roots, phase of the CA rotation, clients that do not trust all roots yet (JSON)
 ";
 
 const PAGES: [Page; 10] = [
@@ -151,7 +152,7 @@ impl Admin {
                     (false, _) => text(StatusCode::SERVICE_UNAVAILABLE, self.incomplete()),
                     (true, false) => text(
                         StatusCode::SERVICE_UNAVAILABLE,
-                        "the webhook's certificate is not yet registered with the API server\n"
+                        "the certificate of the webhook is not yet registered with the API server\n"
                             .to_owned(),
                     ),
                 }
@@ -173,7 +174,7 @@ impl Admin {
     fn incomplete(&self) -> String {
         match self.identity.as_ref().and_then(Identity::missing) {
             Some(missing) => format!("no certificates can be issued: {missing}\n"),
-            None => "not all resources are listed yet, or there is no authority\n".to_owned(),
+            None => "not all resources are listed yet, or no authority is loaded\n".to_owned(),
         }
     }
 
@@ -186,8 +187,8 @@ impl Admin {
         };
         let Some(in_force) = identity.in_force.borrow().clone() else {
             let why = match identity.missing() {
-                Some(missing) => format!("there is no authority yet: {missing}\n"),
-                None => "there is no authority yet\n".to_owned(),
+                Some(missing) => format!("no authority is loaded yet: {missing}\n"),
+                None => "no authority is loaded yet\n".to_owned(),
             };
             return text(StatusCode::SERVICE_UNAVAILABLE, why);
         };

@@ -87,7 +87,7 @@ pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
         };
         // Some clusters permanently restrict access to the version.
         let kept = is(&error, 401) || is(&error, 403);
-        tracing::warn!(%error, asked_again = !kept, "cannot read the API server's version");
+        tracing::warn!(%error, asked_again = !kept, "cannot read the version of the API server");
         if kept {
             return None;
         }

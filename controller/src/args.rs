@@ -59,24 +59,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Remove the objects that the controller has created: trust bundles, authority, Leases. Stop the controller
-    /// first.
+    /// Remove the objects that the controller has created: trust bundles, the Secret of the authority, Leases. Stop the
+    /// controller first.
     CleanUp {
         /// Namespace of the mesh.
         #[arg(long, value_name = "NAME", default_value = "maglor")]
         namespace: String,
-        /// Only the objects of this revision.
+        /// Remove only the objects of this revision.
         #[arg(long, value_name = "NAME")]
         revision: Option<Revision>,
     },
     /// Print the CustomResourceDefinitions as YAML.
     Crds {
-        /// Apply them to the cluster, except those that are there in a later version.
+        /// Apply the CustomResourceDefinitions to the cluster, except those already installed in a later version.
         #[arg(long)]
         apply: bool,
     },
-    /// Allow plain text everywhere, then restart workloads without sidecars. The controller must keep running
-    /// meanwhile.
+    /// Allow plain text everywhere, then restart workloads without sidecars. Keep the controller running until the
+    /// command ends.
     Uninject {
         /// Timeout of each rollout.
         #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
@@ -89,7 +89,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Read resources from the YAML and JSON files of this directory, and watch it, instead of Kubernetes.
+    /// Read resources from the YAML and JSON files in this directory, and watch the directory, instead of Kubernetes.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
     /// Address for xDS and certificate requests of proxies, gRPC over TLS 1.3; port 0 lets the system choose.
@@ -98,8 +98,8 @@ struct Run {
     /// Address of the admin server: /metrics /ready /live /sessions /receipts /resources /graph /trust.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
-    /// Pages of the admin server for non-loopback clients: public (/ready, /live, /metrics), or full (all pages; use
-    /// it only on a trusted network, and by address, not by name). Loopback clients get all pages.
+    /// Pages of the admin server for non-loopback clients: public (/ready, /live, /metrics), or full (all pages; only
+    /// on a trusted network, and only for URLs with an IP address as host). Loopback clients get all pages.
     #[arg(long, value_name = "ACCESS", default_value = "public", value_parser = ["public", "full"])]
     admin_remote_access: String,
     /// Address of the admission webhooks (HTTPS): /inject/namespace /inject/pod /validate [default: none].
@@ -112,7 +112,7 @@ struct Run {
     /// Sidecar settings, YAML or JSON: {image: …, logLevel: …}; see docs/injection.md.
     #[arg(long, value_name = "SETTINGS", default_value = "{}", value_parser = sidecar)]
     sidecar: maglor_inject::Settings,
-    /// Namespace of the controller, with its Lease and authority.
+    /// Namespace of the controller, its Lease and the Secret of its authority.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
     /// Run as a named revision next to the default control plane: serve only namespaces with the label
@@ -126,7 +126,7 @@ struct Run {
     /// Move pods where a PlacementPolicy has `mode: Apply`; otherwise moves are only recommended.
     #[arg(long, requires = "webhook")]
     placement: bool,
-    /// Only by PlacementPolicies whose namespaces are all in this list [default: all].
+    /// Namespaces in which pods may be moved; a PlacementPolicy that lists another namespace moves none [default: all].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -138,7 +138,7 @@ struct Run {
     /// only recommended.
     #[arg(long, conflicts_with = "folder")]
     tuning: bool,
-    /// Only in these namespaces [default: all].
+    /// Namespaces in which TuningPolicies may change objects [default: all].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -171,7 +171,7 @@ struct Graph {
     /// Interval of the proxies' load reports: 100ms to 1h; 0s disables reports and the graph.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = load_interval)]
     load_interval: Duration,
-    /// Window of the moving averages λ and r, T: at least 1s, preferably several report intervals.
+    /// Averaging window T of call rates (λ) and latencies (r): at least 1s, preferably several report intervals.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = window)]
     graph_window: Duration,
     /// Averaging: `decayed` halves the weight of observations every T/2; `plain` weights the whole window equally.
@@ -211,12 +211,13 @@ struct Identity {
     /// Directory of the authority (see `maglor identity ca`), instead of a Secret.
     #[arg(long, value_name = "DIR")]
     ca_dir: Option<PathBuf>,
-    /// Secret of the authority, with tls.crt, tls.key and ca.crt. The controller creates it if it does not exist, and
-    /// does not modify a Secret created by others, such as cert-manager.
+    /// Secret of the authority, with tls.crt, tls.key and ca.crt. The controller creates the Secret if it does not
+    /// exist, and does not modify a Secret created by others, such as cert-manager.
     #[arg(long, value_name = "NAME", default_value = "maglor-ca")]
     ca_secret: String,
     /// Let this signer issue all certificates, by CertificateSigningRequests: any signerName, such as
-    /// clusterissuers.cert-manager.io/NAME. The Secret then needs only its roots, ca.crt; no key is read or created.
+    /// clusterissuers.cert-manager.io/NAME. The Secret then needs only ca.crt, the signer's roots; no key is read or
+    /// created.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["ca_dir", "folder"])]
     signer: Option<SignerName>,
     /// File of client tokens, instead of Kubernetes tokens: lines `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`.
@@ -225,7 +226,8 @@ struct Identity {
     /// Lifetime of issued certificates: 10s to 24h.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = leaf_ttl)]
     leaf_ttl: Duration,
-    /// Maximum time for which a new root is only announced; then it signs, even if a proxy has not acknowledged it.
+    /// Maximum time between the announcement of a new root and its first use for signing, even if a proxy has not
+    /// acknowledged the root by then.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
     rotation_deadline: Duration,
 }

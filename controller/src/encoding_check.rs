@@ -66,7 +66,7 @@ pub(crate) fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result
     }
 }
 
-const CHANGED: &str = "a proxy would read another value than this one";
+const CHANGED: &str = "a proxy would decode the resource to a different value";
 
 /// Compares by debug text, because regular expressions in checked configurations do not implement equality.
 fn same(read: &impl Debug, meant: &impl Debug) -> Result<(), String> {

@@ -96,7 +96,7 @@ async fn write(recorder: &Recorder, reported: &mut Receiver) {
             continue;
         }
         if let Err(error) = recorder.publish(&event, &about).await {
-            tracing::debug!(%error, reason = event.reason, "event not written");
+            tracing::debug!(%error, reason = event.reason, "cannot write an event");
         }
     }
 }

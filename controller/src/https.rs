@@ -67,7 +67,7 @@ pub(crate) async fn serve<H, F>(
             accepted = socket.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "{what}: accept failed");
+                    tracing::warn!(%error, "{what}: accept failed; retrying");
                     sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -109,7 +109,7 @@ async fn connection<H, F>(
 {
     let tls = match TlsAcceptor::from(config).accept(tcp).await {
         Ok(tls) => tls,
-        Err(error) => return tracing::debug!(%error, "{what}: handshake failed"),
+        Err(error) => return tracing::debug!(%error, "{what}: TLS handshake failed"),
     };
     let handle = &handle;
     let service = service_fn(|request: Request<Incoming>| async move {
@@ -148,7 +148,12 @@ async fn whole(
     place: &Place,
     held: &mut Held,
 ) -> Result<Bytes, Response<Full<Bytes>>> {
-    let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB");
+    let too_long = || {
+        refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is larger than 4 MiB",
+        )
+    };
     // A body whose announced length is too large is not read.
     if body.size_hint().lower() > LARGEST as u64 {
         return Err(too_long());

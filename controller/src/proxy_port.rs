@@ -119,7 +119,7 @@ impl Port {
                 tokio::spawn(served.connection(place, tls, socket, address));
             }
             Err(error) => {
-                tracing::warn!(%error, "accept failed");
+                tracing::warn!(%error, "xDS server: accept failed; retrying");
                 tokio::time::sleep(REST).await;
             }
         }
@@ -161,7 +161,7 @@ impl Served {
         };
         tokio::select! {
             served = tokio::time::timeout(limit, served) => if served.is_err() {
-                tracing::debug!(client = %address, "client certificate expired");
+                tracing::debug!(client = %address, "xDS server: connection closed, client certificate expired");
             },
             () = place.closed() => {}
         }
@@ -185,7 +185,7 @@ impl Served {
             self.arriving.metrics.silent();
         }
         accepted
-            .inspect_err(|error| tracing::debug!(client = %address, %error, "handshake failed"))
+            .inspect_err(|error| tracing::debug!(client = %address, %error, "xDS server: TLS handshake failed"))
             .ok()
     }
 
@@ -227,7 +227,7 @@ fn until(proved: own::Proved, client: SocketAddr) -> (Option<SpiffeId>, Duration
         Err(refusal) => {
             if refusal != Refusal::NoCertificate {
                 let reason = refusal.as_str();
-                tracing::debug!(%client, reason, "invalid client certificate");
+                tracing::debug!(%client, reason, "xDS server: invalid client certificate");
             }
             (None, ANONYMOUS)
         }

@@ -179,7 +179,7 @@ impl Table {
                         }
                         Err(error) => {
                             unserved += 1;
-                            tracing::error!(resource = key, %error, "cannot serve resource; keeping the last valid version");
+                            tracing::error!(resource = key, %error, "cannot encode resource; serving the last valid version");
                             continue;
                         }
                     },

@@ -83,7 +83,7 @@ const REFUSED: [(&str, &str); 3] = [
     ),
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {name: e, namespace: shop}, spec: {}}",
-        "say something about `cluster`, `route` or `localFirst`",
+        "set at least one of `cluster`, `route` and `localFirst`",
     ),
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {name: e, namespace: shop},

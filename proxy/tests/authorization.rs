@@ -194,5 +194,5 @@ fn connections_of_bytes_end_when_they_would_not_be_let_in_any_more() {
     reload(&proxy, &bytes(&cart, &upstream, &denied));
     eventually(TIMEOUT, "the member is ended", || ended("denied") == 1.0);
     assert!(member.connection().read_head().is_err());
-    proxy.wait_for_log("authorization denies it now");
+    proxy.wait_for_log("the changed authorization rules deny the connection");
 }

@@ -50,7 +50,7 @@ fn nonsense_is_refused_with_exit_code_2() {
         ("init --outbound-port 1", "--proxy-uid"),
         (
             "init --inbound-port 1 --skip-inbound-ports 9-8",
-            "ends before it begins",
+            "is below the first",
         ),
         (
             "init --inbound-port 1 --skip-outbound-ports 80,,81",

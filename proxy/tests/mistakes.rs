@@ -150,10 +150,10 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
         &["mgalor.yaml", "did you mean `maglor.yaml`?"],
     ),
     ("other.conf", &["other.conf", "no such file", "maglor.yaml"]),
-    (".", &["it is a directory", "maglor.yaml"]),
+    (".", &["the path is a directory", "maglor.yaml"]),
     (
         "maglor.yaml --listen 8080 --upstream 127.0.0.1:1",
-        &["either a file or flags", "--listen"],
+        &["cannot be used with a configuration file", "--listen"],
     ),
     ("-c maglor.yaml other.yaml", &["one configuration file"]),
     ("sidecar", &["POD_NAMESPACE", "--pod-namespace"]),
@@ -260,12 +260,12 @@ fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
         case(
             "no certificate",
             tls("no.pem", "good.key"),
-            &[":5:", "tls.certificate", "no.pem", "relative to"],
+            &[":5:", "tls.certificate", "no.pem", "working directory"],
         ),
         case(
             "no key",
             tls("good.pem", "no.key"),
-            &[":5:", "tls.private_key", "no.key", "relative to"],
+            &[":5:", "tls.private_key", "no.key", "working directory"],
         ),
         case(
             "another key",
@@ -282,7 +282,7 @@ fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
             tls("good.key", "good.pem"),
             &[":5:", "no certificate"],
         ),
-        case("a folder", tls(".", "good.key"), &["folder"]),
+        case("a folder", tls(".", "good.key"), &["directory"]),
         case(
             "no roots",
             with("", "", "  tls: {ca: no-roots.pem}"),
@@ -320,7 +320,7 @@ fn unusable(folder: &Path, taken: &str) -> Vec<Unusable> {
         case(
             "a log that is a folder",
             with("", "access_log: {path: ./}", ""),
-            &["folder"],
+            &["directory"],
         ),
     ]
 }

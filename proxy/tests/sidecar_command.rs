@@ -61,10 +61,10 @@ fn what_is_missing_or_wrong_is_named() {
         (
             "--plain-text",
             &POD[1..],
-            "--pod-namespace: missing; set it or the environment variable POD_NAMESPACE",
+            "--pod-namespace is missing; set the flag or the environment variable POD_NAMESPACE",
         ),
         ("--plain-text", &POD[..1], "POD_NAME"),
-        ("", POD, "--token-file: it is missing"),
+        ("", POD, "--token-file is missing"),
         ("--plain-text --pod-ips 10.0.0", POD, "--pod-ips: `10.0.0`"),
         (
             "--plain-text",

@@ -357,7 +357,7 @@ fn waiting_ends_when_the_proxy_is_ready() {
 
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let in_vain = wait(mute.local_addr().unwrap().port(), "0s");
-    let said = "it does not answer\n";
+    let said = "the admin server does not respond\n";
     assert!(text(&in_vain.stderr).ends_with(said), "{in_vain:?}");
 }
 

@@ -163,7 +163,7 @@ spec:
         &analysis,
         &[
             "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: not supported; answer CORS in the application",
-            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is supported; remove it: connections go to the Service that the application called (UnsupportedValue)",
+            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is supported; remove the field: connections go to the Service that the application called (UnsupportedValue)",
             "a.yaml:18: warning: HTTPRoute shop/b: requests cannot be routed on port 5432 of Service shop/a",
         ],
     );
@@ -330,7 +330,7 @@ spec:
             "warning: DestinationRule shop/b: spec.host: there is no Service com/reviews: `reviews.com` refers to Service reviews of namespace com",
             "warning: DestinationRule shop/b: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: not supported (PartiallySupported)",
             "error: AuthorizationPolicy shop/a: spec.rules[0].to[0].operation.paths: the path template `/a/{*}` is not supported, write paths",
-            "error: VirtualService shop/d: spec.hosts: missing `hosts`: a VirtualService that another one delegates to is not supported",
+            "error: VirtualService shop/d: spec.hosts: the field is missing: delegate VirtualServices are not supported",
             "error: VirtualService shop/d: spec.http[0].delegate: not supported; write the rules",
             "error: TrafficPolicy shop/t: spec.cluster.limits.max_requests: ",
             "error: TrafficPolicy shop/t: spec.cluster.panic_threshold: ",

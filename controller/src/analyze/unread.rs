@@ -41,17 +41,18 @@ pub(super) fn alternative(kind: &str) -> Option<&'static str> {
         "EnvoyFilter" | "TrafficExtension" | "WasmPlugin" => {
             "proxies have no extensions; use a TrafficPolicy for rate limits, faults, retries and limits, an HTTPRoute for headers"
         }
-        "Gateway" => "write a Gateway of `gateway.networking.k8s.io/v1` and an HTTPRoute for it",
+        "Gateway" => "use a Gateway of `gateway.networking.k8s.io/v1` and an HTTPRoute",
         "IstioOperator" => "install with Helm or `maglor install`",
         "ListenerSet" | "XListenerSet" => "define the listeners in the Gateway",
         "ProxyConfig" => {
-            "write annotations of the pod or its namespace, such as `maglor.dev/cpu-limit`"
+            "set annotations on the pod or its namespace, such as `maglor.dev/cpu-limit`"
         }
         "RequestAuthentication" => {
             "proxies do not validate tokens (JWT); validate them in the application"
         }
         "ServiceEntry" => {
-            "for a host write a Service of type ExternalName, for addresses a Service without a selector and an EndpointSlice"
+            "for a host use a Service of type ExternalName, for addresses a Service without a \
+             selector and an EndpointSlice"
         }
         "Sidecar" => {
             "not needed: each sidecar subscribes only to the Services that its application calls; to exclude ports or networks, annotate the pod (`maglor.dev/skip-outbound-ports`, `maglor.dev/skip-subnets`)"
@@ -61,7 +62,7 @@ pub(super) fn alternative(kind: &str) -> Option<&'static str> {
         }
         "Telemetry" => "no resource is needed; each proxy serves metrics at /metrics",
         "WorkloadEntry" | "WorkloadGroup" => {
-            "write a Service without a selector and an EndpointSlice with the addresses"
+            "use a Service without a selector and an EndpointSlice with the addresses"
         }
         _ => return None,
     })

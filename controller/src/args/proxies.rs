@@ -12,25 +12,26 @@ use crate::scope::{Certificates, Scope, SecretName};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "ProxyServices and Gateways")]
 pub(super) struct Proxies {
-    /// Image of the proxies [default: that of sidecars].
+    /// Image of the proxies [default: the image of sidecars].
     #[arg(long, value_name = "IMAGE")]
     proxy_image: Option<String>,
-    /// `imagePullPolicy` of the proxies [default: that of sidecars].
+    /// `imagePullPolicy` of the proxies [default: the policy of sidecars].
     #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     proxy_pull_policy: Option<String>,
-    /// Address of this control plane for the proxies [default: that of sidecars].
+    /// Address of this control plane for the proxies [default: the address for sidecars].
     #[arg(long, value_name = "NAME:PORT")]
     proxy_control_plane: Option<String>,
-    /// Deploy proxies for ProxyServices. With `false`, the status of a ProxyService reports that they are disabled.
+    /// Deploy proxies for ProxyServices. With `false`, the status of each ProxyService reports that ProxyServices are
+    /// disabled.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     proxy_services: bool,
-    /// Only in these namespaces [default: all].
+    /// Namespaces in which proxies of ProxyServices are deployed [default: all].
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
     proxy_services_in: Vec<String>,
     /// Serve Gateways of the Gateway API: deploy their proxies.
     #[arg(long)]
     gateways: bool,
-    /// Only Gateways in these namespaces [default: all].
+    /// Namespaces whose Gateways are served [default: all].
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -46,16 +47,17 @@ pub(super) struct Proxies {
         requires = "gateways"
     )]
     gateway_certificates: Vec<SecretName>,
-    /// Read all Secrets of type kubernetes.io/tls, in the namespaces of Gateways, in place of named ones.
+    /// Read all Secrets of type kubernetes.io/tls in the namespaces of Gateways, instead of those of
+    /// --gateway-certificates.
     #[arg(long, requires = "gateways", conflicts_with = "gateway_certificates")]
     gateway_all_certificates: bool,
     /// Initial number of proxies of a Gateway.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     gateway_replicas: u32,
-    /// Type of a Gateway's Service without the annotation maglor.dev/service-type.
+    /// Type of the Service of a Gateway without the annotation maglor.dev/service-type.
     #[arg(long, value_name = "TYPE", default_value = "LoadBalancer", value_parser = ["ClusterIP", "LoadBalancer", "NodePort"])]
     gateway_service_type: String,
-    /// Cluster domain of Service names [default: that of sidecars].
+    /// Cluster domain of Service names [default: the domain of sidecars].
     #[arg(long, value_name = "DOMAIN")]
     cluster_domain: Option<String>,
     /// Averaging window of `mode: Auto`, and the time for which a change must be recommended before it is made; 10s

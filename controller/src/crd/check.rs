@@ -11,7 +11,7 @@ use crate::encoding_check;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpecError {
     /// A field was set whose value is determined by Kubernetes or by a route.
-    #[error("spec.{field} is derived from the Service and its routes; remove it")]
+    #[error("spec.{field} is derived from the Service and its routes; remove the field")]
     Foreign {
         /// Path of the field, such as `cluster.endpoints`.
         field: String,
@@ -278,7 +278,7 @@ fn renamed(errors: Vec<SpecError>, from: &[(&str, &str)]) -> SpecError {
     });
     all(renamed).unwrap_or_else(|| SpecError::Value {
         path: "spec".to_owned(),
-        message: "it is refused".to_owned(),
+        message: "the proxy would reject the configuration".to_owned(),
     })
 }
 
@@ -349,7 +349,7 @@ mod tests {
         let error = blocks(Some(&cluster("{name: x}")), None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "spec.cluster.name is derived from the Service and its routes; remove it"
+            "spec.cluster.name is derived from the Service and its routes; remove the field"
         );
         let route: raw::Route = serde_yaml::from_str("{retry: {attempts: 99}}").unwrap();
         let text = blocks(None, Some(&route)).unwrap_err().to_string();

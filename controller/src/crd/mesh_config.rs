@@ -77,7 +77,7 @@ impl MeshConfigSpec {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
         let domain = self.cluster_domain.as_deref();
         if domain.is_some_and(|name| name.is_empty() || !name.chars().all(fits)) {
-            let message = "must be a name of DNS, such as `cluster.local`";
+            let message = "must be a DNS name, such as `cluster.local`";
             return wrong("clusterDomain", message.to_owned());
         }
         check::blocks(self.cluster.as_ref(), self.route.as_ref())

@@ -296,7 +296,8 @@ impl PlacementPolicySpec {
             message,
         };
         if self.namespaces.is_empty() {
-            let message = "name a namespace: nothing else moves".to_owned();
+            let message =
+                "list at least one namespace; only pods of listed namespaces are moved".to_owned();
             return Err(wrong("namespaces", message));
         }
         if let Some(at) = self.namespaces.iter().position(|name| !is_label(name)) {
@@ -310,7 +311,7 @@ impl PlacementPolicySpec {
         }
         let both = |nodes: &NodeSelection| nodes.top.is_some() && nodes.fewest == Some(true);
         if self.nodes.as_ref().is_some_and(both) {
-            let message = "say `top` or `fewest`, not both".to_owned();
+            let message = "set `top` or `fewest`, not both".to_owned();
             return Err(wrong("nodes", message));
         }
         self.check_delays(&wrong)
@@ -370,7 +371,7 @@ pub(super) fn schema() -> Value {
     shape.spec["properties"]["delays"]["items"]["required"] = json!(["from", "to", "milliseconds"]);
     shape.spec["properties"]["nodes"]["x-kubernetes-validations"] = json!([{
         "rule": "!(has(self.top) && has(self.fewest) && self.fewest)",
-        "message": "say `top` or `fewest`, not both",
+        "message": "set `top` or `fewest`, not both",
     }]);
     shape.spec["x-kubernetes-validations"] = json!([{
         "rule": "(has(self.objective) && self.objective == 'Latency') || \
@@ -407,7 +408,7 @@ mod tests {
             ),
             (
                 "{namespaces: [shop], nodes: {top: 2, fewest: true}}",
-                "spec.nodes: say `top`",
+                "spec.nodes: set `top`",
             ),
             (
                 "{namespaces: [shop], delays: [{from: a, to: b, milliseconds: 1}]}",

@@ -149,7 +149,8 @@ impl ProxyServiceSpec {
         }
         if let Some(autoscaling) = &self.autoscaling {
             if self.replicas.is_some() {
-                let message = "the number follows from `autoscaling`; remove it".to_owned();
+                let message =
+                    "`autoscaling` determines the number of proxies; remove `replicas`".to_owned();
                 return Err(wrong("replicas", message));
             }
             let checked = autoscaling.check();
@@ -160,30 +161,29 @@ impl ProxyServiceSpec {
 
     fn check_one(&self, target: &TargetRef) -> Result<(), (&'static str, &'static str)> {
         if target.port.is_some() {
-            let message = "a Service has proxies for all of its ports; remove it";
+            let message = "the proxies of a Service serve all of its ports; remove `port`";
             return Err(("targetRef.port", message));
         }
         if let Some(group) = &self.group {
             if !is_group_name(group) {
-                let message =
-                    "must be 1 to 40 lower-case letters, digits and `-`, neither first nor last";
+                let message = "must be 1 to 40 lower-case letters, digits and `-`, without `-` at the beginning or end";
                 return Err(("group", message));
             }
             if self.is_auto() {
-                let message = "shared proxies always run; remove it, or `mode: Auto`";
+                let message = "shared proxies always run; remove `group` or `mode: Auto`";
                 return Err(("group", message));
             }
         }
         if self.selector.is_some() {
             return Err((
                 "selector",
-                "`targetRef` names a Service; remove one of them",
+                "must not be combined with `targetRef`, which names a single Service; remove one of them",
             ));
         }
         if self.max_services.is_some() {
             return Err((
                 "maxServices",
-                "`targetRef` names a single Service; remove it",
+                "`targetRef` names a single Service; remove `maxServices`",
             ));
         }
         Ok(())
@@ -195,14 +195,13 @@ impl ProxyServiceSpec {
             return Ok(());
         }
         if self.dry_run == Some(true) {
-            let message =
-                "without `mode: Auto` there are proxies at once; add that, or remove this";
+            let message = "has no effect without `mode: Auto`; set `mode: Auto` or remove `dryRun`";
             return Err(("dryRun", message));
         }
         match self.sidecar_policies() {
             true => Err((
                 "sidecarPolicies",
-                "without `mode: Auto` nothing is chosen; add that, or remove this",
+                "has no effect without `mode: Auto`; set `mode: Auto` or remove `sidecarPolicies`",
             )),
             false => Ok(()),
         }
@@ -210,17 +209,18 @@ impl ProxyServiceSpec {
 
     fn check_many(&self) -> Result<(), (&'static str, &'static str)> {
         if !self.is_auto() {
-            let message = "name a Service; all of them at once only with `mode: Auto`";
+            let message = "name a Service; only with `mode: Auto` may `targetRef` be omitted, to select all Services";
             return Err(("targetRef", message));
         }
         if self.group.is_some() {
             let message =
-                "a Service is in a group by a resource of its own; name it as `targetRef`";
+                "a Service joins a group by its own ProxyService; name the Service in `targetRef`";
             return Err(("group", message));
         }
         if self.service_account_name.is_some() {
-            let message = "who has it may speak for the callers of all Services; remove it, and proxies \
-                           have an account for each";
+            let message = "one account for the proxies of all Services could impersonate the \
+                           callers of each; remove `serviceAccountName`, and each Service gets an \
+                           account for its proxies";
             return Err(("serviceAccountName", message));
         }
         match self.max_services() {
@@ -300,11 +300,11 @@ pub(super) fn schema() -> Value {
     shape.spec["x-kubernetes-validations"] = rules(&[
         (
             "has(self.targetRef) || (has(self.mode) && self.mode == 'Auto')",
-            "name a Service as `targetRef`; all of them at once only with `mode: Auto`",
+            "name a Service in `targetRef`; it may be omitted, to select all Services, only with `mode: Auto`",
         ),
         (
             "!has(self.targetRef) || !(has(self.selector) || has(self.maxServices))",
-            "`selector` and `maxServices` are for all Services; `targetRef` names one",
+            "`selector` and `maxServices` apply to all Services and must not be combined with `targetRef`",
         ),
         (
             "has(self.targetRef) || !(has(self.group) || has(self.serviceAccountName))",
@@ -312,19 +312,19 @@ pub(super) fn schema() -> Value {
         ),
         (
             "!has(self.group) || !has(self.mode) || self.mode == 'Always'",
-            "proxies of a `group` always run: not with `mode: Auto`",
+            "proxies of a `group` always run: `group` must not be combined with `mode: Auto`",
         ),
         (
             "!has(self.autoscaling) || !has(self.replicas)",
-            "the number of proxies follows from `autoscaling`: remove `replicas`",
+            "the number of proxies is determined by `autoscaling`: remove `replicas`",
         ),
         (
             "(has(self.mode) && self.mode == 'Auto') || !(has(self.dryRun) && self.dryRun)",
-            "without `mode: Auto` there are proxies at once: `dryRun: true` needs that",
+            "`dryRun: true` needs `mode: Auto`",
         ),
         (
             "(has(self.mode) && self.mode == 'Auto') || !(has(self.sidecarPolicies) && self.sidecarPolicies)",
-            "without `mode: Auto` nothing is chosen: `sidecarPolicies` needs that",
+            "`sidecarPolicies: true` needs `mode: Auto`",
         ),
     ]);
     let autoscaling = &mut shape.spec["properties"]["autoscaling"];
@@ -380,10 +380,10 @@ mod tests {
                 "{targetRef: {name: a}, group: low, mode: Auto}",
                 "spec.group: shared proxies always run",
             ),
-            ("{mode: Auto, group: low}", "spec.group: a Service is in"),
+            ("{mode: Auto, group: low}", "spec.group: a Service joins"),
             (
                 "{targetRef: {name: a}, dryRun: true}",
-                "spec.dryRun: without `mode: Auto` there are proxies at once",
+                "spec.dryRun: has no effect without `mode: Auto`",
             ),
             (
                 "{targetRef: {name: a}, mode: Always, sidecarPolicies: true}",
@@ -409,7 +409,7 @@ mod tests {
             ),
             (
                 "{targetRef: {name: a}, replicas: 2, autoscaling: {maxReplicas: 4}}",
-                "spec.replicas: the number follows",
+                "spec.replicas: `autoscaling` determines",
             ),
             (
                 "{targetRef: {name: a}, autoscaling: {maxReplicas: 0}}",

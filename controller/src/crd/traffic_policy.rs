@@ -71,7 +71,7 @@ impl TrafficPolicySpec {
     }
 }
 
-const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
+const SAYS_NOTHING: &str = "set at least one of `cluster`, `route` and `localFirst`";
 
 /// Restricts the schemas of the cluster and route blocks that several kinds have in common.
 pub(super) fn limit_blocks(properties: &mut Value) {
@@ -206,7 +206,7 @@ mod tests {
             ),
             (about("{name: ''}"), "spec.targetRefs[1].name: "),
             (about("{name: a, port: 0}"), "spec.targetRefs[1].port: "),
-            ("{}".to_owned(), "spec: say something"),
+            ("{}".to_owned(), "spec: set at least one"),
         ] {
             let error = check(&text).unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");

@@ -60,7 +60,7 @@ impl ExternalMetrics {
                 answer(StatusCode::OK, &list(&values.collect::<Vec<_>>()))
             }
             Err(error) => {
-                tracing::debug!(namespace, ?whose, %error, "no value for an external metric");
+                tracing::debug!(namespace, ?whose, %error, "cannot answer a query for external metrics");
                 failure(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
             }
         }

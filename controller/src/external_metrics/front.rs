@@ -85,7 +85,7 @@ fn known(map: &ConfigMap) -> Option<Arc<Front>> {
     match Front::of(map) {
         Ok(front) => Some(Arc::new(front)),
         Err(error) => {
-            tracing::warn!(%error, "ConfigMap {NAMESPACE}/{NAME} does not identify the API server");
+            tracing::warn!(%error, "cannot read the client CA of the API server from ConfigMap {NAMESPACE}/{NAME}; keeping the last valid one");
             None
         }
     }
@@ -98,7 +98,9 @@ fn serve_as(
 ) {
     match config_of(front, own) {
         Ok(config) => drop(serving.send_replace(Some(Arc::new(config)))),
-        Err(error) => tracing::warn!(%error, "cannot serve external metrics"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot apply the TLS configuration of the external metrics server; keeping the last valid one");
+        }
     }
 }
 

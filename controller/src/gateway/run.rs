@@ -205,7 +205,7 @@ impl Operator {
                     kind = resource.kind,
                     namespace,
                     name,
-                    "Gateway of a former class: proxies removed"
+                    "object removed: its Gateway now has another class"
                 );
                 let api = self.api(&namespace, resource);
                 match conditional_writes::delete(&api, &name, &Precondition::of_value(one)).await {

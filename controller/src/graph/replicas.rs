@@ -78,9 +78,9 @@ enum AskError {
     Answer(#[from] serde_json::Error),
     #[error("peer is not authenticated as a replica: {}", .0.as_str())]
     Peer(Refusal),
-    #[error("there is no authority yet")]
+    #[error("no authority is loaded yet")]
     NoIdentity,
-    #[error("timeout")]
+    #[error("the replica has not responded in time")]
     Timeout,
 }
 
@@ -130,7 +130,10 @@ impl Replicas {
         let delays = self.ask::<Vec<Delay>>("/graph?delays").await;
         let missing = parts.missing + delays.missing;
         if missing > 0 {
-            tracing::debug!(missing, "graph data of other replicas is unavailable");
+            tracing::debug!(
+                missing,
+                "graph data of other replicas is unavailable; the graph is not updated"
+            );
             return None;
         }
         let snapshot = graphs.snapshot_of(&parts.all);

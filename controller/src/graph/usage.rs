@@ -65,11 +65,11 @@ impl Readings {
         let absent = matches!(&error, kube::Error::Api(status) if status.code == 404);
         let old = |read: Instant| now.saturating_duration_since(read) > KEPT;
         if self.read.is_some_and(|read| absent || old(read)) {
-            tracing::warn!(%error, "usage metrics became unavailable");
+            tracing::warn!(%error, "pod metrics unavailable; the graph has no CPU and memory usage");
             self.read = None;
             return Some(HashMap::new());
         }
-        tracing::debug!(%error, "cannot read usage metrics");
+        tracing::debug!(%error, "cannot read pod metrics; keeping the last values");
         None
     }
 }

@@ -201,7 +201,7 @@ async fn bodies_that_do_not_end_take_bounded_memory_and_nothing_from_the_api_ser
 async fn a_request_that_is_too_long_is_refused() {
     let server = start().await;
     let (status, why) = server.ask(&vec![b'x'; LARGEST + 1]).await;
-    assert_eq!((status, &*why), (413, "more than 4 MiB\n"));
+    assert_eq!((status, &*why), (413, "the body is larger than 4 MiB\n"));
     assert_eq!(server.ask(&vec![b'x'; LARGEST]).await.0, 200);
 }
 

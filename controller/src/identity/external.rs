@@ -36,7 +36,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum SignerError {
     /// Too many requests wait for the signer.
-    #[error("signer `{signer}`: {AT_ONCE} requests are waiting for it; retry later")]
+    #[error("signer `{signer}`: too many pending requests, maximum {AT_ONCE}; retry later")]
     Busy {
         /// Name of the signer.
         signer: SignerName,
@@ -261,7 +261,7 @@ impl ExternalSigner {
                 }
                 Err(error) if is_rejection(&error) => return Err(self.failed("read")(error)),
                 Err(error) => {
-                    tracing::debug!(%error, "CertificateSigningRequest not read; retrying");
+                    tracing::debug!(%error, "cannot read a CertificateSigningRequest; retrying");
                     continue;
                 }
             };
@@ -314,7 +314,7 @@ async fn delete_finished(
     while let Some(Finished { name, seen }) = finished.recv().await {
         match conditional_writes::delete(&api, &name, &seen).await {
             Err(error) if !api_server::is(&error, 404) => {
-                tracing::warn!(object = name, %error, "CertificateSigningRequest not deleted");
+                tracing::warn!(object = name, %error, "cannot delete a CertificateSigningRequest");
             }
             Ok(()) | Err(_) => {}
         }

@@ -113,7 +113,7 @@ impl Follower {
         let succession = match kept {
             Some(Ok(kept)) => kept,
             Some(Err(error)) => {
-                tracing::error!(%error, file = SUCCESSION, "invalid file ignored");
+                tracing::error!(%error, file = SUCCESSION, "stored state of the CA rotation is invalid; ignoring it");
                 begun
             }
             None => begun,
@@ -215,7 +215,7 @@ impl Follower {
         };
         let next = self.succession.step(&self.trust_domain, &circumstances);
         next.unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot continue the replacement of the authority");
+            tracing::error!(%error, "cannot continue the CA rotation");
             None
         })
     }
@@ -229,7 +229,7 @@ impl Follower {
         };
         if let Err(error) = self.keep(&next) {
             let file = self.folder.join(SUCCESSION);
-            tracing::warn!(file = %file.display(), %error, "cannot store the state of the authority's replacement; a restart would interrupt it");
+            tracing::warn!(file = %file.display(), %error, "cannot store the state of the CA rotation; a restart of the controller would interrupt the rotation");
         }
         let roots = new.bundle.certificates().len();
         let phase = next.phase();

@@ -67,7 +67,7 @@ pub async fn report(
             match say(&api, &replica, &ca.bundle, &table).await {
                 Ok(()) => drop(registered.send_replace(true)),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot report which roots the clients of this replica trust");
+                    tracing::warn!(%error, "cannot report which roots the clients of this replica trust; retrying");
                 }
             }
         }

@@ -103,7 +103,7 @@ impl Roots {
                 tracing::error!(
                     error = refused,
                     has_roots,
-                    "no valid roots; keeping the last ones"
+                    "no valid roots of the signer; keeping the last valid ones"
                 );
                 self.show(false, Some(refused));
             }
@@ -139,7 +139,7 @@ impl Roots {
         tracing::info!(
             signer = self.signer.name(),
             roots,
-            "roots of the signer in force"
+            "roots of the signer loaded"
         );
         self.in_force.send_replace(Some(Arc::new(InForce {
             issuer: Issuer::Signer(Arc::clone(&self.signer)),

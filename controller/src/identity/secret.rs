@@ -202,7 +202,7 @@ impl Keeper {
             other => other,
         };
         if let Err(error) = written {
-            tracing::warn!(secret = self.settings.name, %error, "cannot write the authority");
+            tracing::warn!(secret = self.settings.name, %error, "cannot write the Secret of the authority; retrying");
             tokio::time::sleep(REST).await;
         }
     }
@@ -326,7 +326,7 @@ impl Keeper {
         let secret = with(secret, next, &self.settings.name);
         let by = Manager(FIELD_MANAGER);
         let replaced = by.replace(&self.api, &self.settings.name, &secret).await;
-        self.written(replaced, "root rotation continues")
+        self.written(replaced, "CA rotation: next phase stored")
     }
 
     /// Handles the result of a write. If another replica was faster, the watch delivers what it has written.

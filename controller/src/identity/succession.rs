@@ -63,7 +63,7 @@ pub enum SuccessionError {
     )]
     Unvouched,
     /// The stored state is invalid.
-    #[error("invalid stored state of the authority's replacement: {0}")]
+    #[error("stored state of the CA rotation is invalid: {0}")]
     Json(#[from] serde_json::Error),
 }
 

@@ -108,7 +108,7 @@ impl Tokens {
         for entry in entries {
             if is_same(entry.token, token) {
                 found = match entry.until.is_some_and(|until| until <= now) {
-                    true => Err(TokenError::Invalid("it has expired".to_owned())),
+                    true => Err(TokenError::Invalid("the token has expired".to_owned())),
                     false => Ok(entry.caller),
                 };
             }

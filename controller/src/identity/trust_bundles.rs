@@ -141,7 +141,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
 
 async fn rest(failed: Option<Option<watcher::Error>>) {
     if let Some(Some(error)) = failed {
-        tracing::warn!(%error, "watch failed; retrying");
+        tracing::warn!(%error, "watch of namespaces or trust bundles failed; retrying");
     }
     tokio::time::sleep(REST).await;
 }
@@ -167,7 +167,11 @@ async fn write(
         Ok(written) => Ok(Precondition::of(written.meta())),
         // The namespace is deleted or terminating.
         Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
-            tracing::debug!(namespace, status.message, "trust bundle not written");
+            tracing::debug!(
+                namespace,
+                status.message,
+                "trust bundle not written: the namespace is being deleted"
+            );
             Ok(Precondition::default())
         }
         Err(error) => Err(error),

@@ -227,7 +227,7 @@ fn refusing(name: Option<&str>, conditions: Option<raw::RouteMatch>) -> raw::Rou
         r#match: conditions,
         direct_response: Some(raw::DirectResponse {
             status: Some(500),
-            body: Some("this route cannot be encoded for proxies\n".to_owned()),
+            body: Some("the control plane cannot encode this route for proxies\n".to_owned()),
             headers: None,
         }),
         ..raw::Route::default()

@@ -14,7 +14,7 @@ use super::facts::{Key, Namespace, Route, Workload};
 use super::links::RouteId;
 
 /// The message for a route that names a listener or port that its Gateway does not have.
-pub(crate) const NO_LISTENER: &str = "has no such listener";
+pub(crate) const NO_LISTENER: &str = "has no listener with this name and port";
 /// The suffix of messages about a namespace whose labels are unknown.
 pub(crate) const UNKNOWN_LABELS: &str = "; the labels of that namespace are unknown";
 
@@ -142,7 +142,7 @@ impl Index {
             return Ok(Vec::new());
         }
         if listener.certificates.is_empty() {
-            let what = "HTTPS needs `tls.certificateRefs`";
+            let what = "protocol HTTPS needs `tls.certificateRefs`";
             return Err(Problem::new("InvalidCertificateRef", what));
         }
         let certificates = listener.certificates.iter();

@@ -67,10 +67,10 @@ pub struct Selected {
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// A service or an edge is invalid.
-    #[error("the graph: {0}")]
+    #[error("the communication graph is invalid: {0}")]
     Graph(#[from] GraphError),
     /// There are no nodes, or more than are supported with delays.
-    #[error("the nodes: {0}")]
+    #[error("the nodes of the cluster cannot be used: {0}")]
     Nodes(#[from] NodesError),
 }
 

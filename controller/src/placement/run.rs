@@ -346,7 +346,10 @@ impl Operator {
     fn announce(&mut self, policy: &PlacementPolicy, round: &Round) {
         for (service, judgement) in &round.undone {
             self.options.metrics.rolled_back();
-            let note = format!("{service} is moved back: {}", judgement.word());
+            let note = format!(
+                "service {service} is moved back to its previous nodes: {}",
+                judgement.word()
+            );
             self.options
                 .events
                 .warn(reference(policy), "RolledBack", "Judge", &note);

@@ -89,14 +89,14 @@ impl WantedNodes {
         match timeout(PATIENCE, asked).await {
             Ok(Ok((ticket, siblings))) => choose(&wanted, &siblings, ticket.as_ref()),
             Ok(Err(error)) => {
-                tracing::warn!(namespace, deployment, %error, "no placement preference for a new pod");
+                tracing::warn!(namespace, deployment, %error, "cannot compute the preferred node of a new pod; the scheduler decides alone");
                 None
             }
             Err(_) => {
                 tracing::warn!(
                     namespace,
                     deployment,
-                    "no placement preference for a new pod: timeout"
+                    "timeout while computing the preferred node of a new pod; the scheduler decides alone"
                 );
                 None
             }

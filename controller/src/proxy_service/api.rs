@@ -405,7 +405,7 @@ impl Server {
             secondary: None,
         };
         if let Err(error) = self.recorder.publish(&event, &reference).await {
-            tracing::debug!(%error, reason, "event not written");
+            tracing::debug!(%error, reason, "cannot write an event");
         }
     }
 }

@@ -22,7 +22,8 @@ use crate::index::spoken;
 pub enum Refusal {
     /// A field that must be equal in a group has different values.
     #[error(
-        "spec.{field}: must be equal in all ProxyServices of a group; the older ProxyService {older} has another value; use the same value, or remove it here"
+        "spec.{field}: must be equal in all ProxyServices of a group; the older ProxyService {older} has another value; use the same \
+         value, or remove the field here"
     )]
     Contradiction {
         /// Name of the field of `spec`.
@@ -252,7 +253,7 @@ fn port(seen: &Observed, spec: &Value) -> Option<Refusal> {
     };
     let ports = spec["ports"].as_array()?;
     if ports.is_empty() {
-        return Some(refuse(0, "there is no port"));
+        return Some(refuse(0, "the Service has no port"));
     }
     ports.iter().find_map(|port| {
         let number = port["port"].as_u64().unwrap_or(0);
@@ -261,13 +262,13 @@ fn port(seen: &Observed, spec: &Value) -> Option<Refusal> {
             return Some(refuse(number, "only TCP is supported"));
         }
         if declared(port) == Protocol::Auto {
-            let why = "its protocol is not declared; set `appProtocol` to `http`, `kubernetes.io/h2c`, `tcp` …";
+            let why = "the protocol is not declared; set `appProtocol` to `http`, `kubernetes.io/h2c`, `tcp` …";
             return Some(refuse(number, why));
         }
         (target_port(port) == TargetPort::Number(ADMIN_PORT)).then(|| {
             refuse(
                 number,
-                "its target port is the proxies' admin port",
+                "the target port is the admin port of the proxies",
             )
         })
     })

@@ -50,7 +50,7 @@ pub(super) async fn follow(
             // Policies are deleted with their definition.
             Ok(Watched::Delete(_)) => None,
             Err(error) => {
-                tracing::warn!(definition = NAME, %error, "watch failed; retrying");
+                tracing::warn!(definition = NAME, %error, "watch of a CustomResourceDefinition failed; retrying");
                 tokio::time::sleep(REST).await;
                 if !is_forbidden(&error) || reported.is_some() {
                     continue;

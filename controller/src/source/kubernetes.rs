@@ -307,7 +307,10 @@ impl Watch {
             Known::Doubted(since) if now.duration_since(since) < ABANDONED => return None,
             Known::Doubted(_) | Known::Nothing => {}
         }
-        tracing::info!(kind, "CRD not installed");
+        tracing::info!(
+            kind,
+            "CRD not installed; resources of this kind are not read"
+        );
         self.known = Known::Absent;
         self.objects.clear();
         self.unread.clear();

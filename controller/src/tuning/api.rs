@@ -146,7 +146,7 @@ fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {
     match result {
         Ok(_) => Ok(Written::Done),
         Err(error) if [404, 409, 422].iter().any(|code| is(&error, *code)) => {
-            tracing::info!(%error, "tuning: re-evaluating");
+            tracing::info!(%error, "tuning: write conflicts with the current object; re-evaluating");
             Ok(Written::Stale)
         }
         Err(error) => Err(error),

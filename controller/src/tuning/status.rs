@@ -333,7 +333,7 @@ fn container_values(subject: &Subject, advice: &Advice) -> Vec<(String, String, 
         let reasons = reasons.into_iter().flatten().flatten();
         let reasons: Vec<&str> = reasons.map(|one| &*one.reason).collect();
         let reason = match reasons.is_empty() {
-            true => "the part that it requests now".to_owned(),
+            true => "share of the current requests".to_owned(),
             false => reasons.join("; "),
         };
         let from = text(one.cpu_millis, one.memory_mib);
@@ -437,7 +437,7 @@ fn traffic_values(traffic: &TrafficAdvice) -> Vec<(&'static str, String, &str)> 
     ];
     if let Some(retry) = &traffic.retry {
         let value = format!(
-            "{} of {} ms, {} % of the requests at most",
+            "{} attempts of {} ms each, for at most {} % of the requests",
             retry.value.attempts,
             retry.value.per_try_timeout.as_millis(),
             retry.value.budget_percent
@@ -446,7 +446,7 @@ fn traffic_values(traffic: &TrafficAdvice) -> Vec<(&'static str, String, &str)> 
     }
     if let Some(breaker) = &traffic.breaker {
         let value = format!(
-            "{} failures in a row, or {} %",
+            "{} consecutive failures, or {} % failures",
             breaker.value.consecutive_failures, breaker.value.failure_percent
         );
         all.push(("cluster.circuit_breaker", value, &breaker.reason));

@@ -52,7 +52,7 @@ enum KeepError {
     Certificate(#[from] super::certificate::CertificateError),
     #[error(transparent)]
     Kubernetes(#[from] kube::Error),
-    #[error("timeout")]
+    #[error("the API server has not responded in time")]
     Slow,
 }
 
@@ -343,7 +343,7 @@ where
         match event {
             Ok(_) => changed.notify_one(),
             Err(error) => {
-                tracing::debug!(name, %error, "watch failed; retrying");
+                tracing::debug!(name, %error, "watch of the webhook's objects failed; retrying");
                 sleep(REST).await;
             }
         }

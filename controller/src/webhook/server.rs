@@ -75,12 +75,15 @@ impl Service {
             _ => {
                 return refuse(
                     StatusCode::NOT_FOUND,
-                    "POST /inject/namespace, /inject/pod, /keys or /validate",
+                    "unknown path; expected POST /inject/namespace, /inject/pod, /keys or /validate",
                 );
             }
         };
         if request.method() != Method::POST {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "POST an AdmissionReview");
+            return refuse(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method not allowed; expected POST with an AdmissionReview",
+            );
         }
         let body = request.into_body();
         let review = match Review::read(&body) {
@@ -91,7 +94,7 @@ impl Service {
         if question.is_of_pods() && !is_label(&review.namespace) {
             return refuse(
                 StatusCode::BAD_REQUEST,
-                "request.namespace: must be the name of a namespace",
+                "request.namespace: invalid name of a namespace",
             );
         }
         let webhook = question.word();
@@ -108,7 +111,7 @@ impl Service {
             }
             Err(error) => {
                 self.metrics.admissions.count(webhook, "failed");
-                tracing::warn!(webhook, namespace = review.namespace, %error, "cannot decide admission");
+                tracing::warn!(webhook, namespace = review.namespace, %error, "cannot process an admission review");
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
             }
         }

@@ -81,7 +81,7 @@ impl Server {
                 Err(error) => {
                     if self.failed.is_none_or(|last| last.elapsed() > EVERY) {
                         self.failed = Some(Instant::now());
-                        tracing::warn!(%error, "admin: accept failed");
+                        tracing::warn!(%error, "admin server: accept failed; retrying");
                     }
                     sleep(REST).await;
                 }
@@ -163,7 +163,7 @@ impl Accepted {
             () = place.closed() => Ok(()),
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "admin connection failed");
+            tracing::debug!(%error, "admin server: connection failed");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Options {
 enum Output {
     /// `{"resources": …, "problems": [{"file", "line", "resource", "severity", "reason", "message"}]}`.
     Json,
-    /// One line for each problem, and their number.
+    /// One line for each problem, and the number of problems.
     #[default]
     Text,
 }

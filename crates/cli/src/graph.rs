@@ -54,8 +54,8 @@ window; kB/s is the sum of both directions. Delays between nodes are one-way, fr
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Only services of this namespace and calls among them; nodes are shown without the capacity that others
-    /// request.
+    /// Only services of this namespace and calls among them; node capacity is shown without the requests of other
+    /// namespaces.
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
 
@@ -75,7 +75,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "URL", conflicts_with = "since")]
     prometheus: Option<Url>,
 
-    /// Mesh whose metrics Prometheus has.
+    /// Service mesh that exports the metrics in Prometheus.
     #[arg(
         long,
         value_name = "MESH",
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     )]
     mesh: Mesh,
 
-    /// Window of the moving averages over Prometheus metrics; the controller has its own.
+    /// Averaging window for Prometheus metrics; the window of the controller is set by its --graph-window.
     #[arg(
         long,
         value_name = "TIME",
@@ -98,7 +98,7 @@ pub(crate) struct Options {
     #[arg(short, long, value_enum)]
     output: Option<Form>,
 
-    /// Only these rows [default: all; calls for CSV, which is one table].
+    /// Print only these rows [default: all; for CSV: calls].
     #[arg(long, value_enum, value_name = "ROWS", conflicts_with = "since")]
     only: Option<Kind>,
 
@@ -131,7 +131,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             return Err(LiveError::Value {
                 what: "--only",
                 value: name(&options.only),
-                expected: "this output is not made of rows: use -o table, wide, json, yaml or csv",
+                expected: "this output has no rows: use -o table, wide, json, yaml or csv",
             });
         }
         let snapshot = of_namespace(snapshot(options).await?, options);
@@ -155,7 +155,7 @@ fn format_of_history(form: Option<Form>) -> Result<Format, LiveError> {
         form => Err(LiveError::Value {
             what: "--output",
             value: name(&form),
-            expected: "--since prints several snapshots, as json or yaml; --at TIME shows one in any form",
+            expected: "--since prints several snapshots, as json or yaml; --at TIME shows one snapshot in any format",
         }),
     }
 }
@@ -197,7 +197,7 @@ async fn snapshot(options: &Options) -> Result<Snapshot, LiveError> {
     until.next().ok_or(LiveError::Value {
         what: "--at",
         value: at.to_string(),
-        expected: "no snapshot is that old: the controller keeps one day, from its start",
+        expected: "no snapshot at or before this time: the controller keeps the snapshots of one day, since its start",
     })
 }
 

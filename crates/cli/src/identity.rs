@@ -46,7 +46,7 @@ enum Command {
     Ca(CaOptions),
     /// Issue a certificate with a new key to a workload.
     Issue(IssueOptions),
-    /// Replace the root without interrupting trust; `--finish` drops the old one.
+    /// Replace the root without interrupting trust; `--finish` drops the old root.
     Rotate(RotateOptions),
     /// Print the contents of certificates.
     Show(show::Options),
@@ -62,7 +62,7 @@ struct CaOptions {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Replace an existing authority; certificates it has issued are no longer trusted.
+    /// Replace an existing authority; certificates that it has issued are no longer trusted.
     #[arg(long)]
     force: bool,
 }
@@ -78,7 +78,8 @@ struct IssueOptions {
     #[arg(long, value_name = "SPIFFE-ID", group = "who")]
     id: Option<SpiffeId>,
 
-    /// Namespace of the workload; with --service-account it stands for spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT.
+    /// Namespace of the workload; with --service-account, the SPIFFE ID is
+    /// spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT.
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -122,7 +123,7 @@ struct RotateOptions {
     #[arg(long, value_name = "DIR")]
     ca: PathBuf,
 
-    /// Drop the old root; certificates it has issued are no longer trusted.
+    /// Drop the old root; certificates that it has issued are no longer trusted.
     #[arg(long)]
     finish: bool,
 }
@@ -130,9 +131,9 @@ struct RotateOptions {
 /// Errors of the identity commands.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("{}: a rotation is in progress; end it with --finish", .0.display())]
+    #[error("{}: a rotation is in progress; complete the rotation with --finish", .0.display())]
     AlreadyRotating(PathBuf),
-    #[error("{}: exists; --force replaces it", .0.display())]
+    #[error("{}: the file exists; use --force to replace it", .0.display())]
     Exists(PathBuf),
     #[error("{}: {source}", path.display())]
     File {
@@ -240,12 +241,13 @@ fn rotate(options: &RotateOptions) -> Result<(), Error> {
     let folder = Folder::new(&options.ca);
     if options.finish {
         folder.finish_rotation()?;
-        output::print("old root removed: certificates it issued are no longer trusted\n");
+        output::print("old root removed: certificates that it issued are no longer trusted\n");
     } else {
         folder.begin_rotation(SystemTime::now())?;
         output::print(
             "new root created; it is cross-signed, so clients that trust only the old root accept its certificates\n\
-             finish with --finish when all certificates are reissued and all proxies have loaded the bundle\n",
+             complete the rotation with --finish when all certificates are reissued and all proxies \
+             have loaded the bundle\n",
         );
     }
     Ok(())

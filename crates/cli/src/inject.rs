@@ -40,7 +40,8 @@ pub(crate) struct Options {
     /// Form of the sidecar container.
     #[arg(long, value_name = "FORM", value_enum)]
     sidecar: Option<Sidecar>,
-    /// Do not redirect traffic: no init container, no privileges; the application gets HTTP proxy variables.
+    /// Do not redirect traffic: no init container, no privileges; the application gets the HTTP proxy environment
+    /// variables.
     #[arg(long)]
     no_redirect: bool,
 }

@@ -35,10 +35,8 @@ struct Cli {
 enum Command {
     /// Report unsupported or conflicting fields in manifests.
     ///
-    /// Run it before you apply manifests. Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's own kinds, and
-    /// Istio's DestinationRule, VirtualService, PeerAuthentication and AuthorizationPolicy. Prints one line for each
-    /// problem: file, line, resource, field and reason. A reference to an object that is in none of the files, such as a
-    /// Service, is a warning. The exit code is 1 if a resource would not be accepted.
+    /// Run this command before you apply manifests. Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's
+    /// own kinds, and
     Analyze(analyze::Options),
     /// Validate configuration files, or diagnose the mesh of a cluster.
     ///
@@ -53,7 +51,8 @@ enum Command {
     Demo(maglor_demo::Options),
     /// Show the endpoints of a service, their health and load.
     ///
-    /// As configured by the controller, or as seen by a proxy.
+    /// The endpoints are those that the controller has configured or, with `--of` or `--proxy`, those that a proxy
+    /// uses.
     Endpoints(Box<live::endpoints::Options>),
     /// Show which services call which, with rates and latencies.
     ///
@@ -69,14 +68,14 @@ enum Command {
     /// Write the man pages and completion scripts of maglor and maglor-controller.
     #[command(hide = true)]
     Manual {
-        /// Folder in place of /usr/share.
+        /// Folder to write to, instead of /usr/share.
         folder: PathBuf,
     },
-    /// Compute moves, placements, tuning, Proxy-Services; change nothing.
+    /// Compute moves, placements, tuning and Proxy-Services, without changes.
     Plan(plan::Options),
     /// Show configuration changes, and which proxies acknowledged them.
     ///
-    /// Also how fast they did, and which ones have not.
+    /// Shows how long the proxies took to acknowledge a change, and which proxies have not acknowledged it.
     Receipts(Box<live::receipts::Options>),
     /// Show routes, as configured or as in force in a proxy.
     Routes(Box<live::routes::Options>),

@@ -19,7 +19,7 @@ const MOVED: &[(&[&str], &str)] = &[
 /// If the arguments are those of a renamed command, prints the error and returns exit code 2.
 pub(crate) fn refuse(arguments: &[String]) -> Option<ExitCode> {
     let (old, new) = successor(arguments)?;
-    eprintln!("error: `maglor {old}` has another name now; write\n\n    {new}");
+    eprintln!("error: `maglor {old}` has been renamed; write\n\n    {new}");
     Some(ExitCode::from(2))
 }
 

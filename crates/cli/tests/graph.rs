@@ -170,7 +170,7 @@ fn what_cannot_be_had_is_said_in_a_line() {
         ),
         (
             vec!["--controller", &address, "--at", "2026-01-01T11:00:00Z"],
-            "no snapshot is that old",
+            "no snapshot at or before this time",
         ),
         (
             vec!["--file", "/nowhere/graph.json"],
@@ -242,8 +242,8 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
     assert_eq!(full.status.code(), Some(1));
     assert!(text(&full).contains("not everything fits"), "{full:?}");
     for (arguments, needle) in [
-        (["--without", "n3"], "--without `n3`: there is no such node"),
-        (["--load", "cart=2"], "--load `cart`: no such service"),
+        (["--without", "n3"], "--without `n3`: unknown node"),
+        (["--load", "cart=2"], "--load `cart`: unknown service"),
         (
             ["--replicas", "shop/cart=200000"],
             "snapshot.json: services[0].replicas of `shop/cart` is 200000",

@@ -91,10 +91,10 @@ fn what_would_be_lost_or_wrong_is_refused_in_one_line() {
     assert!(refused(dir, CART).contains("ca/ca.pem: No such file"));
     done(dir, CA);
     let key = fs::read(dir.join("ca/ca_key.pem")).unwrap();
-    assert!(refused(dir, CA).contains("ca/ca_key.pem: exists; --force replaces it"));
+    assert!(refused(dir, CA).contains("ca/ca_key.pem: the file exists; use --force to replace it"));
     assert_eq!(fs::read(dir.join("ca/ca_key.pem")).unwrap(), key);
     done(dir, CART);
-    assert!(refused(dir, CART).contains("cart/private_key.pem: exists; --force"));
+    assert!(refused(dir, CART).contains("cart/private_key.pem: the file exists; use --force"));
     done(
         dir,
         &format!("{CART} --force --ttl 1h --dns cart.test --dns *.cart.test --ip 10.0.0.1"),

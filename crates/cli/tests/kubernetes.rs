@@ -242,7 +242,7 @@ fn finds_what_is_wrong(maglor: &Maglor) {
     has(
         &text,
         &[
-            "✓ trafficpolicies.maglor.dev has this version",
+            "✓ trafficpolicies.maglor.dev is up to date",
             "✓ 1 of 1 replicas are ready",
             "✓ one replica is the leader",
             "! mTLS is strict: these pods cannot call the mesh: bare/lonely",

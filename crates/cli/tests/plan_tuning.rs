@@ -361,7 +361,7 @@ fn what_is_wrong_is_named_with_its_line() {
     let output = maglor(folder.path(), &observed(), &["--current", "now.yaml"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
-        error.contains("now.yaml: no TrafficPolicy in the file"),
+        error.contains("now.yaml: the file contains no TrafficPolicy"),
         "{error}"
     );
 }

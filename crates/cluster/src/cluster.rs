@@ -56,7 +56,7 @@ impl Cluster {
     pub fn prepare(say: fn(&str)) -> Result<PathBuf, ClusterError> {
         if !rustix::process::geteuid().is_root() {
             return Err(ClusterError::Missing {
-                what: "root".into(),
+                what: "root permission".into(),
                 hint: "a cluster needs namespaces, mounts and control groups".into(),
             });
         }
@@ -169,7 +169,7 @@ impl Cluster {
             return Err(refused("must be at most 5 s"));
         }
         let lines = self.delay.as_ref();
-        let lines = lines.ok_or_else(|| refused("the cluster was started without one"))?;
+        let lines = lines.ok_or_else(|| refused("the cluster was started without a delay"))?;
         lines.set(delay);
         Ok(())
     }
@@ -360,7 +360,7 @@ pub(crate) fn joined<T>(thread: JoinHandle<Option<T>>) -> Result<T, ClusterError
     result.ok().flatten().ok_or_else(|| ClusterError::Ended {
         program: "a thread in the cluster's network".into(),
         status: "a panic".into(),
-        detail: "its message is above".into(),
+        detail: "see the panic message above".into(),
     })
 }
 

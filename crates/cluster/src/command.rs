@@ -79,7 +79,7 @@ enum Task {
 
     /// Write images of static programs to files for `docker load` and `ctr image import`.
     Image {
-        /// Names and programs of images, as for `load`.
+        /// Name of the image and its program, as for `load`.
         #[arg(required = true, value_name = "IMAGE=BINARY")]
         images: Vec<String>,
 
@@ -224,7 +224,7 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         if line == READY {
             let state = state::read(name)?;
-            eprintln!("up after {} s", started.elapsed().as_secs());
+            eprintln!("cluster ready after {} s", started.elapsed().as_secs());
             println!("export KUBECONFIG={}", state.kubeconfig.display());
             return Ok(());
         }
@@ -234,7 +234,7 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     Err(ClusterError::Ended {
         program: format!("the process that holds {name}"),
         status: status.map_or_else(|error| error.to_string(), |status| status.to_string()),
-        detail: "see the line above".into(),
+        detail: "see the output above".into(),
     })
 }
 
@@ -251,7 +251,7 @@ fn hold(options: Options) -> Result<(), ClusterError> {
 
 fn down(name: &str) -> Result<(), ClusterError> {
     if state::end(name)? {
-        eprintln!("{name} is down");
+        eprintln!("cluster {name} stopped");
         Ok(())
     } else {
         Err(ClusterError::NotUp { name: name.into() })
@@ -308,7 +308,7 @@ fn load_all(name: &str, images: &[String], profile: &str) -> Result<(), ClusterE
             inits,
             &Image::of_program(image, &program),
         )?;
-        eprintln!("{image} is on {} nodes", state.nodes().count());
+        eprintln!("{image} loaded on {} nodes", state.nodes().count());
     }
     Ok(())
 }
@@ -321,7 +321,7 @@ fn write_all(images: &[String], folder: &Path, profile: &str) -> Result<(), Clus
         let archive = folder.join(name).with_extension("tar");
         Image::of_program(image, &program).write(&archive)?;
         let bytes = archive.metadata().at(&archive)?.len();
-        eprintln!("{image} is {} with {bytes} bytes", archive.display());
+        eprintln!("{image} written to {}, {bytes} bytes", archive.display());
     }
     Ok(())
 }
@@ -330,7 +330,7 @@ fn write_all(images: &[String], folder: &Path, profile: &str) -> Result<(), Clus
 fn pairs(images: &[String]) -> Result<Vec<(&str, &str)>, ClusterError> {
     let refused = |image: &String| ClusterError::Invalid {
         field: "IMAGE=BINARY",
-        reason: format!("`{image}` has no name and program on both sides of ="),
+        reason: format!("`{image}` is not an image name and a program, separated by `=`"),
     };
     let pairs = images.iter().map(|image| {
         let split = image.rsplit_once('=');

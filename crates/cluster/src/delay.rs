@@ -66,7 +66,12 @@ impl DelayLines {
         for node in nodes {
             let thread = in_network(&node.network(), || attach(TUN))?;
             let device = thread.join().ok().flatten();
-            let device = device.unwrap_or_else(|| Err(io::Error::other("its thread ended")));
+            let device = device.unwrap_or_else(|| {
+                Err(io::Error::other(
+                    "the thread that opens the \
+                     device ended unexpectedly",
+                ))
+            });
             devices.push(Arc::new(device.at(path)?));
             node.ip(&format!("link set {TUN} up\n"))?;
         }

@@ -9,14 +9,16 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// Another process holds a cluster with this name.
-    #[error("a cluster named {name} is up; `cargo xtask cluster down --name {name}` ends it")]
+    #[error(
+        "a cluster named {name} is already running; stop it with `cargo xtask cluster down --name {name}`"
+    )]
     Busy {
         /// The name of the cluster.
         name: String,
     },
 
     /// A certificate could not be created.
-    #[error("a certificate for {subject}: {source}")]
+    #[error("cannot create a certificate for {subject}: {source}")]
     Certificate {
         /// The subject of the certificate.
         subject: String,
@@ -72,14 +74,16 @@ pub enum ClusterError {
     },
 
     /// There is no running cluster with this name.
-    #[error("no cluster named {name} is up; `cargo xtask cluster up --name {name}` starts one")]
+    #[error(
+        "no cluster named {name} is running; start it with `cargo xtask cluster up --name {name}`"
+    )]
     NotUp {
         /// The name of the cluster.
         name: String,
     },
 
     /// A condition was not met in time.
-    #[error("timeout after {} s: {what}; {hint}", limit.as_secs())]
+    #[error("timeout after {} s, waiting until {what}; {hint}", limit.as_secs())]
     TimedOut {
         /// The condition that was waited for.
         what: String,

@@ -59,7 +59,7 @@ impl Kubectl {
             None => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(failed(format!("it says {line:?}")))
+                Err(failed(format!("unexpected output {line:?}")))
             }
         }
     }

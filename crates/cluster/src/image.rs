@@ -182,7 +182,9 @@ impl<W: Write> Tar<W> {
         self.header(path, mode, size, b'0')?;
         let copied = io::copy(&mut io::Read::take(content, size), &mut self.0)?;
         if copied != size {
-            return Err(io::Error::other("it became shorter while it was read"));
+            return Err(io::Error::other(
+                "the file became shorter while it was read",
+            ));
         }
         let rest = (BLOCK - (size % BLOCK as u64) as usize) % BLOCK;
         self.0.write_all(&[0; BLOCK][..rest])
@@ -197,7 +199,13 @@ impl<W: Write> Tar<W> {
 
     fn header(&mut self, path: &str, mode: u32, size: u64, kind: u8) -> io::Result<()> {
         let mut header = [0; BLOCK];
-        let too_long = || io::Error::other("a path in an image has at most 100 bytes");
+        let too_long = || {
+            io::Error::other(format!(
+                "image path `{path}` is too long: {} bytes, \
+                 maximum 100",
+                path.len()
+            ))
+        };
         header
             .get_mut(..path.len().min(101))
             .filter(|field| field.len() <= 100)

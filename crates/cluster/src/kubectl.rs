@@ -74,7 +74,7 @@ impl Kubectl {
         let Some(Value::Array(entries)) = fields else {
             return Err(ClusterError::Command {
                 command: format!("kubectl {}", get.join(" ")),
-                detail: "it has no field owners".to_owned(),
+                detail: "the object has no managedFields".to_owned(),
             });
         };
         let owned = entries.iter().any(|entry| entry["manager"] == manager);

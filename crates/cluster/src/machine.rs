@@ -146,7 +146,7 @@ impl Machine {
             if let Ok(Some(status)) = self.unshare.try_wait() {
                 return Err(ClusterError::Command {
                     command: "unshare --mount --net --uts --ipc --pid".into(),
-                    detail: format!("{status}; it needs root"),
+                    detail: format!("{status}; unshare needs root"),
                 });
             }
             let text = fs::read_to_string(&children).unwrap_or_default();
@@ -165,9 +165,9 @@ impl Machine {
             thread::sleep(Duration::from_millis(2));
         }
         Err(ClusterError::TimedOut {
-            what: format!("the first process of {}", self.name),
+            what: format!("{} has a first process", self.name),
             limit: START,
-            hint: "is unshare of util-linux installed?".into(),
+            hint: "check that unshare of util-linux is installed".into(),
         })
     }
 

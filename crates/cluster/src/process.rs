@@ -60,7 +60,7 @@ impl Process {
         Err(ClusterError::Ended {
             program: self.name.clone(),
             status: status.to_string(),
-            detail: detail.unwrap_or("its log is empty").to_owned(),
+            detail: detail.unwrap_or("the log is empty").to_owned(),
         })
     }
 

@@ -239,7 +239,7 @@ impl Suite {
         }
         let (module, version) = (self.module, self.version);
         say(&format!(
-            "building {module} {version}, once: it takes {}",
+            "building {module} {version}; this happens once and takes {}",
             self.takes
         ));
         let partial = cache.join(format!("{module}-{version}-{digest}.partial"));
@@ -263,7 +263,7 @@ impl Suite {
             Err(_) if find("go").is_none() => {
                 return Err(ClusterError::Missing {
                     what: "go".into(),
-                    hint: "Kubernetes is built with Go, 1.26 or newer".into(),
+                    hint: "install Go 1.26 or newer, with which Kubernetes is built".into(),
                 });
             }
             Err(error) => return Err(error),
@@ -339,7 +339,7 @@ pub(crate) fn cache() -> Result<PathBuf, ClusterError> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(home).ok_or_else(|| ClusterError::Missing {
         what: "HOME".into(),
-        hint: "the cache is below it; set HOME or XDG_CACHE_HOME".into(),
+        hint: "the location of the cache depends on it; set HOME or XDG_CACHE_HOME".into(),
     })?;
     let folder = base.join("maglor");
     fs::create_dir_all(&folder).at(&folder)?;

@@ -72,7 +72,10 @@ pub(crate) fn in_network<T: Send + 'static>(
     match entered.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(error)) => Err(io::Error::from(error)).at(network),
-        Err(_) => Err(io::Error::other("its thread ended")).at(network),
+        Err(_) => Err(io::Error::other(
+            "the thread that enters the network namespace ended unexpectedly",
+        ))
+        .at(network),
     }
 }
 

@@ -117,23 +117,28 @@ pub fn fill(kubectl: &Kubectl, services: u32, endpoints: u32) -> Result<u64, Clu
 /// The pods are not ready in time.
 fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
     let what = format!("{wanted} simulated pods are ready");
-    until(PODS, &what, "is kwok running (up --kwok)?", || {
-        // A poll costs the API server as much as some hundred pods do.
-        thread::sleep(LOOK);
-        let counts = "jsonpath={.items[*].status.readyReplicas}";
-        let arguments = [
-            "get",
-            "deployments",
-            "--namespace=scale",
-            "--output",
-            counts,
-        ];
-        let counts = kubectl.run(&arguments)?;
-        let ready = counts.split_whitespace();
-        let ready = ready.filter_map(|count| count.parse::<u64>().ok());
-        let ready = ready.sum();
-        Ok((ready >= wanted).then_some(ready))
-    })
+    until(
+        PODS,
+        &what,
+        "check that the cluster was started with `up --kwok`",
+        || {
+            // A poll costs the API server as much as some hundred pods do.
+            thread::sleep(LOOK);
+            let counts = "jsonpath={.items[*].status.readyReplicas}";
+            let arguments = [
+                "get",
+                "deployments",
+                "--namespace=scale",
+                "--output",
+                counts,
+            ];
+            let counts = kubectl.run(&arguments)?;
+            let ready = counts.split_whitespace();
+            let ready = ready.filter_map(|count| count.parse::<u64>().ok());
+            let ready = ready.sum();
+            Ok((ready >= wanted).then_some(ready))
+        },
+    )
 }
 
 fn list(items: impl Iterator<Item = Value>) -> String {

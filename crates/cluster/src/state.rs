@@ -107,10 +107,15 @@ impl Folder {
         cgroup::remove(&self.name)?;
         // Processes that are being killed may still write.
         let what = format!("{} can be removed", self.path.display());
-        until(DYING, &what, "which process writes there?", || {
-            let removed = fs::remove_dir_all(&self.path);
-            Ok((removed.is_ok() || !self.path.exists()).then_some(()))
-        })
+        until(
+            DYING,
+            &what,
+            "check which process writes to the folder",
+            || {
+                let removed = fs::remove_dir_all(&self.path);
+                Ok((removed.is_ok() || !self.path.exists()).then_some(()))
+            },
+        )
     }
 
     /// Removes the folder, including the lock.
@@ -160,7 +165,7 @@ pub(crate) fn end(name: &str) -> Result<bool, ClusterError> {
             let _ = kill_process(holder, Signal::TERM);
         }
         let what = format!("process {text} ends");
-        until(DYING, &what, "end it by hand", || {
+        until(DYING, &what, "kill the process", || {
             Ok((!is_held(name)?).then_some(()))
         })?;
     } else if !place(name)?.exists() {

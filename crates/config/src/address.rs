@@ -37,21 +37,23 @@ pub struct UnixAddress(Arc<str>);
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UnixAddressError {
     /// There is no path after `unix:`, or no name after `@`.
-    #[error("write `unix:/PATH`, for example `unix:/run/app.sock`")]
+    #[error("the path is missing; write `unix:/PATH`, for example `unix:/run/app.sock`")]
     Empty,
     /// The path or name exceeds the kernel's limit.
-    #[error("the path of a Unix socket has at most 107 bytes: choose a shorter one")]
+    #[error(
+        "the path is longer than 107 bytes, the maximum for a Unix socket; choose a shorter path"
+    )]
     Long,
     /// The text is neither an absolute path nor `@` and a name.
     #[error(
-        "write the path from the root, as in `unix:/run/app.sock`, or `unix:@NAME` for the abstract namespace"
+        "write an absolute path, as in `unix:/run/app.sock`, or `unix:@NAME` for the abstract namespace"
     )]
     Relative,
     /// The path has empty, `.` or `..` segments, so that two texts could refer to the same socket.
-    #[error("write the path without `//`, `.` and `..`, and without a slash at its end")]
+    #[error("write the path without `//`, `.` and `..`, and without a slash at the end")]
     Unnormalized,
     /// The path or name has a control character.
-    #[error("a path has no control characters")]
+    #[error("remove the control characters from the path")]
     Unprintable,
 }
 

@@ -63,7 +63,7 @@ impl Flags<'_> {
             let help = "add `--upstream ADDR`, for example `--upstream 127.0.0.1:9001`";
             errors.push(error(
                 "--upstream".into(),
-                "there is no upstream".into(),
+                "no upstream is given".into(),
                 help.into(),
             ));
         }
@@ -172,12 +172,12 @@ fn upstream(text: &str) -> Result<raw::Endpoint, (String, String)> {
     for part in parts {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         if name.trim() != "weight" || endpoint.weight.is_some() {
-            let message = format!("`{}` means nothing here", crate::yaml::short(part));
+            let message = format!("unexpected `{}`", crate::yaml::short(part));
             return Err((message, "write `ADDR` or `ADDR,weight=N`".into()));
         }
         endpoint.weight = Some(value.trim().parse().map_err(|_| {
             let message = format!("`{}` is not a weight", crate::yaml::short(value));
-            (message, "a weight is 1 to 1000000".to_owned())
+            (message, "the weight must be 1 to 1000000".to_owned())
         })?);
     }
     Ok(endpoint)

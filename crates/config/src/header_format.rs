@@ -167,12 +167,12 @@ pub fn refusal(command: &str) -> String {
             || name.starts_with("BYTES_")
             || name.starts_with("DURATION") =>
         {
-            "the access log has it"
+            "the access log has this value"
         }
         "REQ" => "request headers are forwarded under their own names",
-        _ => "write the text itself",
+        _ => "write literal text",
     };
-    format!("`%{command}%` is a format string of Envoy's, and values are literal here: {instead}")
+    format!("`%{command}%` is a format string of Envoy; header values are literal text: {instead}")
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Errors {
             others_like(path),
         ),
         io::ErrorKind::IsADirectory => (
-            "cannot read the file: it is a directory".to_owned(),
+            "cannot read the file: the path is a directory".to_owned(),
             others_like(&path.join("maglor.yaml")),
         ),
         io::ErrorKind::PermissionDenied => (
@@ -95,7 +95,7 @@ fn others_like(path: &Path) -> Option<String> {
         ));
     }
     names.truncate(5);
-    (!names.is_empty()).then(|| format!("there are {}", names.join(", ")))
+    (!names.is_empty()).then(|| format!("the directory contains {}", names.join(", ")))
 }
 
 /// Returns the contents of a file; if it is longer than the limit, or endless, one byte more than the limit.
@@ -206,7 +206,7 @@ pub(crate) fn finish(
     let yaml = document.to_yaml().map_err(|error| {
         Errors::file(
             "configuration",
-            format!("it cannot be written as YAML: {error}"),
+            format!("the configuration cannot be written as YAML: {error}"),
             None,
         )
     })?;
@@ -228,7 +228,7 @@ fn refuse(mut found: Vec<Diagnostic>, dropped: usize) -> Errors {
         };
         let more = Errors::file(
             &file,
-            "there are more errors; correct these first".into(),
+            "further errors are not shown; correct these first".into(),
             None,
         );
         found.extend(more.0);

@@ -34,10 +34,10 @@ pub enum Question {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProbeError {
     /// The text begins with none of `http:`, `tcp:` and `grpc:`.
-    #[error("write http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE")]
+    #[error("expected http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE")]
     Kind,
     /// The path has spaces or characters that are not ASCII, which a request line cannot contain.
-    #[error("the path has an invalid character; write it as %XX")]
+    #[error("the path has an invalid character; percent-encode it as %XX")]
     Path,
     /// The port is not a number from 1 to 65535.
     #[error("the port must be a number from 1 to 65535")]

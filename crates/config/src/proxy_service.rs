@@ -74,11 +74,13 @@ impl FromStr for Forward {
         };
         let (port, rest) = text
             .split_once('=')
-            .ok_or_else(|| wrong("there is no `=`"))?;
+            .ok_or_else(|| wrong("`=` is missing"))?;
         let (protocol, host) = rest
             .split_once('/')
-            .ok_or_else(|| wrong("there is no `/`"))?;
-        let port = port.parse().map_err(|_| wrong("expected a port first"))?;
+            .ok_or_else(|| wrong("`/` is missing"))?;
+        let port = port
+            .parse()
+            .map_err(|_| wrong("the text does not start with a port"))?;
         let protocol = match protocol {
             "http" => Spoken::Http,
             "http2" => Spoken::Http2,
@@ -385,10 +387,10 @@ mod tests {
     #[test]
     fn what_is_wrong_names_its_flag() {
         for (text, expected) in [
-            ("8080", "there is no `=`"),
-            ("web=http/web:80", "expected a port first"),
+            ("8080", "`=` is missing"),
+            ("web=http/web:80", "the text does not start with a port"),
             ("80=ftp/web:80", "the protocol is not"),
-            ("80=http", "there is no `/`"),
+            ("80=http", "`/` is missing"),
             ("80=tls/web:80", "the protocol is not http, http2 or tcp"),
         ] {
             let error = text.parse::<Forward>().unwrap_err().to_string();

@@ -112,14 +112,14 @@ fn flag_errors_name_their_flag() {
     assert_eq!(
         errors.to_string(),
         "\
---admin 127.0.0.1:80: error: 127.0.0.1:80 overlaps 0.0.0.0:80 of the listener `web`
-  = help: change the port of one, or the addresses of both
+         --admin 127.0.0.1:80: error: 127.0.0.1:80 overlaps 0.0.0.0:80 of the listener `web`
+  = help: use different ports, or different IP addresses
 
 --policy: error: there is no policy `maglevv`
   = help: did you mean `maglev`? (available: a-lsq, bounce, ledger, lor, maglev, peak-ewma, probe, random, ring-hash, round-robin, subset)
 
 --upstream 127.0.0.1:9001,weight=x: error: `x` is not a weight
-  = help: a weight is 1 to 1000000
+  = help: the weight must be 1 to 1000000
 
 --upstream a.b: error: `a.b` is not `IP:PORT`, `NAME:PORT` or `unix:/PATH`
   = help: write `a.b:80`
@@ -127,11 +127,11 @@ fn flag_errors_name_their_flag() {
 --upstream b:1,weight=0: error: an endpoint of weight 0 would never be used
   = help: remove the endpoint, or set its weight to 1 to 1000000
 
---upstream c:1,hight=2: error: `hight=2` means nothing here
+--upstream c:1,hight=2: error: unexpected `hight=2`
   = help: write `ADDR` or `ADDR,weight=N`
 
---workers 0: error: 0 is not in the range 1 to 256
-  = help: the nearest is 1"
+--workers 0: error: 0 is out of range; valid: 1 to 256
+  = help: the nearest valid value is 1"
     );
 }
 

@@ -72,13 +72,16 @@ pub enum Error {
     #[error("no private key found (expected PEM: PKCS#8, PKCS#1 or SEC1)")]
     NoKey,
     /// The certificate may not sign other certificates.
-    #[error("not a CA certificate")]
+    #[error("the certificate is not a CA certificate")]
     NotAnAuthority,
     /// The certificate does not identify a workload in the form of an X.509-SVID.
     #[error(transparent)]
     NotAnIdentity(#[from] SanError),
     /// The root certificate does not name a trust domain.
-    #[error("the root has no URI `spiffe://TRUST-DOMAIN`: set its trust domain")]
+    #[error(
+        "the root certificate has no URI `spiffe://TRUST-DOMAIN`, from which the trust domain \
+         is read; set the trust domain"
+    )]
     NoTrustDomain,
     /// The text is not PEM.
     #[error("not PEM: {0}")]
@@ -87,7 +90,9 @@ pub enum Error {
     #[error("{0}")]
     Read(#[source] io::Error),
     /// The request is for a CA certificate.
-    #[error("the certificate signing request is for a CA certificate; workloads get none")]
+    #[error(
+        "the certificate signing request is for a CA certificate, which is not issued to workloads"
+    )]
     RequestAuthority,
     /// The request contains more than its names, which a signer might copy.
     #[error("the certificate signing request has {0}; only subject alternative names are accepted")]
@@ -127,10 +132,10 @@ pub enum Error {
         source: rustls::Error,
     },
     /// A TLS configuration cannot be created, for example because there are no random bytes.
-    #[error("TLS settings: {0}")]
+    #[error("invalid TLS settings: {0}")]
     Settings(#[source] rustls::Error),
     /// A certificate cannot be created.
-    #[error("cannot issue: {0}")]
+    #[error("cannot issue a certificate: {0}")]
     Signing(#[from] rcgen::Error),
     /// The authority's name has a form that cannot be written as the issuer of another certificate.
     #[error("the subject of this root has parts that are not supported in issued certificates")]

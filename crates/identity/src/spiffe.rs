@@ -31,7 +31,7 @@ pub enum SpiffeError {
     #[error("the trust domain is empty")]
     NoTrustDomain,
     /// The text does not begin with `spiffe://`.
-    #[error("a SPIFFE ID starts with `spiffe://`")]
+    #[error("a SPIFFE ID must start with `spiffe://`")]
     Scheme,
     /// The text has more than this number of bytes.
     #[error("longer than {0} bytes")]

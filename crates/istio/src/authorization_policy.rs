@@ -49,7 +49,11 @@ impl AuthorizationPolicy {
         for (i, rule) in block.blocks("rules").iter().enumerate() {
             rules.extend(read_rule(rule, i, action));
         }
-        block.without("targetRefs", Effect::Refused, "select pods with `selector`");
+        block.without(
+            "targetRefs",
+            Effect::Refused,
+            "not supported; select pods with `selector`",
+        );
         block.end(Effect::Refused);
         let policy = Self {
             selector,
@@ -68,7 +72,7 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
     let mut to = Vec::new();
     for (i, entry) in block.blocks("to").iter().enumerate() {
         let Some(operation) = entry.block("operation") else {
-            entry.refuse("operation", format!("missing in to[{i}]"));
+            entry.refuse("operation", format!("the field is missing in to[{i}]"));
             continue;
         };
         let (read, known) = operation::read(&operation, action);
@@ -80,13 +84,13 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
     let mut sources = Vec::new();
     for entry in block.blocks("from") {
         let Some(source) = entry.block("source") else {
-            entry.refuse("source", "it is missing");
+            entry.refuse("source", "the field is missing");
             continue;
         };
         let read = read_source(&source, action);
         whole &= read.known;
         if clash(read.from.as_ref(), when.source.from.as_ref()) {
-            let what = "it is also in `when`, which is not supported";
+            let what = "not supported together with the same condition in `when`";
             source.ignore("principals", what);
             whole = false;
         }

@@ -103,7 +103,7 @@ impl<'a> Block<'a> {
             let items = value.as_array()?.iter();
             items.map(|item| item.as_str().map(str::to_owned)).collect()
         };
-        self.typed(name, "a list of texts", read)
+        self.typed(name, "a list of strings", read)
             .unwrap_or_default()
     }
 
@@ -115,12 +115,13 @@ impl<'a> Block<'a> {
                 |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
             fields.map(pair).collect()
         };
-        self.typed(name, "texts by name", read).unwrap_or_default()
+        self.typed(name, "a mapping of names to strings", read)
+            .unwrap_or_default()
     }
 
     /// Returns a mapping of names to mappings.
     pub(crate) fn named_blocks(&self, name: &'static str) -> Vec<(&'a str, Block<'a>)> {
-        let fields = self.typed(name, "mappings by name", Value::as_object);
+        let fields = self.typed(name, "a mapping of names to mappings", Value::as_object);
         let fields = fields.into_iter().flatten();
         let block = |(key, value): (&'a String, &'a Value)| {
             let path = format!("{}.{name}.{key}", self.path);

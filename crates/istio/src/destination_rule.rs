@@ -62,7 +62,7 @@ impl DestinationRule {
         let block = Block::new(spec, "spec".to_owned(), &report);
         let host = block.text("host").unwrap_or_default().to_owned();
         if host.is_empty() {
-            block.refuse("host", "it is missing");
+            block.refuse("host", "the field is missing");
         }
         let export = block.texts("exportTo");
         let rule = Self {
@@ -77,7 +77,7 @@ impl DestinationRule {
         block.without(
             "workloadSelector",
             Effect::Refused,
-            "rules for some clients only are not supported",
+            "not supported: a rule applies to all clients",
         );
         block.end(Effect::Ignored);
         drop(block);
@@ -120,7 +120,7 @@ impl Subset {
             policy: Policy::read(block.block("trafficPolicy")),
         };
         if subset.name.is_empty() {
-            block.refuse("name", "it is missing");
+            block.refuse("name", "the field is missing");
         }
         block.end(Effect::Ignored);
         subset

@@ -60,7 +60,8 @@ impl VirtualService {
         let block = Block::new(spec, "spec".to_owned(), &report);
         let hosts = block.texts("hosts");
         if hosts.is_empty() {
-            let what = "missing `hosts`: a VirtualService that another one delegates to is not supported; write its rules into that one";
+            let what = "the field is missing: delegate VirtualServices are not supported; write the \
+                        rules into the delegating VirtualService";
             block.refuse("hosts", what);
         }
         let gateways = block.texts("gateways");
@@ -74,7 +75,8 @@ impl VirtualService {
         }
         let bytes = ["tcp", "tls"];
         for name in bytes {
-            block.without(name, Effect::Refused, "only `http` is supported; remove it: connections go to the Service that the application called");
+            block.without(name, Effect::Refused, "only `http` is supported; remove the field: \
+                                                  connections go to the Service that the application called");
         }
         let export = block.texts("exportTo");
         let own_namespace_only = !export.is_empty() && export.iter().all(|to| to == ".");
@@ -84,7 +86,7 @@ impl VirtualService {
         let rules: Vec<Rule> = block.blocks("http").iter().flat_map(Rule::read).collect();
         // Otherwise there is a finding already.
         if rules.is_empty() && bytes.iter().all(|name| spec.get(name).is_none()) {
-            block.refuse("http", "no rule applies to the mesh");
+            block.refuse("http", "no rule applies to the gateway `mesh`");
         }
         block.end(Effect::Refused);
         drop(block);
@@ -110,7 +112,8 @@ impl Rule {
         };
         rule.forward(block);
         rule.answer(block);
-        let delegate = "not supported; write the rules of the other VirtualService here";
+        let delegate =
+            "not supported; write the rules of the delegate VirtualService into this rule";
         block.without("delegate", Effect::Refused, delegate);
         let cors = "not supported; answer CORS in the application, or set the headers with `headers.response`";
         block.without("corsPolicy", Effect::Refused, cors);
@@ -121,7 +124,7 @@ impl Rule {
         let rules = rule.by_rewrite(matches, rewrite.as_ref());
         let delegates = block.value("delegate").is_some();
         if rules.iter().any(|rule| rule.destinations.is_empty()) && !answers && !delegates {
-            block.refuse("route", "it is missing");
+            block.refuse("route", "the field is missing");
         }
         block.end(Effect::Refused);
         rules
@@ -135,7 +138,7 @@ impl Rule {
             let weight = one.number("weight");
             let destination = one.block("destination").map(|one| Destination::read(&one));
             let Some(destination) = destination else {
-                one.refuse("destination", "it is missing");
+                one.refuse("destination", "the field is missing");
                 continue;
             };
             one.end(Effect::Refused);
@@ -248,7 +251,7 @@ impl Rule {
                 }
                 (Some(uri), _, Matched::Exact) => rewrite.path = Some(uri.to_owned()),
                 (Some(_), _, Matched::Regex) => {
-                    block.refuse("uri", "with a match by `regex` use `uriRegexRewrite`");
+                    block.refuse("uri", "for a match by `regex`, use `uriRegexRewrite`");
                 }
                 (None, Some((regex, substitution)), _) => {
                     rewrite.regex = Some(regex.clone());
@@ -283,7 +286,7 @@ impl Destination {
             ..Self::default()
         };
         if destination.host.is_empty() {
-            block.refuse("host", "it is missing");
+            block.refuse("host", "the field is missing");
         }
         block.end(Effect::Refused);
         destination

@@ -202,7 +202,7 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
         ),
         (
             "match: [{uri: {regex: .*}}], rewrite: {uri: /x}",
-            "spec.http[0].rewrite.uri: with a match by `regex` use `uriRegexRewrite`",
+            "spec.http[0].rewrite.uri: for a match by `regex`, use `uriRegexRewrite`",
         ),
         (
             "timeout: soon",

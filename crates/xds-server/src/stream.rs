@@ -168,12 +168,12 @@ impl Stream {
         }) = nack
         {
             let (client, change) = (self.peer.address, change.0);
-            tracing::warn!(%client, %kind, %reason, change, "client rejected a response");
+            tracing::warn!(%client, %kind, %reason, change, "client rejected a response (NACK)");
         }
         match named > NAMED {
             true => Err(Status::new(
                 Code::ResourceExhausted,
-                "this stream subscribes to too many names; use a wildcard subscription",
+                "too many resource names in this stream; use a wildcard subscription",
             )),
             false => Ok(()),
         }

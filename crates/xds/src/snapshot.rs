@@ -35,7 +35,7 @@ pub enum SnapshotError {
     #[error("checksum mismatch")]
     Checksum,
     /// The bytes have another format.
-    #[error("written by another version")]
+    #[error("the snapshot was written by another version")]
     Form,
 }
 

@@ -442,7 +442,7 @@ fn logical_dns_is_the_first_address_of_one_name() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("LOGICAL_DNS has one endpoint, found 2"),
+        error.contains("LOGICAL_DNS needs exactly one endpoint, found 2"),
         "{error}"
     );
 }

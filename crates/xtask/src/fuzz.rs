@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         |target: &Target| options.targets.is_empty() || options.targets.contains(&target.name);
     let targets: Vec<_> = targets().into_iter().filter(wanted).collect();
     if targets.is_empty() {
-        eprintln!("error: no such fuzz target");
+        eprintln!("error: unknown fuzz target");
         return ExitCode::FAILURE;
     }
     let failed = fuzz(&targets, options.seconds);

@@ -51,8 +51,8 @@ impl fmt::Display for Error {
         match self {
             Self::Failed(what) => write!(f, "{what} failed"),
             Self::NotStarted => write!(f, "the mesh did not start within {STARTED_WITHIN:?}"),
-            Self::Plain(error) => write!(f, "a proxy without a mesh: {error}"),
-            Self::Nothing => f.write_str("callgrind has counted nothing"),
+            Self::Plain(error) => write!(f, "measuring a proxy without a mesh: {error}"),
+            Self::Nothing => f.write_str("callgrind has counted no functions"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
         }
     }

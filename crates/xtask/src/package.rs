@@ -35,7 +35,10 @@ fn version(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || ".+~".contains(c);
     match text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(allowed) {
         true => Ok(text.to_owned()),
-        false => Err("write a digit, then letters, digits, and any of . + ~".to_owned()),
+        false => Err(
+            "the version must begin with a digit, followed by letters, digits, and any of . + ~"
+                .to_owned(),
+        ),
     }
 }
 

@@ -11,5 +11,5 @@ pub(crate) fn check(typos: &Path) -> Result<(), String> {
         println!("spelling: no misspellings");
         return Ok(());
     }
-    Err("misspellings; correct them, or add our terms to _typos.toml".into())
+    Err("misspellings found; correct the texts, or add terms of the project to _typos.toml".into())
 }

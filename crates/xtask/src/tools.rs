@@ -58,7 +58,7 @@ impl Pinned {
         if binary.exists() {
             return Ok(binary);
         }
-        eprintln!("{package} {version} is built once, in a few minutes.");
+        eprintln!("Building {package} {version}, once: this takes a few minutes.");
         let built = Cargo::new("install")
             .args(["--quiet", "--locked", "--version", version, package])
             .args(self.features)
@@ -69,7 +69,8 @@ impl Pinned {
             Ok(binary)
         } else {
             Err(format!(
-                "{package} is missing and could not be built; cargo install --locked {package}@{version} --root {}",
+                "{package} is missing and could not be built; run `cargo install --locked \
+                 {package}@{version} --root {}`",
                 folder.display()
             ))
         }
@@ -80,10 +81,10 @@ impl Pinned {
 pub(crate) fn fuzzing() -> Result<(), String> {
     let rustup = |arguments: &[&str]| Cargo::program("rustup", "rustup").args(arguments);
     if !rustup(&["run", "nightly", "rustc", "--version"]).succeeds_quietly() {
-        return Err("nightly Rust is missing: rustup toolchain install nightly".into());
+        return Err("nightly Rust is missing; run `rustup toolchain install nightly`".into());
     }
     if !Cargo::fuzz("--version").succeeds_quietly() && !Cargo::fuzz("help").succeeds_quietly() {
-        return Err("cargo-fuzz is missing: cargo install --locked cargo-fuzz".into());
+        return Err("cargo-fuzz is missing; run `cargo install --locked cargo-fuzz`".into());
     }
     Ok(())
 }
@@ -107,7 +108,7 @@ pub(crate) fn want_programs(programs: &[(&str, &str)]) {
     let installed = may_install() && apt(&["update", "-qq"]).succeeds() && apt(&install).succeeds();
     if !installed {
         eprintln!(
-            "Missing; on Debian or Ubuntu: sudo apt-get install -y --no-install-recommends {}",
+            "Programs are missing; on Debian or Ubuntu: sudo apt-get install -y --no-install-recommends {}",
             packages.join(" ")
         );
     }

@@ -99,7 +99,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
     (
         &["--weight"],
-        "write the weight behind its server, as in `--upstream 127.0.0.1:9001,weight=2`",
+        "append the weight to the server, as in `--upstream 127.0.0.1:9001,weight=2`",
     ),
     (
         &["--verbose", "--debug", "-l", "--loglevel", "-d", "-vv"],
@@ -116,7 +116,7 @@ const FLAGS: &[(&[&str], &str)] = &[
             "--ssl",
             "--insecure",
         ],
-        "TLS needs a configuration file: `tls: {certificate: FILE, private_key: FILE}` of a listener",
+        "TLS needs a configuration file; set `tls: {certificate: FILE, private_key: FILE}` on a listener",
     ),
     (
         &["-s", "--signal", "--reload-config", "--restart"],
@@ -137,7 +137,7 @@ const FLAGS: &[(&[&str], &str)] = &[
             "--domain",
             "--match",
         ],
-        "routes need a configuration file: `--print-config` with your flags prints one to begin with",
+        "routes need a configuration file; `--print-config` prints one that is equivalent to your flags",
     ),
 ];
 
@@ -185,7 +185,7 @@ pub(super) fn command(words: &[OsString]) -> Option<String> {
     let word = words.get(1)?.to_str()?;
     let advised = advice(COMMANDS, word)?;
     (!Path::new(word).exists())
-        .then(|| format!("error: there is no command and no file `{word}`: {advised}\n"))
+        .then(|| format!("error: `{word}` is neither a command nor a file; {advised}\n"))
 }
 
 /// Returns a suggestion to append to a clap error, or `None` if clap's own message suffices. Always `None` for
@@ -209,7 +209,7 @@ pub(super) fn of(error: &clap::Error, words: &[OsString]) -> Option<String> {
         ErrorKind::UnknownArgument => {
             let flag = context(ContextKind::InvalidArg)?;
             let name = flag.split('=').next().unwrap_or_default();
-            format!("there is no flag `{name}`: {}", advice(FLAGS, name)?)
+            format!("unknown flag `{name}`: {}", advice(FLAGS, name)?)
         }
         ErrorKind::MissingRequiredArgument if given("--listen") => {
             "`--listen` needs a server to forward to: add `--upstream ADDR:PORT`, as in `--upstream 127.0.0.1:9001`".into()
@@ -218,7 +218,7 @@ pub(super) fn of(error: &clap::Error, words: &[OsString]) -> Option<String> {
             "`--upstream` needs an address to listen on: add `--listen ADDR:PORT`, as in `--listen 127.0.0.1:8080`".into()
         }
         ErrorKind::MissingRequiredArgument if words.len() < 3 => {
-            "there is no configuration: write `maglor-proxy FILE`, or `maglor-proxy --listen 127.0.0.1:8080 --upstream \
+            "no configuration: write `maglor-proxy FILE`, or `maglor-proxy --listen 127.0.0.1:8080 --upstream \
              127.0.0.1:9001`"
                 .into()
         }
@@ -226,9 +226,9 @@ pub(super) fn of(error: &clap::Error, words: &[OsString]) -> Option<String> {
             let flags = ["--listen", "--upstream", "--policy", "--admin", "--workers"];
             match flags.iter().find(|flag| given(flag)) {
                 Some(flag) => format!(
-                    "a configuration is either a file or flags: write `{flag}` into the file, or leave the file out"
+                    "`{flag}` cannot be used with a configuration file; set it in the file, or omit the file"
                 ),
-                None => "one configuration file is read: leave the other out".into(),
+                None => "only one configuration file can be read; omit the other".into(),
             }
         }
         _ => return None,

@@ -35,19 +35,20 @@ fn of_system<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
 fn help(error: &RunError) -> Option<String> {
     let text = match of_system(error)?.kind() {
         io::ErrorKind::AddrInUse => {
-            "another process listens there, which `ss -ltnp` shows; to check a file for a running proxy, use `--check --reload`"
+            "another process listens on this address; `ss -ltnp` shows which; to check a file for a \
+             running proxy, use `--check --reload`"
         }
         io::ErrorKind::AddrNotAvailable => {
-            "no interface of this machine has the address: `ip address` lists them"
+            "no network interface of this machine has this address; `ip address` lists the addresses"
         }
         io::ErrorKind::PermissionDenied if is_port(error) => {
             "ports below 1024 need root, or the capability CAP_NET_BIND_SERVICE"
         }
         io::ErrorKind::PermissionDenied => {
-            "the user of the proxy has no permission to open it: check the owner and mode of the file and its directories"
+            "the user of the proxy may not open the file; check the owner and mode of the file and its directories"
         }
         io::ErrorKind::NotFound => return Some(not_found(std::env::current_dir())),
-        io::ErrorKind::IsADirectory => "it is a folder: name a file in it",
+        io::ErrorKind::IsADirectory => "the path is a directory; specify a file",
         _ => return None,
     };
     Some(text.to_owned())
@@ -62,5 +63,5 @@ fn not_found(folder: io::Result<PathBuf>) -> String {
         |_| "the working directory".to_owned(),
         |folder| folder.display().to_string(),
     );
-    format!("names of files are relative to the folder in which the proxy is started, {folder}")
+    format!("relative file names are resolved in the working directory of the proxy, {folder}")
 }

@@ -43,11 +43,11 @@ pub(super) struct InitArgs {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     outbound_port: Option<u16>,
 
-    /// User id that the proxy runs as; its own connections are not redirected.
+    /// User id that the proxy runs as; connections of this user are not redirected.
     #[arg(long, value_name = "UID")]
     proxy_uid: Option<u32>,
 
-    /// Group id that the proxy runs as; its own connections are not redirected.
+    /// Group id that the proxy runs as; connections of this group are not redirected.
     #[arg(long, value_name = "GID")]
     proxy_gid: Option<u32>,
 
@@ -82,7 +82,7 @@ fn subnet(text: &str) -> Result<IpNet, String> {
     let net = net.map_err(|_| "write a network such as 10.0.0.0/8 or fd00::/8, or an address")?;
     if net.trunc() != net {
         return Err(format!(
-            "bits are set beyond the prefix; did you mean {}?",
+            "the address has bits set beyond the prefix; did you mean {}?",
             net.trunc()
         ));
     }
@@ -112,7 +112,7 @@ impl InitArgs {
                 print!("{}", redirection::REMOVAL);
             } else {
                 redirection::remove()?;
-                eprintln!("maglor-proxy init: nothing is redirected any more");
+                eprintln!("maglor-proxy init: rules removed; connections are no longer redirected");
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -127,7 +127,7 @@ impl InitArgs {
         };
         if settings.proxy_uid == Some(0) {
             eprintln!(
-                "maglor-proxy init: warning: --proxy-uid 0: nothing that root sends is redirected"
+                "maglor-proxy init: warning: --proxy-uid 0: connections of root are not redirected"
             );
         }
         if dry_run {

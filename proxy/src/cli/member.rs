@@ -92,16 +92,16 @@ pub(super) fn time(text: &str) -> Result<TimeSpan, String> {
 /// Error in the flags and environment variables that describe a mesh member.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MemberError {
-    #[error("{place}: `{text}` is not an IP address: write IP or IP,IP")]
+    #[error("{place}: `{text}` is not an IP address; expected IP or IP,IP")]
     Address { place: &'static str, text: String },
-    #[error("{flag}: missing; set it or the environment variable {variable}")]
+    #[error("{flag} is missing; set the flag or the environment variable {variable}")]
     Missing {
         flag: &'static str,
         variable: &'static str,
     },
     #[error(
-        "--token-file: it is missing: TLS to the control plane needs --token-file and --trust-bundle (or \
-         --certificate, --private-key and --trust-bundle); --plain-text does without"
+        "--token-file is missing: TLS to the control plane needs --token-file and --trust-bundle \
+         (or --certificate, --private-key and --trust-bundle); --plain-text disables TLS"
     )]
     NoIdentity,
 }

@@ -16,8 +16,7 @@ use super::failure;
 /// Options of the commands that run the proxy.
 #[derive(Args, Debug)]
 pub(super) struct RunningArgs {
-    /// Memory budget, such as 32MiB; overrides the configuration. Above it, requests are rejected
-    /// with 503.
+    /// Memory budget, such as 32MiB; overrides the configuration. Above the budget, requests are rejected with 503.
     #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
     pub(super) memory_budget: Option<u64>,
 
@@ -57,7 +56,7 @@ fn memory_budget(text: &str) -> Result<u64, String> {
         return Ok(size.0);
     }
     let (least, most) = (Size(*range.start()), Size(*range.end()));
-    Err(format!("{size} is not in the range {least} to {most}"))
+    Err(format!("{size} is out of range; valid: {least} to {most}"))
 }
 
 impl RunningArgs {

@@ -28,7 +28,7 @@ pub(super) struct ServiceArgs {
     member: MemberArgs,
 
     /// Port to listen on, its protocol (http, http2 or tcp), and the service to forward to; may be repeated.
-    /// Without it, the control plane configures the ports (needs --cache-dir).
+    /// Without --forward, the control plane configures the ports (needs --cache-dir).
     #[arg(long, value_name = "PORT=PROTOCOL/NAME:PORT")]
     forward: Vec<Forward>,
 

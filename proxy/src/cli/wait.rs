@@ -33,7 +33,7 @@ pub(super) struct WaitArgs {
     #[arg(long, value_name = "PORT", default_value_t = 15020, value_parser = clap::value_parser!(u16).range(1..))]
     admin_port: u16,
 
-    /// Timeout.
+    /// Maximum time to wait until the proxy is ready.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
     timeout: TimeSpan,
 }
@@ -78,7 +78,7 @@ fn ready(port: u16) -> io::Result<()> {
 
 /// Reads more of a response; returns false at its end.
 fn read_some(socket: &mut TcpStream, answer: &mut Vec<u8>, until: Instant) -> io::Result<bool> {
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "the admin server does not respond");
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(late());
@@ -101,7 +101,7 @@ fn status(answer: &[u8]) -> Option<&[u8]> {
 /// Returns the status and the reason that the proxy reports.
 fn reason(answer: &[u8]) -> String {
     if answer.is_empty() {
-        return "it closes the connection".to_owned();
+        return "the admin server closed the connection without a response".to_owned();
     }
     let status = status(answer).unwrap_or(answer);
     let text = String::from_utf8_lossy(answer);

@@ -71,7 +71,7 @@ impl Cache {
         let identity = self.usable(IDENTITY, |own| Identity::from_pem(own, own));
         let has_expired = |own: &Identity| own.expires() <= SystemTime::now();
         if let Some(own) = identity.as_ref().filter(|own| has_expired(own)) {
-            tracing::info!(id = %own.id(), "the cached identity has expired");
+            tracing::info!(id = %own.id(), "cached identity has expired; not used");
         }
         Stored {
             identity: identity.filter(|own| !has_expired(own) && roots.is_some()),

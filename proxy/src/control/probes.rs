@@ -75,7 +75,7 @@ async fn http(
     stream.read_exact(&mut line).await.map_err(failed)?;
     let status = line.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..));
     let status = status.and_then(|digits| StatusCode::from_bytes(digits).ok());
-    status.ok_or_else(|| "the answer is no HTTP".to_owned())
+    status.ok_or_else(|| "the response is not HTTP".to_owned())
 }
 
 /// Returns the `host` field to send. A kubelet without a configured host sends the probed address, which is that of

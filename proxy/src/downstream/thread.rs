@@ -135,7 +135,9 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
                     let accepting = accept(socket, state, local.clone(), stopped);
                     listening.insert(name, (stop, tokio::task::spawn_local(accepting)));
                 }
-                Err(error) => tracing::error!(listener = %name, %error, "cannot listen"),
+                Err(error) => {
+                    tracing::error!(listener = %name, %error, "cannot accept connections on this worker")
+                }
             },
             Command::Close { name } => drop(listening.remove(&name)),
             Command::Wake => local.worker.connections.wake_in_turns().await,

@@ -57,7 +57,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     match closed {
         Closed::Quiet | Closed::ByPeer => {}
         closed => {
-            tracing::debug!(client = %service.client.address, %closed, "connection failed");
+            tracing::debug!(client = %service.client.address, %closed, "mesh transport connection failed");
         }
     }
 }

@@ -33,7 +33,7 @@ pub enum ProxyError {
     #[error("the endpoint was removed before a connection to it was established")]
     EndpointLeft,
     /// A CONNECT request where `allow_connect` is off.
-    #[error("CONNECT is not allowed here")]
+    #[error("CONNECT is not allowed on this listener")]
     ConnectNotAllowed,
     /// The listener's rules deny the request.
     #[error("access denied")]
@@ -60,10 +60,10 @@ pub enum ProxyError {
     #[error("timeout while reading the request head")]
     HeaderTimeout,
     /// The memory budget is currently exhausted.
-    #[error("out of memory budget")]
+    #[error("memory budget exhausted")]
     MemoryBudget,
     /// The route has no cluster for this share of its requests.
-    #[error("no backend")]
+    #[error("no backend for this share of the route's requests")]
     NoBackend(StatusCode),
     /// No endpoint can take the request.
     #[error("no healthy upstream")]
@@ -72,7 +72,7 @@ pub enum ProxyError {
     #[error("no original destination: the connection was not redirected here")]
     NoOriginalDestination,
     /// The original destination is a port on which this proxy serves its own application or its admin pages.
-    #[error("the port belongs to the proxy, not to an application")]
+    #[error("the destination port belongs to the proxy, not to an application")]
     OwnPort,
     /// No virtual host or no route matches.
     #[error("no route matches")]
@@ -87,7 +87,7 @@ pub enum ProxyError {
     #[error("queue timeout")]
     QueueTimeout,
     /// A rate limit was exceeded; a request is admitted again after this duration.
-    #[error("rate limit")]
+    #[error("rate limit exceeded")]
     RateLimited(Duration),
     /// A further attempt needed the beginning of a body that is too large to keep.
     #[error("the request body is too large to be sent again")]

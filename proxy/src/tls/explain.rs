@@ -29,16 +29,17 @@ fn describe(error: &Error) -> String {
                     .into()
             }
             AlertDescription::UnknownCA | AlertDescription::BadCertificate => {
-                "the peer does not trust our certificate, or its authority".into()
+                "the peer does not trust this proxy's certificate or its certificate authority"
+                    .into()
             }
             AlertDescription::CertificateExpired => {
-                "the peer rejected our certificate: it has expired".into()
+                "the peer rejected this proxy's certificate as expired".into()
             }
             AlertDescription::UnrecognisedName => {
                 "the peer has no certificate for this name: set `tls.server_name`".into()
             }
             AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure => {
-                "the peer has no TLS version or cipher suite in common with us".into()
+                "the peer has no TLS version or cipher suite in common with this proxy".into()
             }
             AlertDescription::NoApplicationProtocol => {
                 "the peer supports none of the offered HTTP versions: set `protocol`".into()
@@ -52,12 +53,12 @@ fn describe(error: &Error) -> String {
             "the peer does not use TLS on this port".into()
         }
         Error::PeerIncompatible(_) => {
-            "the peer has no TLS version or cipher suite in common with us".into()
+            "the peer has no TLS version or cipher suite in common with this proxy".into()
         }
         Error::NoApplicationProtocol => {
             "the peer supports none of the offered HTTP versions".into()
         }
-        Error::NoCertificatesPresented => "the peer has shown no certificate".into(),
+        Error::NoCertificatesPresented => "the peer has presented no certificate".into(),
         other => other.to_string(),
     }
 }
@@ -69,9 +70,11 @@ fn certificate(reason: &CertificateError) -> String {
             "is not valid yet; is the clock right?".into()
         }
         CertificateError::UnknownIssuer => {
-            "is of an authority that is not trusted: set `tls.ca` to its root".into()
+            "is not issued by a trusted authority: set `tls.ca` to the authority's root".into()
         }
-        CertificateError::NotValidForName => "is not for this name: set `tls.server_name`".into(),
+        CertificateError::NotValidForName => {
+            "is not valid for this name: set `tls.server_name`".into()
+        }
         CertificateError::NotValidForNameContext {
             expected,
             presented,
@@ -81,7 +84,7 @@ fn certificate(reason: &CertificateError) -> String {
                 names => names.join(", "),
             };
             format!(
-                "is for {names}, not for {}: set `tls.server_name`",
+                "is valid for {names}, not for {}: set `tls.server_name`",
                 expected.to_str()
             )
         }
@@ -89,11 +92,13 @@ fn certificate(reason: &CertificateError) -> String {
         CertificateError::BadEncoding => "is malformed".into(),
         CertificateError::Revoked => "has been revoked".into(),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "is not for this purpose (extended key usage)".into()
+            "is not valid for this purpose (extended key usage)".into()
         }
         CertificateError::Other(other) => match format!("{:?}", other.0).as_str() {
-            "CaUsedAsEndEntity" => "is an authority's own (CA:TRUE), not a server's".into(),
-            "EndEntityUsedAsCa" => "is signed by one that may not sign (CA:FALSE)".into(),
+            "CaUsedAsEndEntity" => "is a CA certificate (CA:TRUE), not a server certificate".into(),
+            "EndEntityUsedAsCa" => {
+                "is signed by a certificate that is not a CA certificate (CA:FALSE)".into()
+            }
             // The Debug output of library types is a name; messages contain spaces.
             _ => match other.0.to_string() {
                 sentence if sentence.contains(' ') => format!("cannot be used: {sentence}"),

@@ -70,7 +70,7 @@ fn warn_if_invalid(path: &Path, leaf: &x509::Certificate, now: UnixTime) {
     if leaf.not_after < now.as_secs() {
         tracing::warn!(%path, "certificate has expired");
     } else if leaf.not_before > now.as_secs() {
-        tracing::warn!(%path, "certificate is not valid yet; is the clock right?");
+        tracing::warn!(%path, "certificate is not valid yet; check the clock of this machine");
     }
 }
 

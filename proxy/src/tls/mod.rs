@@ -100,7 +100,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The settings are inconsistent.
-    #[error("TLS settings: {0}")]
+    #[error("invalid TLS settings: {0}")]
     Settings(#[source] rustls::Error),
 }
 

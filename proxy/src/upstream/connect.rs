@@ -198,7 +198,7 @@ fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'sta
                 Ok(ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST)))
             }
             Address::Unix(_) => {
-                let what = "an endpoint on a Unix socket has no name to prove: `tls.server_name` is missing";
+                let what = "TLS to an endpoint on a Unix socket needs `tls.server_name`";
                 Err(io::Error::new(io::ErrorKind::InvalidInput, what))
             }
         },

@@ -17,7 +17,7 @@ use crate::upstream::{Answer, Cluster, Http2, Target, connect_for_control, conne
 pub(crate) enum CallError {
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
-    #[error("cannot connect in time")]
+    #[error("cannot connect: timeout")]
     ConnectTimeout,
     #[error("no endpoint is available")]
     NoServer,

@@ -108,7 +108,7 @@ metadata: {name: shop}
             "a.yaml:17: warning: Gateway web: spec.tls.backend: not supported (PartiallySupported)",
             "error: Gateway shop/web: spec.listeners: udp: `UDP` is not supported",
             "warning: HTTPRoute a: spec.rules[0].timeouts.idle: not supported (PartiallySupported)",
-            "error: HTTPRoute shop/b: Gateway shop/web has no such listener (NoMatchingParent)",
+            "error: HTTPRoute shop/b: Gateway shop/web has no listener with this name and port (NoMatchingParent)",
             "warning: HTTPRoute b: spec.parentRefs[1]: Gateway shop/foreign has another controller's class",
             "error: HTTPRoute shop/b: Gateway shop/web does not accept HTTPRoutes of namespace shop (NotAllowedByListeners)",
             "warning: HTTPRoute other/c: Gateway shop/web does not accept HTTPRoutes of namespace other; the labels of that namespace are unknown",

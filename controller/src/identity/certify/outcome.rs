@@ -16,7 +16,7 @@ pub enum CertifyError {
     #[error("{0}")]
     Authority(#[source] Error),
     /// The certificate authority has not been read yet.
-    #[error("there is no authority yet; see /ready of the controller's admin port")]
+    #[error("no authority is loaded yet; see /ready of the controller's admin port")]
     NoAuthority,
     /// The request is malformed or is not signed with the key that it contains.
     #[error("{0}")]

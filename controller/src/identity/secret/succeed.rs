@@ -148,7 +148,7 @@ impl Keeper {
                 tracing::info!(
                     secret = name,
                     phase = succession.phase().word(),
-                    "state of the authority's replacement stored"
+                    "state of the CA rotation stored"
                 );
                 Ok(true)
             }

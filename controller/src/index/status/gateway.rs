@@ -128,7 +128,7 @@ fn unnameable(key: &Key, gateway: &Gateway) -> Option<String> {
     let name = made_name(&key.name, &gateway.class);
     (name.len() > 63 || name.contains('.')).then(|| {
         format!(
-            "its Service name `{name}` would be invalid: at most 63 characters, and no dots; rename the Gateway"
+            "the Service name `{name}` would be invalid: at most 63 characters, and no dots; rename the Gateway"
         )
     })
 }
@@ -149,12 +149,12 @@ fn programmed(
         return condition(false, "Invalid", "no listener is valid");
     }
     if addresses.is_empty() {
-        let what = "its Service has no address yet";
+        let what = "the Service of the Gateway has no address yet";
         return condition(false, "AddressNotAssigned", what);
     }
     match ready {
         true => condition(true, "Programmed", "programmed in the proxies"),
-        false => condition(false, "Pending", "none of its proxies is ready yet"),
+        false => condition(false, "Pending", "no proxy of the Gateway is ready yet"),
     }
 }
 

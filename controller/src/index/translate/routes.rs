@@ -401,7 +401,7 @@ pub(crate) fn resolve<'a>(
     referrer: Referrer<'_>,
 ) -> Result<(&'a Key, u16), Unresolved> {
     let Some(key) = &backend.service else {
-        let what = format!("{} is no Service", backend.text);
+        let what = format!("{} is not a Service", backend.text);
         return Err(Unresolved::InvalidKind(what));
     };
     if referrer.caller == Caller::Gateway && !index.is_granted(referrer.from, kind_name(), key) {

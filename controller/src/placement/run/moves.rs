@@ -39,7 +39,7 @@ impl Operator {
             return Ok(None);
         };
         let Some(ticket) = pod.ticket() else {
-            tracing::warn!(pod = %pod.key, "pod has the placement label, but no valid ticket");
+            tracing::warn!(pod = %pod.key, "placement: pod has the label of a moving pod, but no valid move annotation; ignored");
             return Ok(None);
         };
         let Some(known) = self.objects(&of.namespace) else {

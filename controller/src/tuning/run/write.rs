@@ -215,7 +215,11 @@ impl Operator {
                 if self.server.delete(&namespace, &name, &own.seen).await? == Written::Stale {
                     continue;
                 }
-                tracing::info!(namespace, service, "tuning: generated policy removed");
+                tracing::info!(
+                    namespace,
+                    service,
+                    "tuning: generated TrafficPolicy removed"
+                );
             }
         }
         Ok(())
@@ -236,7 +240,7 @@ fn words(change: Change) -> String {
         Change::Requests {
             cpu_millis,
             memory_mib,
-        } => format!("requests of {cpu_millis}m, {memory_mib}Mi each"),
-        Change::Traffic => "other limits and timeouts at callers".to_owned(),
+        } => format!("requests of {cpu_millis}m, {memory_mib}Mi per replica"),
+        Change::Traffic => "changed limits and timeouts at callers".to_owned(),
     }
 }

@@ -83,10 +83,10 @@ pub(super) async fn check(
 fn unlabeled(report: &mut Report) {
     report.bad(
         ABOUT,
-        format!("no pod of Deployment {NAME} has the labels of a replica: none can be asked"),
+        format!("no pod of Deployment {NAME} has the labels of a controller replica: no replica can be queried"),
         Advice(
             format!(
-                "give its pod template the labels `app.kubernetes.io/name={NAME}` and `{PODS}`"
+                "add the labels `app.kubernetes.io/name={NAME}` and `{PODS}` to the pod template of the Deployment"
             ),
             "controller.md#replicas",
         ),
@@ -116,7 +116,7 @@ async fn revisions(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
             Some(_) => report.good(ABOUT, what),
             None => report.bad(
                 ABOUT,
-                format!("{what}, which is not installed: its pods get no sidecars"),
+                format!("{what}, which is not installed: pods of the namespace get no sidecars"),
                 Advice(
                     format!(
                         "kubectl label namespace {} {REVISION}-",
@@ -144,7 +144,10 @@ pub(super) async fn replicas(all: Vec<Instance>, report: &mut Report) -> Vec<Ins
                 ABOUT,
                 error.to_string(),
                 Advice(
-                    error.hint().unwrap_or("see its log").to_owned(),
+                    error
+                        .hint()
+                        .unwrap_or("see the log of the replica")
+                        .to_owned(),
                     "controller.md#admin-port",
                 ),
             ),
@@ -179,8 +182,14 @@ async fn look(replica: &Instance, report: &mut Report) -> Result<bool, LiveError
         true => report.good(ABOUT, format!("{} has version {version}", replica.name)),
         false => report.warning(
             ABOUT,
-            format!("{} has version {version}, this program {own}", replica.name),
-            Advice("use the same version of both".to_owned(), "controller.md"),
+            format!(
+                "{} has version {version}, this program has version {own}",
+                replica.name
+            ),
+            Advice(
+                "use the same version of the controller and of this program".to_owned(),
+                "controller.md",
+            ),
         ),
     }
     let sessions: Vec<Session> = replica.admin.json("/sessions").await?;
@@ -202,7 +211,7 @@ async fn look(replica: &Instance, report: &mut Report) -> Result<bool, LiveError
                 some_of(&refusals)
             ),
             Advice(
-                "they keep the last valid state; correct the named resource".to_owned(),
+                "the proxies keep the last valid state; correct the named resource".to_owned(),
                 "xds.md#receipts",
             ),
         ),

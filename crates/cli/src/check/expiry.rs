@@ -16,7 +16,7 @@ pub(super) fn expiry(
 ) {
     let advice = || {
         Advice(
-            "the controller renews it; see its log".to_owned(),
+            "the controller renews its certificates; see the log of the controller".to_owned(),
             "identity.md",
         )
     };

@@ -76,7 +76,7 @@ pub(super) async fn check(
 
 async fn version(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     let version = cluster.client.apiserver_version().await;
-    let version = version.map_err(asked("its version"))?;
+    let version = version.map_err(asked("the version of the API server"))?;
     let minor = version
         .minor
         .trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -101,7 +101,7 @@ async fn clock(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> 
     };
     let begun = SystemTime::now();
     let response = cluster.client.send(request).await;
-    let response = response.map_err(asked("the time"))?;
+    let response = response.map_err(asked("the time of the API server"))?;
     let date = response.headers().get(http::header::DATE);
     let theirs = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
     let Some(theirs) = theirs else {
@@ -168,7 +168,7 @@ async fn rights(
         true => report.good(ABOUT, "you have the required permissions"),
         false => report.bad(
             ABOUT,
-            format!("you may not {}", some_of(&missing)),
+            format!("missing permissions: {}", some_of(&missing)),
             Advice(
                 "ask a cluster administrator".to_owned(),
                 "cli.md#permissions",
@@ -183,13 +183,13 @@ async fn gateway_api(cluster: &Cluster, report: &mut Report) -> Result<(), LiveE
     let routes = definitions
         .get_opt("httproutes.gateway.networking.k8s.io")
         .await;
-    match routes.map_err(asked("the Gateway API"))? {
+    match routes.map_err(asked("the CustomResourceDefinitions of the Gateway API"))? {
         Some(_) => report.good(ABOUT, "the Gateway API is installed"),
         None => report.warning(
             ABOUT,
             "the Gateway API is not installed: HTTPRoutes and GRPCRoutes are unavailable",
             Advice(
-                "install its standard channel to use routes; everything else works without it"
+                "install the standard channel of the Gateway API to use routes; all other features work without it"
                     .to_owned(),
                 "controller.md#routes",
             ),
@@ -228,10 +228,10 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
                 report.bad(RESOURCES, what, advice());
             }
             Ok(Some(there)) => match difference(&schemas(&own), &schemas(&there), "") {
-                None => report.good(RESOURCES, format!("{name} has this version")),
+                None => report.good(RESOURCES, format!("{name} is up to date")),
                 Some(place) => report.warning(
                     RESOURCES,
-                    format!("{name} has another version than this program: {place}"),
+                    format!("{name} differs from the version of this program at {place}"),
                     advice(),
                 ),
             },

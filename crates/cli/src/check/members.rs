@@ -120,19 +120,19 @@ impl Wrong {
         add(
             &self.unconnected,
             "not connected to the controller",
-            "they keep their last configuration; see the proxy's log",
+            "the proxies keep their last configuration; see the log of the proxy",
             "xds.md#the-proxy-as-a-client",
         );
         add(
             &self.expiring,
             "the certificate expires within the hour, or has expired",
-            "see the proxy's log for why it is not renewed",
+            "see the log of the proxy for the reason why it is not renewed",
             "identity.md",
         );
         add(
             &self.unusable,
             "the certificate has expired or its root is no longer trusted: peers reject these proxies",
-            "see /ready of the proxy's admin port for why it is not renewed",
+            "see /ready of the proxy's admin port for the reason why it is not renewed",
             "identity.md#certified-by-the-control-plane",
         );
         let own = env!("CARGO_PKG_VERSION");
@@ -189,7 +189,7 @@ async fn pods(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
                 some_of(&missing)
             ),
             Advice(
-                "created before the webhook, or while it was down: run kubectl rollout restart"
+                "the pods were created before the webhook, or while it was unavailable: run kubectl rollout restart"
                     .to_owned(),
                 "injection.md",
             ),
@@ -223,14 +223,14 @@ async fn strict(
                 some_of(without)
             ),
             Advice(
-                "inject a proxy into them, or set the namespace's annotation maglor.dev/mtls"
+                "inject a proxy into these pods, or set the annotation maglor.dev/mtls of the namespace"
                     .to_owned(),
                 "policies.md",
             ),
         ),
         (_, _) => report.good(
             PODS,
-            "mTLS is permissive: clients outside the mesh may call it",
+            "mTLS is permissive: clients outside the mesh may call workloads of the mesh",
         ),
     }
     Ok(())

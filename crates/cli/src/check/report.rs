@@ -139,7 +139,7 @@ impl Report {
         }
         let (bad, warnings) = (self.count(Outcome::Bad), self.count(Outcome::Warning));
         let verdict = match (bad, warnings) {
-            (0, 0) => "all is well".to_owned(),
+            (0, 0) => "no problems found".to_owned(),
             (bad, warnings) => format!("{bad} failed, {warnings} warnings"),
         };
         let _ = writeln!(text, "{verdict}");
@@ -164,7 +164,7 @@ mod tests {
     fn a_line_says_what_to_do() {
         let mut report = Report::default();
         report.good("kubernetes", "API server 1.34.4");
-        assert!(report.is_good() && report.text(Format::Table).ends_with("all is well\n"));
+        assert!(report.is_good() && report.text(Format::Table).ends_with("no problems found\n"));
         let advice = || Advice("install it".to_owned(), "controller.md#running-it");
         report.warning("kubernetes", "no Gateway API", advice());
         assert!(report.is_good());

@@ -42,9 +42,9 @@ async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
         Ok(None) => {
             report.bad(
                 IDENTITY,
-                format!("the authority is missing: Secret {AUTHORITY}"),
+                format!("Secret {AUTHORITY} of the authority does not exist"),
                 Advice(
-                    "the controller creates it, except with an external signer; see its log"
+                    "the controller creates the Secret, except with an external signer; see the log of the controller"
                         .to_owned(),
                     "identity.md",
                 ),
@@ -79,7 +79,7 @@ async fn bundles(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError
         .collect();
     let advice = || {
         Advice(
-            format!("the controller writes ConfigMap {BUNDLE}; see its log"),
+            format!("the controller writes ConfigMap {BUNDLE}; see the log of the controller"),
             "identity.md",
         )
     };

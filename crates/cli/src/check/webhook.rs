@@ -39,10 +39,10 @@ pub(super) async fn check(
         // All webhooks have the same certificate.
         let Some(hook) = hooks.first() else { continue };
         let Some(bundle) = &hook.client_config.ca_bundle else {
-            let hint = "the controller writes it; see its log";
+            let hint = "the controller writes the caBundle; see the log of the controller";
             report.bad(
                 ABOUT,
-                format!("{} has no caBundle", hook.name),
+                format!("webhook {} has no caBundle", hook.name),
                 advice(hint),
             );
             continue;

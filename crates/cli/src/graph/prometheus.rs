@@ -19,9 +19,9 @@ pub(super) enum Mesh {
     /// `maglor_upstream_requests_total`, of pods that are scraped with labels `namespace` and `pod`.
     #[default]
     Maglor,
-    /// `istio_requests_total`, as callers' proxies report it.
+    /// `istio_requests_total`, as reported by the proxies of callers.
     Istio,
-    /// `request_total`, outbound.
+    /// `request_total` of outbound requests.
     Linkerd,
 }
 

@@ -39,7 +39,10 @@ pub(super) fn renewed(
                 seen = look;
             }
             Err(error) => {
-                eprintln!("maglor identity: {}: not renewed: {error}", request.id);
+                eprintln!(
+                    "maglor identity: {}: cannot renew the certificate: {error}",
+                    request.id
+                );
                 // A change of the authority may be incomplete; the next poll will show this.
                 at = SystemTime::now() + AGAIN;
                 seen = look;

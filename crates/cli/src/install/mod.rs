@@ -134,8 +134,8 @@ struct Common {
     /// Namespace of the mesh.
     #[arg(short, long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
-    /// Set a value, such as replicas=3 or sidecar.logLevel=debug. Separate several with commas; escape with `\,` and
-    /// `\.`. May be repeated; the last one wins.
+    /// Set a value, such as replicas=3 or sidecar.logLevel=debug. Separate several values with commas; escape with `\,`
+    /// and
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Read values from a file; --set takes precedence. May be repeated.
@@ -151,11 +151,11 @@ enum InstallError {
     Namespace(String),
     #[error("{file}: {source}")]
     Read { file: String, source: io::Error },
-    #[error("the chart's values.schema.json: {0}")]
+    #[error("invalid values.schema.json in the chart: {0}")]
     Schema(serde_json::Error),
-    #[error("the chart: {0}")]
+    #[error("invalid chart: {0}")]
     Template(#[from] TemplateError),
-    #[error("the chart: {0}")]
+    #[error("invalid chart: {0}")]
     Yaml(#[from] serde_yaml::Error),
     #[error("{0}")]
     Values(#[from] ValuesError),

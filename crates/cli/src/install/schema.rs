@@ -62,7 +62,12 @@ fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(),
             }
             "pattern" => check_pattern(wanted, schema, value, path)?,
             "required" => check_required(wanted, value, path)?,
-            _ => return fault(path, format!("the schema has the keyword `{keyword}`")),
+            _ => {
+                return fault(
+                    path,
+                    format!("the schema has the unsupported keyword `{keyword}`"),
+                );
+            }
         }
     }
     match value.as_object() {
@@ -235,7 +240,7 @@ fn check_pattern(
     };
     let pattern = match Regex::new(wanted.as_str().unwrap_or_default()) {
         Ok(pattern) => pattern,
-        Err(error) => return fault(path, format!("the schema has a bad pattern: {error}")),
+        Err(error) => return fault(path, format!("the schema has an invalid pattern: {error}")),
     };
     if pattern.is_match(text) {
         return Ok(());

@@ -229,7 +229,9 @@ fn evaluate(code: &str, scope: Scope<'_>) -> Result<String, String> {
             // Quoted as a JSON string, which YAML can read.
             (Some("quote"), None) => text = Value::from(text).to_string(),
             (Some("nindent"), Some(spaces)) => {
-                let spaces: usize = spaces.parse().map_err(|_| format!("`{step}`: no number"))?;
+                let spaces: usize = spaces
+                    .parse()
+                    .map_err(|_| format!("`{step}` needs a number"))?;
                 let indent = format!("\n{}", " ".repeat(spaces));
                 text = format!("{indent}{}", text.replace('\n', &indent));
             }

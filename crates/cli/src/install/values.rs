@@ -108,7 +108,7 @@ pub(super) fn parse(place: &str, text: &str) -> Result<Value, ValuesError> {
         (None | Some(Value::Null), None) => Ok(Value::Object(Map::new())),
         (Some(values @ Value::Object(_)), None) => Ok(values),
         (_, None) => Err(syntax(place, "must be `KEY: VALUE`")),
-        (_, Some(_)) => Err(syntax(place, "must be one document")),
+        (_, Some(_)) => Err(syntax(place, "must be a single YAML document")),
     }
 }
 
@@ -206,7 +206,9 @@ fn parse_value(rest: &mut Scanner<'_>) -> Result<Value, String> {
         items.push(scalar(&item));
         match end {
             Some('}') if rest.0.is_empty() || rest.take(',') => return Ok(Value::Array(items)),
-            Some('}') => return Err("a list must be followed by a comma".to_owned()),
+            Some('}') => {
+                return Err("a list must be followed by a comma or the end of the text".to_owned());
+            }
             Some(_) => {}
             None => return Err("a list must end with `}`".to_owned()),
         }
@@ -236,7 +238,7 @@ fn assign(base: &mut Value, path: &[Step], value: Value) -> Result<(), String> {
     let inner = match (step, base) {
         (Step::Name(name), Value::Object(map)) => {
             if map.get(name).is_some_and(Value::is_null) && !rest.is_empty() {
-                return Err(format!("`{name}` is null"));
+                return Err(format!("`{name}` is null and has no fields"));
             }
             map.entry(name.clone()).or_insert(Value::Null)
         }

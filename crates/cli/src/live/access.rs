@@ -17,7 +17,7 @@ const CONTROLLER_PORT: u16 = 15011;
 
 /// The cluster, or addresses instead of one.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Where to look")]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct Where {
     /// Context of the kubeconfig, instead of the current one.
     #[arg(long, value_name = "NAME")]
@@ -31,18 +31,18 @@ pub(crate) struct Where {
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     pub(crate) mesh_namespace: String,
 
-    /// Admin address of a controller, instead of a cluster.
+    /// Admin address of the controller to query, without Kubernetes.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) controller: Option<Address>,
 
-    /// Admin address of a proxy, instead of a cluster; may be repeated. NAME is how it is shown.
+    /// Admin address of a proxy to query, without Kubernetes; may be repeated. NAME is shown in the output.
     #[arg(long = "proxy", value_name = "[NAME=]HOST:PORT")]
     pub(crate) proxies: Vec<Named>,
 }
 
 /// Selection of pods.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Where to look")]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct Pods {
     /// Namespace of the pods, instead of the context's.
     #[arg(short, long, value_name = "NAME")]

@@ -45,7 +45,7 @@ pub(crate) enum LiveError {
         source: hyper::Error,
     },
     /// The API server has rejected a request or does not respond.
-    #[error("Kubernetes: {what}: {source}")]
+    #[error("Kubernetes: cannot read {what}: {source}")]
     Kube {
         /// Description of the requested object.
         what: String,
@@ -176,11 +176,11 @@ impl LiveError {
             Self::PortForward { .. } => {
                 Some("you need `create` on `pods/portforward` in that namespace")
             }
-            Self::Snapshot { .. } => Some("`maglor graph -o json` prints one"),
+            Self::Snapshot { .. } => Some("`maglor graph -o json` prints a snapshot"),
             Self::Status {
                 status: StatusCode::NOT_FOUND,
                 ..
-            } => Some("not found, or the server is older than this command"),
+            } => Some("the page does not exist, or the server is older than this command"),
             Self::Prometheus { .. } => Some(
                 "check that this is the address of Prometheus, http://HOST:PORT, with its path prefix if any",
             ),

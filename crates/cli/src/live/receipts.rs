@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     open: bool,
 
-    /// Only this change.
+    /// Only the change with this number.
     #[arg(long, value_name = "NUMBER")]
     change: Option<u64>,
 

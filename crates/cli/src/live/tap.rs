@@ -224,7 +224,7 @@ async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Se
             },
             // One of several pods has terminated; the others continue.
             Ok(None) | Err(_) => {
-                eprintln!("{}: has ended", proxy.name);
+                eprintln!("{}: stream ended", proxy.name);
                 return;
             }
         };

@@ -211,10 +211,14 @@ fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> 
         let before = snapshot.nodes.len();
         snapshot.nodes.retain(|one| one.name != *node);
         if snapshot.nodes.len() == before {
-            return Err(unknown("--without", node, "there is no such node"));
+            return Err(unknown(
+                "--without",
+                node,
+                "unknown node; `maglor graph -o nodes` lists the nodes",
+            ));
         }
     }
-    const NO_SERVICE: &str = "no such service in the mesh; `maglor graph` lists them";
+    const NO_SERVICE: &str = "unknown service; `maglor graph` lists the services";
     for Assigned { service, value } in &options.load {
         if !snapshot.services.iter().any(|one| one.name == *service) {
             return Err(unknown("--load", service, NO_SERVICE));
@@ -347,8 +351,8 @@ fn show(report: &Report, format: Format) {
     );
     text += match (report.moves.is_empty(), report.worth_it) {
         (true, _) => "no moves needed\n",
-        (false, true) => "worth it\n",
-        (false, false) => "not worth it: the controller would move nothing\n",
+        (false, true) => "the plan is worth it\n",
+        (false, false) => "the plan is not worth it: the controller would move nothing\n",
     };
     output::print(&text);
 }

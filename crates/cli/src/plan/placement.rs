@@ -107,7 +107,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "KEY", default_value = "app")]
     label: String,
 
-    /// Nodes to use: all, fewest, or a number; those with most free capacity first.
+    /// Nodes to use: all, fewest, or a number; nodes with the most free capacity first.
     #[arg(long = "use", value_name = "NODES", default_value = "all", value_parser = usage)]
     usage: Use,
 
@@ -123,8 +123,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "COST", default_value_t = 0.25, value_parser = amount)]
     move_cost: f64,
 
-    /// Latency of calls across nodes, in milliseconds, above which the called service is moved to its callers if they
-    /// have room.
+    /// Latency of calls across nodes, in milliseconds, above which the called service is moved to the nodes of its
+    /// callers, if those have enough free capacity.
     #[arg(long, value_name = "MS", value_parser = amount)]
     tau: Option<f64>,
 }

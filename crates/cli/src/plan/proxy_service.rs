@@ -74,7 +74,7 @@ struct Decision {
     #[command(flatten)]
     service: Service,
 
-    /// Assume callers without sidecars: only `local` and `proxy-service` are compared.
+    /// Assume callers without sidecars: compare only `local` and `proxy-service`.
     #[arg(long)]
     without_sidecars: bool,
 
@@ -89,7 +89,7 @@ struct Decision {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// One object, or a list of them for a workload file.
+    /// One object, or for a workload file a list of objects.
     Json,
     /// The resources to apply, as YAML.
     Manifests,

@@ -63,11 +63,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHAT", default_value = "table")]
     emit: Emit,
 
-    /// TrafficPolicies in force (YAML); only differences from them are printed.
+    /// TrafficPolicies in force (YAML); only differences from these policies are printed.
     #[arg(long, value_name = "FILE")]
     current: Option<PathBuf>,
 
-    /// Namespace of services that are named without one.
+    /// Namespace of services whose names have no namespace.
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: String,
 
@@ -96,7 +96,7 @@ pub(crate) struct Options {
 enum Emit {
     /// TrafficPolicies, and patches of Deployments.
     Maglor,
-    /// DestinationRules and VirtualServices, and the same patches.
+    /// DestinationRules and VirtualServices, and patches of Deployments.
     Istio,
     /// A table.
     Table,
@@ -116,7 +116,7 @@ enum Failure {
         file: String,
         error: settings::CurrentError,
     },
-    #[error("{0}: no observations: it contains no service")]
+    #[error("{0}: no observations: the file contains no service")]
     Nothing(String),
     #[error("the recommendation for {service} is invalid: {error}")]
     Refused {

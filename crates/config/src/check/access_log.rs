@@ -48,7 +48,7 @@ fn format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
     };
     let at = at.field("fields");
     if text {
-        at.error("`fields` are those of `format: json`")
+        at.error("`fields` applies only to `format: json`")
             .on_key()
             .help("use `template: \"{client} {status}\"` for a custom format");
     }
@@ -61,8 +61,8 @@ fn format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
         raw::AccessLogFields::Keys(pairs) => pairs.0.len(),
     };
     if count == 0 {
-        at.error("a line would have no fields")
-            .help("remove it to log all fields");
+        at.error("`fields` is empty: log lines would have no fields")
+            .help("remove `fields` to log all fields");
     }
     AccessLogFormat::Fields(keys)
 }
@@ -74,8 +74,8 @@ fn names_of(names: &[String], at: &At<'_>) -> Vec<AccessLogKey> {
         let at = at.index(i);
         match name.parse::<AccessLogField>() {
             Ok(field) if keys.iter().any(|one| one.field == field) => {
-                at.error(format!("`{name}` is there twice"))
-                    .help("remove one of them: readers of JSON see only one");
+                at.error(format!("field `{name}` is listed twice"))
+                    .help("remove one of them; JSON parsers keep only one of two equal keys");
             }
             Ok(field) => keys.push(AccessLogKey::new(field.name(), field)),
             Err(()) => unknown_field(name, &at),
@@ -95,13 +95,11 @@ fn keys_of(pairs: &[(String, String)], at: &At<'_>) -> Vec<AccessLogKey> {
         match (name.parse(), key.parse::<AccessLogField>()) {
             (Ok(field), _) => keys.push(AccessLogKey::new(key, field)),
             (Err(()), Ok(field)) => {
-                at.error("key and field are in the wrong order")
-                    .on_key()
-                    .help(format!(
-                        "write `{}: {}`",
-                        crate::yaml::short(name),
-                        field.name()
-                    ));
+                at.error("key and field are swapped").on_key().help(format!(
+                    "write `{}: {}`",
+                    crate::yaml::short(name),
+                    field.name()
+                ));
             }
             (Err(()), Err(())) => unknown_field(name, &at),
         }
@@ -111,8 +109,8 @@ fn keys_of(pairs: &[(String, String)], at: &At<'_>) -> Vec<AccessLogKey> {
 
 fn template_parts(template: &str, at: &At<'_>) -> Vec<AccessLogPart> {
     if template.trim().is_empty() || template.contains(['\n', '\r']) {
-        at.error("a template is one line of text")
-            .help("write for example `\"{client} {method} {target} {status}\"`");
+        at.error("the template must be one line of text")
+            .help("for example `\"{client} {method} {target} {status}\"`");
     }
     if let Some(foreign) = foreign::translate(template) {
         let foreign::Foreign {
@@ -121,18 +119,20 @@ fn template_parts(template: &str, at: &At<'_>) -> Vec<AccessLogPart> {
             ours,
         } = foreign;
         at.error(format!(
-            "`{found}` is {program}'s notation, and would be logged as text"
+            "`{found}` is notation of {program} and would be logged literally"
         ))
         .help(match ours.len() <= LONGEST_HELP {
             true => format!("write `{ours}`"),
-            false => "write `{field}` for each field: docs/access-log.md has the names".to_owned(),
+            false => {
+                "write `{field}` for each field; docs/access-log.md lists the names".to_owned()
+            }
         });
         return Vec::new();
     }
     match access_log::template(template) {
         Ok(parts) => parts,
         Err(name) if name.is_empty() => {
-            at.error("a single brace")
+            at.error("unmatched brace in the template")
                 .help("write `{field}` for a field, `{{` and `}}` for braces");
             Vec::new()
         }
@@ -153,10 +153,10 @@ fn unknown_field(name: &str, at: &At<'_>) {
             ours.replace(['{', '}'], "").replace(' ', "`, `")
         ),
         (Some(near), None) => format!("did you mean `{near}`?"),
-        (None, None) => format!("there are {}", suggest::one_of(&names)),
+        (None, None) => format!("the fields are {}", suggest::one_of(&names)),
     };
     at.error(format!(
-        "the access log has no field `{}`",
+        "unknown access log field `{}`",
         crate::yaml::short(name)
     ))
     .help(help);

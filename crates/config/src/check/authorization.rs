@@ -37,8 +37,8 @@ pub(super) fn authorization(
     };
     if allows && default == Effect::Allow {
         at.field("default")
-            .warning("allow rules have no effect if everything else is allowed as well")
-            .help("remove the line to deny what no rule allows");
+            .warning("allow rules have no effect with `default: allow`")
+            .help("remove `default` to deny requests that no rule allows");
     }
     Authorization {
         default,
@@ -101,7 +101,9 @@ impl Place {
         let by_identity = fields[..3].iter().find(|(_, list)| list.is_some());
         if let Some((field, _)) = by_identity.filter(|_| !self.mesh) {
             at.field(field)
-                .warning("clients of this listener are not authenticated: this matches nothing")
+                .warning(
+                    "clients of this listener are not authenticated: the condition matches nothing",
+                )
                 .on_key()
                 .help("add `tls: mesh` to the listener");
         }
@@ -147,9 +149,9 @@ impl Place {
         let of_http = of_http.or((!raw.headers.is_empty()).then_some("headers"));
         if let Some(field) = of_http.filter(|_| !self.http) {
             at.field(field)
-                .error("there are no HTTP requests on this listener")
+                .error("this listener handles no HTTP requests")
                 .on_key()
-                .help("remove it; connections have `ports` only");
+                .help("remove the field; TCP connections can be matched only by `ports`");
         }
         let ports = texts(raw.ports.as_ref()).iter().enumerate();
         Operation {
@@ -194,7 +196,7 @@ fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
         if list.as_ref().is_some_and(|list| list.0.is_empty()) {
             at.field(name)
                 .error("an empty list matches nothing")
-                .help("remove the line for any");
+                .help("remove the field to match any value");
         }
     }
 }
@@ -271,7 +273,7 @@ fn header(raw: &raw::AuthorizationHeader, at: &At<'_>) -> Option<HeaderCondition
     if name.as_ref() == Some(&http::header::HOST) {
         at.field("name")
             .error("the host cannot be matched as a header")
-            .help("see `hosts`");
+            .help("use `hosts` instead");
     }
     if raw.values.is_none() {
         at.missing("values", "write `values: [TEXT]`, or `values: '*'` for any");
@@ -288,7 +290,7 @@ fn value(text: &str) -> Result<(), String> {
     match good {
         true => Ok(()),
         false => Err(format!(
-            "`{}` is not a header value: use printable text on one line, without surrounding spaces",
+            "`{}` is not a valid header value: use printable text on one line, without surrounding spaces",
             yaml::short(text)
         )),
     }

@@ -20,7 +20,7 @@ pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
     let Some(address) = address.ip() else {
         at.field("address")
             .error("the admin server listens on IP addresses only")
-            .help("write `127.0.0.1:15000`, which only this host reaches");
+            .help("write `127.0.0.1:15000`, which is reachable only from this host");
         return None;
     };
     let opened = admin.remote_access == Some(raw::RemoteAccess::Full);
@@ -35,7 +35,7 @@ pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
     for (name, text) in &admin.probes {
         let at = at.field(name);
         if name.is_empty() || !name.bytes().all(in_path) {
-            at.error("the name is part of a path: use letters, digits, `-`, `.`, `_` and `/`");
+            at.error("the name of the probe is not valid in a URL path; use letters, digits, `-`, `.`, `_` and `/`");
         }
         match text.parse::<Probe>() {
             Ok(probe) => {

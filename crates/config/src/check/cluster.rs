@@ -121,13 +121,13 @@ fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
             .field("port")
             .error("an endpoint on a Unix socket has no ports")
             .on_key()
-            .help("remove it: checks go to the socket itself");
+            .help("remove `port`; health checks connect to the socket itself");
     }
     if let Some(Origination::Names(tls)) = &cluster.tls
         && tls.server_name.is_none()
     {
         at.field("tls")
-            .error("an endpoint on a Unix socket has no name to verify its certificate against")
+            .error("an endpoint on a Unix socket has no name against which its certificate could be verified")
             .help("write `tls: {server_name: NAME}`");
     }
 }
@@ -144,7 +144,7 @@ fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAd
     if !by_destination {
         if raw.address.is_some() {
             at.field("address")
-                .error("`address` is for `type: original-destination`")
+                .error("`address` applies only to `type: original-destination`")
                 .on_key()
                 .help("write servers in `endpoints: [IP:PORT]`");
         }
@@ -163,7 +163,7 @@ fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAd
                 "`{name}` has no effect with `type: original-destination`: there are no endpoints to choose from"
             ))
             .on_key()
-            .help("remove it");
+            .help(format!("remove `{name}`"));
     }
     Some(match raw.address.as_deref() {
         None => DestinationAddress::AsIs,
@@ -314,7 +314,7 @@ fn first_address_only(raw: &raw::Cluster, endpoints: &[Endpoint], at: &At<'_>) -
     let is_name = |one: &Endpoint| matches!(one.address, EndpointAddress::Dns { .. });
     if first && !endpoints.is_empty() && !endpoints.iter().any(is_name) {
         at.field("dns_addresses")
-            .error("no endpoint of the cluster is a name")
+            .error("`dns_addresses` has no effect: no endpoint of the cluster is a host name")
             .on_key()
             .help("remove the line, or write `endpoints: [NAME:PORT]`");
     }

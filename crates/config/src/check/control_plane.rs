@@ -16,13 +16,14 @@ pub(super) fn control_plane(
     let raw = raw.control_plane.as_ref()?;
     let at = at.field("control_plane");
     match &raw.cluster {
-        None => at.missing("cluster", "set the cluster of its servers"),
+        None => at.missing("cluster", "set the cluster of the control plane's servers"),
         Some(name) => drop(scope.resolve_cluster(name, &at.field("cluster"))),
     }
     let node = raw.node.clone().unwrap_or_default();
     let id = node.id.unwrap_or_default();
     if id.is_empty() {
-        let help = "write `node: {id: NAMESPACE/POD}`: the control plane identifies proxies by it";
+        let help =
+            "write `node: {id: NAMESPACE/POD}`, by which the control plane identifies the proxy";
         at.field("node").missing("id", help);
     }
     if raw.cache_dir.as_deref() == Some("") {
@@ -34,9 +35,9 @@ pub(super) fn control_plane(
     }
     if gateway.is_some() && raw.cache_dir.is_none() {
         at.field("gateway")
-            .error("resources of the control plane for listeners need a directory")
+            .error("`gateway` needs a directory for certificates and other resources of the control plane")
             .on_key()
-            .help("add `cache_dir: DIR`, best in memory");
+            .help("add `cache_dir: DIR`, preferably on a file system in memory");
     }
     Some(ControlPlane {
         gateway: gateway.map(Into::into),
@@ -53,7 +54,7 @@ pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) ->
         let name = set.map_or(default, String::as_str);
         if host::exact(name).is_err() {
             at.field(field).error(format!(
-                "`{}` is not a host label",
+                "`{}` is not a valid DNS name",
                 crate::yaml::short(name)
             ));
         }
@@ -72,9 +73,9 @@ pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) ->
     };
     if discovery.by_virtual_host && raw.host.is_none() {
         at.field("by_virtual_host")
-            .error("without `host` there is one virtual host for each")
+            .error("`by_virtual_host` has no effect without `host`")
             .on_key()
-            .help("remove it, or add `host: NAME:PORT`");
+            .help("remove `by_virtual_host`, or add `host: NAME:PORT`");
     }
     discovery.host = raw.host.as_deref().and_then(|text| {
         let split = text.rsplit_once(':');

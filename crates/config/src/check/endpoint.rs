@@ -81,11 +81,11 @@ fn address(text: &str, at: &At<'_>) -> Option<EndpointAddress> {
                 "[::1]"
             };
             at.error(format!(
-                "{} is not an address that one can connect to",
+                "{} is a wildcard address: connections to it are not possible",
                 address.ip()
             ))
             .help(format!(
-                "write `{near}:{}` for this machine",
+                "write `{near}:{}` for a server on this machine",
                 address.port()
             ));
             None
@@ -106,7 +106,7 @@ fn address(text: &str, at: &At<'_>) -> Option<EndpointAddress> {
 fn parse(text: &str) -> Result<EndpointAddress, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return match address.port() {
-            0 => Err("a port is 1 to 65535".into()),
+            0 => Err("the port must be 1 to 65535".into()),
             _ => Ok(EndpointAddress::Socket(address)),
         };
     }
@@ -139,7 +139,7 @@ fn parse(text: &str) -> Result<EndpointAddress, String> {
     };
     let port = match port.parse::<u16>() {
         Ok(port) if port > 0 => port,
-        _ => return Err("a port is 1 to 65535".into()),
+        _ => return Err("the port must be 1 to 65535".into()),
     };
     if host::looks_like_ipv4(host) || host.parse::<IpAddr>().is_ok() || host.starts_with('[') {
         return Err("the address is not a valid IP address".into());

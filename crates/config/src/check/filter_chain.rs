@@ -45,7 +45,7 @@ pub(super) fn all(
                 at.field("tls")
                     .error("`tls` has no effect with `filter_chains`")
                     .on_key()
-                    .help("move it into the chains that terminate TLS");
+                    .help("move `tls` into the chains that terminate TLS");
             }
             list(&raw.filter_chains, &at.field("filter_chains"), &context)
         }
@@ -129,7 +129,7 @@ fn chain(
     let hello = !matches.server_names.is_empty() || !matches.application_protocols.is_empty();
     if hello && tls.is_none() && is_http {
         at.field("http")
-            .error("HTTP inside TLS that is not terminated")
+            .error("HTTP inside TLS cannot be processed: the chain does not terminate TLS")
             .on_key()
             .help("add `tls: {certificate: FILE, private_key: FILE}`: server names and ALPN are part of TLS");
     }
@@ -171,7 +171,8 @@ fn chain_match(raw: &raw::FilterChainMatch, at: &At<'_>) -> FilterChainMatch {
     for (i, text) in raw.application_protocols.iter().enumerate() {
         if text.is_empty() || text.len() > 255 {
             let at = at.field("application_protocols");
-            at.index(i).error("an ALPN protocol has 1 to 255 bytes");
+            at.index(i)
+                .error("an ALPN protocol must have 1 to 255 bytes");
         }
     }
     let networks = at.field("destination_networks");
@@ -268,7 +269,7 @@ impl Taken {
             };
             if first != path {
                 at.error(format!("an earlier filter chain also matches {words}"))
-                    .other(first.to_vec(), "the other one starts")
+                    .other(first.to_vec(), "the other chain starts")
                     .help(
                         "two chains must not have the same match: the second would never be used",
                     );

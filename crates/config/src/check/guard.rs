@@ -65,7 +65,7 @@ pub(super) fn warn_of_queue(raw: &raw::Cluster, at: &At<'_>) {
         || raw.concurrency_limit.is_some();
     if queue && !limited {
         at.field("limits")
-            .warning("requests are queued only if there is a limit")
+            .warning("the queue has no effect without a limit")
             .on_key()
             .help("add `max_connections` or `max_requests`");
     }
@@ -90,7 +90,7 @@ pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     if let Some((zero, set)) = useless_minimum(raw) {
         at.field(set)
             .error(format!(
-                "without effect: with `percent: 0`, `{zero}: 0` allows no retry"
+                "`{set}` has no effect: with `percent: 0` and `{zero}: 0`, no retry is allowed"
             ))
             .on_key()
             .help(format!("remove `{zero}: 0`, or `{set}`"));

@@ -34,9 +34,9 @@ pub(super) fn name(text: &str, at: &At<'_>) -> Option<HeaderName> {
         Err(_) => {
             let help = match text {
                 ":method" => "match the method with `methods`",
-                ":path" => "match the path with `path`, change it with `rewrite`",
+                ":path" => "match the path with `path`, change the path with `rewrite`",
                 ":authority" | ":scheme" => "set the host in `domains` or `rewrite.host`",
-                _ if text.starts_with(':') => "pseudo-headers cannot be used here",
+                _ if text.starts_with(':') => "pseudo-headers are not supported",
                 _ => "a name consists of letters, digits and `-`",
             };
             at.error(format!(
@@ -54,20 +54,20 @@ pub(super) fn name(text: &str, at: &At<'_>) -> Option<HeaderName> {
 pub(super) fn value(text: &str, at: &At<'_>) -> Option<HeaderValue> {
     let value = HeaderValue::from_str(text).ok();
     if value.is_none() || text.trim() != text {
-        at.error("not a valid header value")
+        at.error("the value is not a valid header value")
             .help("a value must be printable text on one line, without surrounding spaces");
         return None;
     }
     if let Some(variable) = variables::find(text) {
         let shown = yaml::short(&variable.text);
         let Some(instead) = variable.instead else {
-            at.warning(format!("`{shown}` is taken literally"))
-                .help("there are no variables in values");
+            at.warning(format!("`{shown}` is used literally"))
+                .help("header values are literal text, without variables");
             return value;
         };
         let program = variable.program;
         at.error(format!(
-            "`{shown}` is a variable of {program}, and values are literal here"
+            "`{shown}` is a variable of {program}; header values are literal text"
         ))
         .help(instead);
         return None;
@@ -80,14 +80,14 @@ fn changeable(text: &str, at: &At<'_>, message: Message) -> Option<HeaderName> {
     let name = name(text, at)?;
     if FRAMING.contains(&name.as_str()) {
         at.error(format!(
-            "`{name}` belongs to the connection; the proxy sets it itself"
+            "`{name}` cannot be changed: it describes the connection and is set by the proxy"
         ))
         .on_key()
         .help("remove this line");
         return None;
     }
     if message == Message::Request && name == http::header::HOST {
-        at.error("`host` is changed with the route's `rewrite`")
+        at.error("`host` cannot be changed as a header; use the route's `rewrite`")
             .on_key()
             .help("write `rewrite: {host: NAME}` or `rewrite: {auto_host: true}`");
         return None;

@@ -63,7 +63,7 @@ fn params(raw: &raw::HealthCheck, at: &At<'_>) -> HealthParams {
         let (shown, interval) = (raw::TimeSpan(timeout), raw::TimeSpan(interval));
         at.field("timeout")
             .error(format!("{shown} is above the `interval` ({interval})"))
-            .help("a check must end before the next one starts");
+            .help("a health check must end before the next one starts");
     }
     let jitter = number(
         raw.interval_jitter_percent,
@@ -178,8 +178,10 @@ fn tcp_check(raw: &raw::TcpCheck, at: &At<'_>) -> HealthCheckKind {
     let payload = |text: &Option<String>, name: &str| {
         let bytes = text.clone().unwrap_or_default().into_bytes();
         if bytes.len() > MAX_PAYLOAD {
-            at.field(name)
-                .error(format!("{} bytes; at most {MAX_PAYLOAD}", bytes.len()));
+            at.field(name).error(format!(
+                "the payload has {} bytes; maximum {MAX_PAYLOAD}",
+                bytes.len()
+            ));
         }
         bytes
     };

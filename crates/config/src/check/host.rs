@@ -7,13 +7,13 @@ use crate::Domain;
 /// Returns a DNS name in lower case, or why it is invalid.
 pub(super) fn dns_name(text: &str) -> Result<String, &'static str> {
     if text.is_empty() {
-        return Err("it is empty");
+        return Err("the name is empty");
     }
     if !text.is_ascii() {
-        return Err("write international names in their `xn--` form");
+        return Err("write international names in `xn--` form (punycode)");
     }
     if text.len() > 253 {
-        return Err("longer than 253 characters");
+        return Err("the name is longer than 253 characters");
     }
     if text.contains("://") || text.contains('/') {
         return Err("write only the name, without scheme and path");
@@ -22,13 +22,13 @@ pub(super) fn dns_name(text: &str) -> Result<String, &'static str> {
     for label in name.split('.') {
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if label.is_empty() {
-            return Err("there is an empty label between dots");
+            return Err("the name has an empty label between dots");
         }
         if label.len() > 63 {
             return Err("a label is longer than 63 characters");
         }
         if !label.chars().all(good) || label.starts_with('-') || label.ends_with('-') {
-            return Err("labels consist of letters, digits and inner hyphens");
+            return Err("a label must consist of letters, digits and inner hyphens");
         }
     }
     Ok(name.to_ascii_lowercase())
@@ -47,7 +47,7 @@ pub(super) fn domain(text: &str) -> Result<Domain, String> {
     let wildcard = |what: &str, host: &str| {
         let name = dns_name(host).map_err(str::to_owned)?;
         if host.contains(':') || host.ends_with('.') || looks_like_ipv4(host) {
-            return Err(format!("{what} with a name without port"));
+            return Err(format!("write {what} with a name without port"));
         }
         Ok(name)
     };
@@ -60,12 +60,15 @@ pub(super) fn domain(text: &str) -> Result<Domain, String> {
     if text.contains("://") || text.contains([' ', ',', '~']) {
         let meant = crate::hints::shapes::domains(text);
         return Err(meant.map_or_else(
-            || "there are no expressions: a wildcard is `*`, `*.example.com` or `www.*`".into(),
+            || {
+                "regular expressions are not supported; write `*`, `*.example.com` or `www.*`"
+                    .into()
+            },
             |names| format!("write `{names}`"),
         ));
     }
     if text.contains('*') {
-        return Err("a wildcard is `*`, `*.example.com` or `www.*`".into());
+        return Err("a wildcard must be `*`, `*.example.com` or `www.*`".into());
     }
     exact(text).map(Domain::Exact)
 }
@@ -78,7 +81,9 @@ pub(super) fn exact(text: &str) -> Result<String, String> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, tail) = rest.split_once(']').ok_or("the `]` is missing")?;
-            let address: Ipv6Addr = address.parse().map_err(|_| "not an IPv6 address")?;
+            let address: Ipv6Addr = address
+                .parse()
+                .map_err(|_| "the host is not a valid IPv6 address")?;
             let port = match tail.strip_prefix(':') {
                 Some(port) => Some(port),
                 None if tail.is_empty() => None,
@@ -95,7 +100,7 @@ pub(super) fn exact(text: &str) -> Result<String, String> {
                 None => (text, None),
             };
             if looks_like_ipv4(host) && host.parse::<Ipv4Addr>().is_err() {
-                return Err("not an IPv4 address".into());
+                return Err("the host is not a valid IPv4 address".into());
             }
             (dns_name(host)?, port)
         }
@@ -104,7 +109,7 @@ pub(super) fn exact(text: &str) -> Result<String, String> {
         None => Ok(host),
         Some(port) => match port.parse::<u16>() {
             Ok(number) if number > 0 => Ok(format!("{host}:{number}")),
-            _ => Err("a port is 1 to 65535".into()),
+            _ => Err("the port must be 1 to 65535".into()),
         },
     }
 }
@@ -112,14 +117,17 @@ pub(super) fn exact(text: &str) -> Result<String, String> {
 /// Validates a server name of a filter chain (SNI), or returns why it is invalid.
 pub(super) fn server_name(text: &str) -> Result<String, String> {
     if text == "*" {
-        return Err("leave `server_names` out to match any name".into());
+        return Err("omit `server_names` to match any name".into());
     }
     if text.parse::<IpAddr>().is_ok() || looks_like_ipv4(text) {
-        return Err("clients send no server name for an address; match `source` or nothing".into());
+        return Err(
+            "clients send no server name when they connect to an IP address; remove this entry"
+                .into(),
+        );
     }
     match text.strip_prefix("*.") {
         Some(rest) => Ok(format!("*.{}", dns_name(rest)?)),
-        None if text.contains('*') => Err("a wildcard has the form `*.example.com`".into()),
+        None if text.contains('*') => Err("a wildcard must have the form `*.example.com`".into()),
         None => Ok(dns_name(text)?),
     }
 }

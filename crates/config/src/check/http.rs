@@ -138,7 +138,7 @@ fn forwarded(raw: Option<raw::ForwardedMode>, default: ForwardedMode) -> Forward
 fn server_name(raw: Option<&str>, at: &At<'_>) -> Arc<str> {
     let name = raw.unwrap_or("maglor");
     if name.is_empty() || HeaderValue::from_str(name).is_err() {
-        at.error("not a valid header value");
+        at.error("the value is not a valid header value");
     }
     name.into()
 }

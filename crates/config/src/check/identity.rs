@@ -36,7 +36,10 @@ pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> O
         at.field(field)
             .error(format!("`{field}` has no effect with `token_file`"))
             .on_key()
-            .help("the control plane issues a certificate for a key of the proxy: remove the line, or `token_file`");
+            .help(
+                "with `token_file`, the control plane issues the certificate for a key that the \
+                 proxy creates: remove the line, or `token_file`",
+            );
     }
     control_plane(raw, at, scope);
     Some(Identity::ControlPlane(Enrolment {
@@ -58,7 +61,8 @@ fn control_plane(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) {
     let mesh = cluster.tls.as_ref().and_then(|tls| tls.0.mesh.as_ref());
     if mesh.is_none_or(|peers| peers.identities.is_empty()) {
         at.field("token_file")
-            .error("the cluster of the control plane does not authenticate the servers that get the token")
-            .help("write `tls: {mesh: {identities: [spiffe://TRUST-DOMAIN/ns/maglor/sa/maglor-controller]}}` there");
+            .error("the cluster of the control plane does not authenticate its servers, which receive the token")
+            .help("add `tls: {mesh: {identities: \
+                   [spiffe://TRUST-DOMAIN/ns/maglor/sa/maglor-controller]}}` to the cluster");
     }
 }

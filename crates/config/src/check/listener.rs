@@ -46,7 +46,7 @@ pub(super) fn one(
     let name = rule::name(
         raw.name.as_ref(),
         at,
-        "it is a label of metrics, for example `name: web`",
+        "the name is a label of metrics, for example `name: web`",
     );
     if let Some(name) = &name {
         names.check(name, &at.field("name"), "the listener");
@@ -63,7 +63,7 @@ pub(super) fn one(
     let http = |chain: &FilterChain| !matches!(chain.filter, Filter::Tcp(_));
     if rate_limit.is_some() && !filter_chains.is_empty() && !filter_chains.iter().any(http) {
         limit
-            .error("there are no HTTP requests on this listener")
+            .error("this listener handles no HTTP requests")
             .on_key()
             .help("remove `rate_limit`; `max_connections` limits connections");
     }
@@ -121,7 +121,7 @@ fn server_first_ports(raw: &raw::Listener, at: &At<'_>, chains: &[FilterChain]) 
     if !chains.is_empty() && !chains.iter().any(detects) {
         at.error("no filter chain inspects the first bytes: the timeout has no effect")
             .on_key()
-            .help("remove it, or set both `http` and `tcp` in a chain");
+            .help("remove the timeout, or set both `http` and `tcp` in a chain");
     }
     let port = |(i, &port): (usize, &u32)| {
         let port = rule::number(Some(port), &at.index(i), 1, 1..=65_535);
@@ -152,9 +152,9 @@ fn direction(raw: &raw::Listener, at: &At<'_>) -> TrafficDirection {
         && own != set
     {
         at.field("traffic_direction")
-            .error("`inbound` and `outbound` already imply the direction")
+            .error("`traffic_direction` is implied by `inbound` and `outbound`")
             .on_key()
-            .help("remove it");
+            .help("remove `traffic_direction`");
     }
     set.or(own).unwrap_or_default()
 }

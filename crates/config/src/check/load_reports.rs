@@ -28,7 +28,7 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
         (Some(_), None) => {
             at.missing(
                 "endpoint",
-                "set the endpoint of the cluster that is this server",
+                "set the endpoint of the cluster that stands for this server",
             );
             return None;
         }
@@ -42,7 +42,7 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
     let cluster = scope.resolve_cluster(name, &at.field("cluster"));
     let at = at.field("endpoint");
     let Ok(endpoint) = text.parse::<Address>() else {
-        at.error("not an address: `IP:PORT`, `[IPv6]:PORT` or `unix:/PATH` expected");
+        at.error("invalid address; expected `IP:PORT`, `[IPv6]:PORT` or `unix:/PATH`");
         return None;
     };
     let known = cluster.map(|cluster| cluster.endpoints.iter());

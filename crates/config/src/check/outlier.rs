@@ -195,7 +195,7 @@ fn warn_of_detectors(params: &OutlierParams, at: &At<'_>) {
     {
         at.warning("all detectors are disabled: no endpoint would be ejected")
             .when_readable()
-            .help("write `outlier_ejection: {enabled: false}` if that is meant");
+            .help("write `outlier_ejection: {enabled: false}` to disable ejection");
     }
 }
 
@@ -213,6 +213,6 @@ fn warn_of_percentage(params: &OutlierParams, endpoints: &[cluster::Endpoint], a
             .warning(format!(
                 "{percent} % of {n} endpoints is less than one: no endpoint would be ejected"
             ))
-            .help("raise it, or write `always_eject_one_host: true`");
+            .help("increase `max_ejection_percent`, or write `always_eject_one_host: true`");
     }
 }

@@ -61,8 +61,8 @@ impl Sockets {
         if let Some(rival) = self.rival(port, ip) {
             let (other, owner) = (rival.address, &rival.owner);
             at.error(format!("{address} overlaps {other} of {owner}"))
-                .other(rival.path.clone(), "the other one is defined")
-                .help("change the port of one, or the addresses of both");
+                .other(rival.path.clone(), "the other address is defined")
+                .help("use different ports, or different IP addresses");
             return;
         }
         let (index, path) = (self.taken.len(), at.path());

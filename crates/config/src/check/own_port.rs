@@ -18,7 +18,7 @@ pub(super) fn check(clusters: &[raw::Cluster], admin: Option<&Admin>, at: &At<'_
             if is_admin(text, admin) {
                 list.index(j)
                     .error(format!("{text} is this proxy's own admin server: clients would be treated as operators"))
-                    .help("to publish metrics, let the admin server listen where Prometheus reaches it");
+                    .help("to publish metrics, let the admin server listen on an address that Prometheus can reach");
             }
         }
     }

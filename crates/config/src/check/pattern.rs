@@ -33,7 +33,7 @@ pub(super) fn find(text: &str, at: &At<'_>, scope: &Scope<'_>) -> Option<Regex> 
     if count > MAX_PATTERNS {
         if count == MAX_PATTERNS + 1 {
             at.error(format!("more than {MAX_PATTERNS} regular expressions"))
-                .help("prefixes and exact matches are cheaper");
+                .help("use prefixes and exact matches, which need less memory and time");
         }
         return None;
     }
@@ -59,7 +59,7 @@ fn compile(text: &str) -> Result<Regex, regex::Error> {
 fn explain(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(limit) => {
-            format!("too large: more than {limit} bytes when compiled")
+            format!("the expression needs more than {limit} bytes when compiled")
         }
         other => {
             let text = other.to_string();

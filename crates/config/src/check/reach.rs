@@ -17,10 +17,10 @@ pub(super) fn warn_unreachable(routes: &[(usize, Route)], at: &At<'_>) {
         if let Some((_, hider)) = wide.iter().find(|(_, wide)| covers(&wide.matches, matches)) {
             at.index(*index)
                 .warning(format!(
-                    "no request reaches this route: `{}` matches all of them",
+                    "no request reaches this route: route `{}`, which comes first, matches all of its requests",
                     hider.name
                 ))
-                .help("move it before the wider route");
+                .help("move this route before the more general one");
         } else if matches.headers.is_empty()
             && matches.query.is_empty()
             && wide.len() < MAX_COMPARED

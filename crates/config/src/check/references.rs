@@ -93,7 +93,7 @@ impl<'a> Scope<'a> {
     pub(super) fn needs_control_plane(&self, at: &At<'_>) {
         self.used_control_plane.set(true);
         if !self.control_plane {
-            at.error("this needs a `control_plane`")
+            at.error("the field needs a `control_plane`, which is not configured")
                 .help("add `control_plane: {cluster: NAME, node: {id: NAME}}` at the top");
         }
     }
@@ -116,7 +116,7 @@ impl<'a> Scope<'a> {
             at.field("identity")
                 .warning("no listener and no cluster uses the identity")
                 .on_key()
-                .help("write `tls: mesh` where workloads of the mesh connect");
+                .help("write `tls: mesh` on listeners and clusters for workloads of the mesh");
         }
         if self.control_plane && !self.used_control_plane.get() {
             at.field("control_plane")
@@ -162,7 +162,7 @@ fn report_unknown<'n>(name: &str, kind: &str, names: impl Iterator<Item = &'n st
     let help = match nearest(name, names.iter().copied()) {
         Some(near) => Some(format!("did you mean `{near}`?")),
         None if names.is_empty() => None,
-        None if names.len() <= 12 => Some(format!("there is {}", list(&names))),
+        None if names.len() <= 12 => Some(format!("defined: {}", list(&names))),
         None => None,
     };
     at.error(format!("there is no {kind} `{}`", crate::yaml::short(name)))

@@ -29,8 +29,8 @@ where
     if !range.contains(&value) {
         let (min, max) = (range.start(), range.end());
         let near = if value < *min { min } else { max };
-        at.error(format!("{value} is not in the range {min} to {max}"))
-            .help(format!("the nearest is {near}"));
+        at.error(format!("{value} is out of range; valid: {min} to {max}"))
+            .help(format!("the nearest valid value is {near}"));
         return default;
     }
     value
@@ -46,7 +46,7 @@ pub(super) fn time(
     let value = value.map_or(default, |span| span.0);
     if !range.contains(&value) {
         at.error(not_within(value, &range)).help(format!(
-            "remove the line for the default, {}",
+            "remove the line to use the default, {}",
             TimeSpan(default)
         ));
         return default;
@@ -63,7 +63,7 @@ pub(super) fn explicit_time(
     let near = value.clamp(*range.start(), *range.end());
     if near != value {
         at.error(not_within(value, &range))
-            .help(format!("the nearest is {}", TimeSpan(near)));
+            .help(format!("the nearest valid value is {}", TimeSpan(near)));
     }
     near
 }
@@ -71,9 +71,9 @@ pub(super) fn explicit_time(
 fn not_within(value: Duration, range: &RangeInclusive<Duration>) -> String {
     let (min, max) = (TimeSpan(*range.start()), TimeSpan(*range.end()));
     if value.is_zero() {
-        return format!("0 is out of range: the range is {min} to {max}");
+        return format!("0 is out of range; valid: {min} to {max}");
     }
-    format!("{} is not in the range {min} to {max}", TimeSpan(value))
+    format!("{} is out of range; valid: {min} to {max}", TimeSpan(value))
 }
 
 /// Validates a percentage; returns its default if it is absent.
@@ -103,10 +103,10 @@ pub(super) fn size(
         let (min, max) = (Size(*range.start()), Size(*range.end()));
         let near = if value < *range.start() { min } else { max };
         at.error(format!(
-            "{} is not in the range {min} to {max}",
+            "{} is out of range; valid: {min} to {max}",
             Size(value)
         ))
-        .help(format!("the nearest is {near}"));
+        .help(format!("the nearest valid value is {near}"));
     }
     usize::try_from(value).unwrap_or(usize::MAX)
 }
@@ -124,7 +124,7 @@ pub(super) fn name(value: Option<&String>, at: &At<'_>, help: &str) -> Option<Ar
 pub(super) fn well_formed(text: &str, at: &At<'_>) -> bool {
     let good = |c: char| !c.is_whitespace() && !c.is_control();
     if text.is_empty() || text.len() > 253 || !text.chars().all(good) {
-        at.error("a name has 1 to 253 characters and no spaces")
+        at.error("a name must have 1 to 253 characters, without spaces")
             .maybe_help(suggested_name(text));
         return false;
     }
@@ -158,7 +158,7 @@ pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Addr
         .is_some_and(|(_, port)| port.parse::<u64>().is_ok_and(|port| port > 65535));
     let help = match shapes::listen(text) {
         _ if text.starts_with(['/', '@']) => format!("write `unix:{text}`"),
-        _ if out_of_range => "a port is 0 to 65535".into(),
+        _ if out_of_range => "the port must be 0 to 65535".into(),
         Some(address) if address.starts_with("0.0.0.0:") => format!("write `{address}` for all interfaces"),
         Some(address) => format!("write `{address}`"),
         None => "a listener needs an IP address and a port, for example `0.0.0.0:8080` or `[::]:8080`; set host names in `domains`".into(),
@@ -198,7 +198,7 @@ impl Unique {
                 "{what} `{}` is defined twice",
                 crate::yaml::short(text)
             ))
-            .other(first.clone(), "first given");
+            .other(first.clone(), "first defined");
             return false;
         }
         self.0.insert(text.to_owned(), at.path());

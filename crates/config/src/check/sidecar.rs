@@ -52,10 +52,9 @@ pub(super) fn names(raw: &raw::Document, made: &[raw::Cluster], at: &At<'_>) {
                 "the name `{}` is reserved for a listener's own cluster",
                 crate::yaml::short(name)
             );
-            list.index(i)
-                .field("name")
-                .error(what)
-                .help("choose another one; `inbound` and `outbound` define clusters of their own");
+            list.index(i).field("name").error(what).help(
+                "choose another name; `inbound` and `outbound` define clusters with reserved names",
+            );
         }
     }
 }
@@ -192,7 +191,7 @@ fn tls_of_port(
             .field("tls")
             .error("the listener has no mutual TLS to which this mode applies")
             .on_key()
-            .help("remove it, or add `tls: mesh` to the listener");
+            .help("remove the mode, or add `tls: mesh` to the listener");
     }
     tls
 }
@@ -203,7 +202,7 @@ pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> O
     let (name, at) = match (&raw.workload, &raw.inbound) {
         (Some(_), Some(_)) => {
             at.field("workload")
-                .error("`inbound` subscribes to the workload's own resources")
+                .error("`workload` cannot be combined with `inbound`")
                 .on_key()
                 .help("write `inbound.discovery` instead");
             return None;
@@ -242,14 +241,14 @@ fn application(text: &str, at: &At<'_>) {
         Ok(ip) if ip.is_loopback() => {}
         Ok(ip) => {
             at.warning(format!("{ip} is not a loopback address"))
-                .help("connections to it may be redirected to this listener again; use 127.0.0.1");
+                .help("connections to other addresses may be redirected to this listener again; use 127.0.0.1");
         }
         Err(_) => {
             at.error(format!(
                 "`{}` is neither `IP`, `IP:PORT` nor `unix:/PATH`",
                 crate::yaml::short(text)
             ))
-            .help("write `127.0.0.1` for all ports, or `127.0.0.1:8080` for one");
+            .help("write `127.0.0.1` for all ports, or `127.0.0.1:8080` for one port");
         }
     }
 }
@@ -297,9 +296,9 @@ impl Sidecar<'_, '_, '_> {
         if first.load_reports.is_some() && matches!(protocol, P::Tcp | P::Tls) {
             place
                 .field("load_reports")
-                .error("there are no HTTP requests on this port")
+                .error("this port handles no HTTP requests")
                 .on_key()
-                .help("remove it, or write `protocol: http`");
+                .help("remove `load_reports`, or write `protocol: http`");
         }
         let http = |version| Box::new(self.http(version, hosts, table, &place));
         let tcp = bytes.map(|cluster| {

@@ -32,9 +32,9 @@ pub(super) fn termination(
     let Some(mode) = raw.mesh else {
         if !raw.delegates.is_empty() {
             delegates
-                .error("without `mesh`, clients are not authenticated")
+                .error("`delegates` has no effect without `mesh`: clients are not authenticated")
                 .on_key()
-                .help("remove the line, or write `mesh: strict`");
+                .help("remove `delegates`, or write `mesh: strict`");
         }
         return Termination::Certificates(downstream(raw, at, behind));
     };
@@ -104,7 +104,7 @@ fn downstream(raw: &raw::DownstreamTls, at: &At<'_>, behind: Behind) -> Downstre
     if client_ca.is_none() && raw.require_client_certificate == Some(true) {
         at.field("require_client_certificate")
             .error("client certificates cannot be verified without `client_ca`")
-            .help("add `client_ca: FILE` with the roots that they chain to");
+            .help("add `client_ca: FILE` with the root certificates of the clients");
     }
     check_file(client_ca, &at.field("client_ca"));
     DownstreamTls {
@@ -180,20 +180,22 @@ fn alpn(raw: Option<&[String]>, at: &At<'_>, behind: Behind, mesh: bool) -> Vec<
     for (i, protocol) in list.iter().enumerate() {
         let at = at.index(i);
         if protocol.is_empty() || protocol.len() > 255 {
-            at.error("an ALPN protocol has 1 to 255 bytes");
+            at.error("an ALPN protocol must have 1 to 255 bytes");
         } else if behind != Behind::Tcp && !possible.contains(&protocol.as_str()) {
             let one_of = crate::suggest::one_of(possible);
             at.error(format!(
                 "`{}` is not supported",
                 crate::yaml::short(protocol)
             ))
-            .help(format!("with this `http.protocol` it can be {one_of}"));
+            .help(format!(
+                "with this `http.protocol`, supported protocols are {one_of}"
+            ));
         }
         seen.check(protocol, &at, "the ALPN protocol");
     }
     if list.is_empty() && behind == Behind::Http(Http2) {
         at.error("clients use HTTP/2 over TLS only when ALPN offers `h2`")
-            .help("remove the line for the default, `[h2]`");
+            .help("remove the line to use the default, `[h2]`");
     }
     list.to_vec()
 }
@@ -225,8 +227,8 @@ fn upstream(raw: &raw::UpstreamTls, at: &At<'_>) -> UpstreamTls {
             .help("remove one of them");
     } else if skip {
         at.field("insecure_skip_verify")
-            .warning("the server's certificate is not verified: it can be impersonated")
-            .help("use it only for tests; otherwise set the roots with `ca`");
+            .warning("the server's certificate is not verified: any server can impersonate the endpoint")
+            .help("use `insecure_skip_verify` only for tests; otherwise set trusted root certificates with `ca`");
     }
     let mutual = raw.certificate.is_some() || raw.private_key.is_some();
     let (certificate, key) = (raw.certificate.as_deref(), raw.private_key.as_deref());

@@ -17,20 +17,21 @@ pub(super) fn mode(raw: Option<&str>, address: &Address, at: &At<'_>) -> u32 {
     let Some(unix) = address.unix() else {
         at.error("`mode` applies only to the file of a Unix socket")
             .on_key()
-            .help("remove it, or write `address: unix:/PATH`");
+            .help("remove `mode`, or write `address: unix:/PATH`");
         return Listener::DEFAULT_MODE;
     };
     if unix.path().is_none() {
         at.error("a socket of the abstract namespace has no file: every process of the network namespace can connect")
             .on_key()
-            .help("remove it, or write `address: unix:/PATH`");
+            .help("remove `mode`, or write `address: unix:/PATH`");
         return Listener::DEFAULT_MODE;
     }
     let read = octal(text);
     if read.is_none() {
         let text = crate::yaml::short(text);
-        at.error(format!("`{text}` is not a mode"))
-            .help("write three octal digits behind a zero: `0660` for owner and group, `0666` for everyone");
+        at.error(format!("`{text}` is not a mode")).help(
+            "write a zero and three octal digits: `0660` for owner and group, `0666` for everyone",
+        );
     }
     read.unwrap_or(Listener::DEFAULT_MODE)
 }
@@ -49,7 +50,7 @@ pub(super) fn check(raw: &raw::Listener, at: &At<'_>) {
         at.field("original_destination")
             .error("connections are not redirected to a Unix socket")
             .on_key()
-            .help("remove it, or write `address: IP:PORT`");
+            .help("remove `original_destination`, or write `address: IP:PORT`");
     }
     let short = [
         ("inbound", raw.inbound.is_some()),
@@ -78,7 +79,7 @@ pub(super) fn check(raw: &raw::Listener, at: &At<'_>) {
 fn without_addresses(raw: &raw::Listener, at: &At<'_>) {
     let refuse = |at: &At<'_>, what: &str| {
         at.error(format!(
-            "a connection of a Unix socket has no {what}: this matches nothing"
+            "a connection of a Unix socket has no {what}: the condition matches nothing"
         ))
         .on_key()
         .help(NO_ADDRESSES);

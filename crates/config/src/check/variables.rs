@@ -15,17 +15,19 @@ pub(super) struct Variable {
     pub(super) instead: Option<&'static str>,
 }
 
-const ADDRESS: &str = "remove it: `x-forwarded-for` has the client's address, and `http.x_forwarded: replace` makes it the only one";
-const HOST: &str = "remove it: `host` is forwarded, and `x-forwarded-host` has the original host";
-const SCHEME: &str = "remove it: `x-forwarded-proto` is `http` or `https`";
-const REQUEST_ID: &str = "remove it: `x-request-id` identifies each request";
-const CERTIFICATE: &str = "remove it: `x-forwarded-client-cert` has the client's identity (`http.x_forwarded_client_cert`)";
-const PATH: &str =
-    "remove it: path and query are forwarded; the access log has them before a rewrite";
-const LOG: &str = "remove it: the access log has it";
-const HEADER: &str = "remove it: headers are forwarded under their own names";
-const UPSTREAM: &str = "remove it: the access log has the endpoint";
-const LITERAL: &str = "write the text itself";
+const ADDRESS: &str = "remove this header: `x-forwarded-for` has the client's address; with \
+                       `http.x_forwarded: replace`, no other address";
+const HOST: &str =
+    "remove this header: `host` is forwarded, and `x-forwarded-host` has the original host";
+const SCHEME: &str = "remove this header: `x-forwarded-proto` is `http` or `https`";
+const REQUEST_ID: &str = "remove this header: `x-request-id` identifies each request";
+const CERTIFICATE: &str = "remove this header: `x-forwarded-client-cert` has the client's identity \
+                           (`http.x_forwarded_client_cert`)";
+const PATH: &str = "remove this header: path and query are forwarded; the access log has both as they are before a rewrite";
+const LOG: &str = "remove this header: the access log has this value";
+const HEADER: &str = "remove this header: headers are forwarded under their own names";
+const UPSTREAM: &str = "remove this header: the access log has the endpoint";
+const LITERAL: &str = "write literal text";
 
 /// Pairs of the beginning of a name, in lower case and snake case, and the alternative. The first match applies.
 const NAMES: &[(&str, &str)] = &[
@@ -76,11 +78,11 @@ const NAMES: &[(&str, &str)] = &[
     ("proxy_", UPSTREAM),
     (
         "http_upgrade",
-        "remove it: WebSocket upgrades are forwarded (`http.upgrades`)",
+        "remove this header: WebSocket upgrades are forwarded (`http.upgrades`)",
     ),
     (
         "connection_upgrade",
-        "remove it: WebSocket upgrades are forwarded (`http.upgrades`)",
+        "remove this header: WebSocket upgrades are forwarded (`http.upgrades`)",
     ),
     ("http_", HEADER),
     ("header", HEADER),

@@ -122,7 +122,8 @@ const ABSENT: &[(&[&str], &str)] = &[
     ),
     (
         &["cors", "cors_policy", "access_control"],
-        "answer preflights by the application, or with `direct_response`; set headers by `response_headers: {set: {access-control-allow-origin: …}}`",
+        "answer preflights in the application, or with `direct_response`; set headers with \
+         `response_headers: {set: {access-control-allow-origin: …}}`",
     ),
     (
         &[

@@ -47,7 +47,9 @@ fn scalar(field: &str, parents: &[&str], expected: &str, text: &str) -> Option<S
         return number(field, text);
     }
     if truth(text) == Some(false) && !matches!(field, "retry" | "direct_response") {
-        return Some(format!("remove the line: without `{field}` there is none"));
+        return Some(format!(
+            "remove the line; an absent `{field}` has the same meaning"
+        ));
     }
     item(field, parents, expected, text).or_else(|| members(field, parents, text))
 }
@@ -236,7 +238,7 @@ fn mapping(field: &str, expected: &str, pairs: &[(&str, Option<&str>)]) -> Optio
         {
             let name = short(first);
             Some(format!(
-                "write a list: `- name: {name}` and its other fields below"
+                "write a list: `- name: {name}`, followed by the other fields of the item"
             ))
         }
         "address" => {
@@ -264,10 +266,16 @@ fn list(field: &str, expected: &str) -> Option<String> {
              write `virtual_hosts: [{domains: [\"*\"], routes: […]}]`"
                 .into(),
         ),
-        "" => Some("the file is a mapping: write `listeners:` above the listeners, `clusters:` above the clusters".into()),
+        "" => Some(
+            "the file must be a mapping: write `listeners:` above the listeners, `clusters:` \
+             above the clusters"
+                .into(),
+        ),
         "request_headers" | "response_headers" => write(field, "{set: {NAME: VALUE}}"),
         "set" | "add" => write(field, "{NAME: VALUE}"),
-        "health_check" => Some("there is one for a cluster: write it without `- `".into()),
+        "health_check" => {
+            Some("a cluster has only one health check: write its fields without `- `".into())
+        }
         "cluster" => Some("write `clusters: [{name: NAME, weight: N}, …]` for several".into()),
         _ => None,
     }

@@ -79,7 +79,7 @@ impl FromStr for TimeSpan {
             total = nanos
                 .and_then(|n| n.checked_add(total))
                 .filter(|n| Duration::from_nanos(*n) <= MAX_TIME)
-                .ok_or_else(|| bad("the longest is 3650d"))?;
+                .ok_or_else(|| bad("the maximum is 3650d"))?;
             (rest, units) = (tail, &units[at + 1..]);
         }
         if text.is_empty() {

@@ -35,7 +35,7 @@ impl Shorthand for RateLimit {
         let bad = || {
             let help = match crate::hints::shapes::rate(text) {
                 Some(guess) => format!("write `{guess}`"),
-                None => "write requests and a time, as in `100/s` or `1000/10m`".into(),
+                None => "write a number of requests and a time, as in `100/s` or `1000/10m`".into(),
             };
             let text = crate::yaml::short(text);
             NotationError::new(format!("`{text}` is not a rate; {help}"))

@@ -102,7 +102,7 @@ pub(super) fn unclosed(lines: &[&str], at: usize, column: usize) -> Option<Expla
         column: open.column,
         length: 1,
         message: format!("the `{}` is not closed", open.mark),
-        help: format!("add the `{close}`"),
+        help: format!("add `{close}`"),
     })
 }
 

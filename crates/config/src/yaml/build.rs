@@ -57,9 +57,9 @@ impl Builder {
             Event::Alias(anchor) => {
                 let Some(&id) = self.anchors.get(&anchor) else {
                     let message = if self.unfinished.contains(&anchor) {
-                        "an alias inside the value that it names"
+                        "an alias inside the value of its own anchor"
                     } else {
-                        "an alias without anchor"
+                        "the alias has no anchor"
                     };
                     return Err(self.fault(Place::span(span), message));
                 };
@@ -162,7 +162,7 @@ impl Builder {
 
     fn too_many(&self, place: Place) -> Fault {
         let mut fault = self.fault(place, &format!("more than {MAX_NODES} values"));
-        fault.help = Some("aliases count as often as they are used".to_owned());
+        fault.help = Some("each use of an alias counts".to_owned());
         fault
     }
 
@@ -202,7 +202,7 @@ impl Builder {
 
     fn place_key(&mut self, id: Id, place: Place) -> Result<(), Fault> {
         let Kind::Scalar { text, .. } = &self.nodes[id.0 as usize].kind else {
-            return Err(self.fault(place, "a key must be a word, not a list or mapping"));
+            return Err(self.fault(place, "a key must be a scalar, not a list or mapping"));
         };
         let name = text.clone();
         let parent = self.path();

@@ -272,7 +272,7 @@ impl<'t, 'p> Entries<'t, 'p> {
     #[inline(never)]
     fn next_value(&mut self) -> Result<De<'t, 'p>, DecodeError> {
         let Some(&(_, value)) = self.entries.get(self.next) else {
-            return Err(DecodeError::custom("a value without key"));
+            return Err(DecodeError::custom("the value has no key"));
         };
         self.next += 1;
         Ok(self.de.child(value))

@@ -133,8 +133,8 @@ fn escape(line: usize, text: &str, fault: &Fault) -> Option<Explanation> {
         line,
         column,
         length: inner.chars().count() + 2,
-        message: "in double quotes `\\` begins an escape, and this is none".into(),
-        help: format!("write it in single quotes: '{}'", short(inner)),
+        message: "invalid escape sequence: `\\` begins an escape in double quotes".into(),
+        help: format!("use single quotes: '{}'", short(inner)),
     })
 }
 
@@ -149,17 +149,17 @@ fn unquoted(line: usize, text: &str) -> Option<Explanation> {
         let word: String = rest.iter().take_while(|c| !ends(c)).collect();
         let (word, what) = match rest.first()? {
             '*' if !word[1..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') => {
-                (word, "a plain `*` begins an alias")
+                (word, "an unquoted `*` begins an alias")
             }
-            '@' | '`' => (word, "no plain text begins with `@` or a backtick"),
-            '%' => (word, "no plain text begins with `%`"),
-            '[' => (ipv6(rest)?, "a plain `[` begins a list"),
+            '@' | '`' => (word, "unquoted text cannot begin with `@` or a backtick"),
+            '%' => (word, "unquoted text cannot begin with `%`"),
+            '[' => (ipv6(rest)?, "an unquoted `[` begins a list"),
             '{' if rest.get(1) == Some(&'{') => {
                 return Some(Explanation {
                     line,
                     column,
                     length: 2,
-                    message: "this is a template".into(),
+                    message: "`{{` begins a template, which is not expanded".into(),
                     help: shapes::template("{{").unwrap_or_default(),
                 });
             }
@@ -170,7 +170,7 @@ fn unquoted(line: usize, text: &str) -> Option<Explanation> {
             column,
             length: word.chars().count(),
             message: format!("{what}; the text is not quoted"),
-            help: format!("quote it: write `\"{}\"`", short(&word)),
+            help: format!("quote the text: `\"{}\"`", short(&word)),
         })
     })
 }
@@ -232,8 +232,8 @@ fn second_colon(line: usize, text: &str, column: usize) -> Option<Explanation> {
         line,
         column: start,
         length: value.chars().count(),
-        message: "a plain text contains `: `".into(),
-        help: format!("quote it: write `\"{}\"`", short(value)),
+        message: "unquoted text contains `: `".into(),
+        help: format!("quote the text: `\"{}\"`", short(value)),
     })
 }
 
@@ -254,9 +254,10 @@ fn outside(lines: &[&str], at: usize) -> Option<Explanation> {
         line,
         column: 0,
         length: key.chars().count(),
-        message: format!("`{key}` stands at the top level, where there is no such field"),
+        message: format!("unknown top-level field `{key}`"),
         help: format!(
-            "indent it by {column} spaces, as line {} is; at the top level are `listeners` and `clusters`",
+            "indent the line by {column} spaces, like line {}; top-level fields are, for example, \
+             `listeners` and `clusters`",
             above + 1
         ),
     })
@@ -290,12 +291,12 @@ fn indentation(lines: &[&str], at: usize) -> Option<Explanation> {
         column,
         length: key.chars().count(),
         message: format!(
-            "`{}` begins at column {}, and no line above does",
+            "`{}` begins at column {}, unlike any line above",
             short(key),
             column + 1
         ),
         help: format!(
-            "indent it by {near} spaces, as `{}` of line {}",
+            "indent the line by {near} spaces, like `{}` in line {}",
             short(key_of(lines[like]).1.split(':').next().unwrap_or_default()),
             like + 1
         ),

@@ -40,10 +40,7 @@ fn check_text(text: &str) -> Result<(), Fault> {
         length: 1,
     };
     if text.len() > MAX_BYTES {
-        let message = format!(
-            "the file has {} bytes; at most {MAX_BYTES} are read",
-            text.len()
-        );
+        let message = format!("the file has {} bytes; maximum {MAX_BYTES}", text.len());
         return Err(syntax(start, String::new(), &message));
     }
     // Characters that are line breaks in YAML 1.1 but not in YAML 1.2 would let two readers see two

@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
         let (anchor, value) = match event {
             Event::Alias(anchor) => {
                 let Some(anchored) = self.anchors.get(&anchor) else {
-                    return Err(self.fault("an alias inside the value that it names"));
+                    return Err(self.fault("an alias inside the value of its own anchor"));
                 };
                 // Checked before it is copied.
                 let (values, bytes) = (anchored.values, anchored.bytes);
@@ -430,7 +430,7 @@ mod tests {
             ("~: b\n", "document 1 at line 1: keys must be strings"),
             (
                 "a: &a [*a]\n",
-                "document 1 at line 1: an alias inside the value that it names",
+                "document 1 at line 1: an alias inside the value of its own anchor",
             ),
             ("a: {<<: 1}\n", "document 1 at line 1: `<<` needs a mapping"),
             (

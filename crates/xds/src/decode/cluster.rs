@@ -37,7 +37,10 @@ pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) ->
         ));
     }
     if message.health_checks.len() > 1 && !mention("health_check") {
-        return Err(Fault::new("health_checks", "one check is supported"));
+        return Err(Fault::new(
+            "health_checks",
+            "only one health check is supported",
+        ));
     }
     Ok(())
 }
@@ -178,7 +181,7 @@ fn discover(
                 // As in Envoy: the name for a connection would be ambiguous with several.
                 if raw.endpoints.len() != 1 {
                     let found = raw.endpoints.len();
-                    let what = format!("LOGICAL_DNS has one endpoint, found {found}");
+                    let what = format!("LOGICAL_DNS needs exactly one endpoint, found {found}");
                     return Err(Fault::new("load_assignment", what));
                 }
                 let address = raw
@@ -200,7 +203,7 @@ fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
     };
     let fault = |reason: String| Fault::new("typed_extension_protocol_options", reason);
     if any.type_url != HTTP_OPTIONS_TYPE {
-        return Err(fault(format!("{} is not known", any.type_url)));
+        return Err(fault(format!("unknown type {}", any.type_url)));
     }
     let options = HttpProtocolOptions::decode(any.value.as_slice());
     let options = options.map_err(|error| fault(error.to_string()))?;

@@ -44,7 +44,7 @@ pub(super) fn decode(message: &ClusterLoadAssignment) -> Result<Vec<ServedEndpoi
 
 fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
     let Some(HostIdentifier::Endpoint(endpoint)) = &endpoint.host_identifier else {
-        return Err(Fault::new("endpoint", "it is missing"));
+        return Err(Fault::new("endpoint", "the field is missing"));
     };
     let address = endpoint.address.as_ref().and_then(|a| a.address.as_ref());
     let socket = match address {

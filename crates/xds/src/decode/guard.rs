@@ -140,7 +140,7 @@ fn payload(message: &Payload) -> Result<String, Fault> {
     let fault = || {
         Fault::new(
             "health_checks[0].tcp_health_check",
-            "only text is supported",
+            "only payloads that are UTF-8 text are supported",
         )
     };
     let bytes = match &message.payload {

@@ -19,7 +19,7 @@ pub(super) fn decode(
     for (i, option) in options.iter().enumerate() {
         let place = |name: &str| format!("{field}_to_add[{i}].{name}");
         let Some(header) = &option.header else {
-            return Err(Fault::new(place("header"), "it is missing"));
+            return Err(Fault::new(place("header"), "the field is missing"));
         };
         // The deprecated field takes precedence, as in Envoy.
         let action = match option.append {
@@ -30,7 +30,7 @@ pub(super) fn decode(
         let value = header_format::unescape(&header.value).map_err(|what| {
             let reason = match what {
                 NotLiteral::Command(command) => header_format::refusal(command),
-                NotLiteral::Percent => "a percent sign is written `%%`".to_owned(),
+                NotLiteral::Percent => "a percent sign must be written `%%`".to_owned(),
             };
             Fault::new(place("header.value"), reason)
         })?;

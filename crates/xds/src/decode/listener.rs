@@ -46,7 +46,7 @@ fn only_filter(message: &wire::Listener) -> Result<&Any, Fault> {
     let fault = || {
         Fault::new(
             "filter_chains",
-            "one chain of one filter, or an api_listener, is needed",
+            "expected an api_listener, or one filter chain with one filter",
         )
     };
     let [chain] = message.filter_chains.as_slice() else {
@@ -100,7 +100,7 @@ fn http(
                 }
             }
             if rds.route_config_name.is_empty() {
-                return Err(of(Fault::new("rds.route_config_name", "it is empty")));
+                return Err(of(Fault::new("rds.route_config_name", "the name is empty")));
             }
             Ok(Listener::Http {
                 routes: rds.route_config_name,

@@ -31,7 +31,10 @@ pub(super) fn decode(message: &wire::RouteConfiguration) -> Result<raw::RouteTab
         ),
     ];
     if let Some((field, _)) = headers.iter().find(|(_, empty)| !empty) {
-        return Err(of(Fault::new(*field, "set it on the virtual hosts")));
+        return Err(of(Fault::new(
+            *field,
+            "not supported on the route configuration; set the field on virtual hosts",
+        )));
     }
     let hosts = message.virtual_hosts.iter().enumerate();
     let hosts =

@@ -117,7 +117,7 @@ fn measured(proxy: &Proxy, job: &Job, target: &Target) -> anyhow::Result<String>
     let result = load::runtime()?.block_on(async {
         tokio::time::timeout(LIMIT, job.run(target))
             .await
-            .context("took too long")?
+            .context("the transfer took too long")?
     });
     let took = started.elapsed();
     let growth = memory.stop().saturating_sub(before);
@@ -128,7 +128,7 @@ fn measured(proxy: &Proxy, job: &Job, target: &Target) -> anyhow::Result<String>
         growth >> 10,
         before >> 10
     );
-    ensure!(growth <= GROWTH, "memory is not flat: {detail}");
+    ensure!(growth <= GROWTH, "memory grew too much: {detail}");
     Ok(detail)
 }
 
@@ -178,7 +178,10 @@ impl Job {
             "{bytes} of {} bytes arrived",
             self.bytes
         );
-        ensure!(hash == self.expected, "what arrived is not what was sent");
+        ensure!(
+            hash == self.expected,
+            "the received bytes differ from the sent bytes"
+        );
         Ok(())
     }
 }

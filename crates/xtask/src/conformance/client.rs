@@ -149,5 +149,5 @@ pub(super) fn request(
         Version::Http1 => builder.uri(path).header("host", "localhost"),
         Version::Http2 => builder.uri(format!("http://localhost{path}")),
     };
-    builder.body(body).context("a request")
+    builder.body(body).context("building a request")
 }

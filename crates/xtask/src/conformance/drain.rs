@@ -106,15 +106,17 @@ fn drain(mut proxy: Proxy) -> anyhow::Result<Drained> {
     let tally = load.join()?;
     let mut wrong = Vec::new();
     for (name, thread) in [("download", download), ("WebSocket", socket)] {
-        if let Err(error) = thread.join().ok().context("panicked")? {
+        if let Err(error) = thread.join().ok().context("the client thread panicked")? {
             wrong.push(format!("{name}: {error:#}"));
         }
     }
     if !status.success() {
-        wrong.push(format!("the proxy's {status}"));
+        wrong.push(format!("the proxy ended with {status}"));
     }
     if took > Duration::from_secs(DRAIN_SECONDS) || took < AFTER / 2 {
-        wrong.push(format!("ended after {took:?}"));
+        wrong.push(format!(
+            "the proxy ended after {took:?}, outside the expected time"
+        ));
     }
     wrong.extend(
         proxy
@@ -152,7 +154,7 @@ async fn download(address: SocketAddr) -> anyhow::Result<()> {
     let pace = DOWNLOAD as f64 / (AFTER * 2).as_secs_f64();
     let mut at = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.with_context(|| format!("after {at} bytes"))?;
+        let frame = frame.with_context(|| format!("download failed after {at} bytes"))?;
         if let Some(data) = frame.data_ref() {
             // Panics, which fails the case, at the first wrong byte.
             pattern::check(at, data);

@@ -181,7 +181,7 @@ impl Tools {
         let line = running.first_line(LIMIT)?;
         let address = line
             .parse()
-            .with_context(|| format!("the address {line}"))?;
+            .with_context(|| format!("invalid address {line}"))?;
         Ok((running, address))
     }
 

@@ -63,7 +63,7 @@ impl Tally {
         ensure!(self.answered > 0, "no request was answered");
         ensure!(
             self.failed.is_empty(),
-            "{} failed of {}: {:?}",
+            "{} of {} requests failed: {:?}",
             self.failures(),
             self.answered + self.failures(),
             self.failed
@@ -140,7 +140,7 @@ impl Load {
         while self.tally().answered < goal {
             ensure!(
                 Instant::now() < deadline,
-                "the load stands still: {:?}",
+                "the load generator received no further responses: {:?}",
                 self.tally()
             );
             thread::sleep(Duration::from_millis(1));
@@ -159,8 +159,8 @@ impl Load {
         let joined = self.thread.join();
         joined
             .ok()
-            .context("the load panicked")?
-            .context("the load's runtime")?;
+            .context("the load generator thread panicked")?
+            .context("creating the runtime of the load generator")?;
         Ok(self.shared.with(|tally| tally.clone()))
     }
 }
@@ -278,7 +278,7 @@ async fn one(shared: &Shared, version: Version, sender: &mut Sender, number: u64
             false
         }
         Err(_) => {
-            shared.failed(format!("{version:?}: no answer in {PATIENCE:?}"));
+            shared.failed(format!("{version:?}: no response within {PATIENCE:?}"));
             false
         }
     }
@@ -327,12 +327,12 @@ async fn check(body: Incoming, up: bool) -> anyhow::Result<()> {
         let hash = answer.get("hash").and_then(serde_json::Value::as_u64);
         ensure!(
             hash == Some(pattern::hash(&pattern::bytes(UP))),
-            "upload arrived as {answer}"
+            "the server received a different upload: {answer}"
         );
     } else {
         ensure!(
             body == pattern::bytes(DOWN),
-            "wrong body of {} bytes",
+            "unexpected response body of {} bytes",
             body.len()
         );
     }

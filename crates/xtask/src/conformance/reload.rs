@@ -68,7 +68,7 @@ fn reloads(bench: &Bench, protocol: &str) -> anyhow::Result<String> {
     for number in 0..bench.reloads {
         change(&proxy, &configs[number as usize % 2], number)?;
         load.wait_for(BETWEEN)
-            .with_context(|| format!("after reload {number}"))?;
+            .with_context(|| format!("failure after reload {number}"))?;
     }
     let took = started.elapsed();
     let echoes = socket.close()?;
@@ -76,10 +76,13 @@ fn reloads(bench: &Bench, protocol: &str) -> anyhow::Result<String> {
     tally.verdict()?;
     ensure!(
         tally.servers.len() == names.len(),
-        "only {:?} answered",
+        "not all servers answered: {:?}",
         tally.servers
     );
-    ensure!(proxy.terminate().success(), "the proxy ended badly");
+    ensure!(
+        proxy.terminate().success(),
+        "the proxy did not exit successfully"
+    );
     Ok(format!(
         "{} requests on {} connections, 0 failed; {:?}; {echoes} WebSocket echoes; {:.1} s",
         tally.answered,
@@ -91,7 +94,10 @@ fn reloads(bench: &Bench, protocol: &str) -> anyhow::Result<String> {
 
 /// Restarts the proxy: the first one found a free port; the second has it in its file.
 fn restart(bench: &Bench, first: Proxy, config: &str) -> anyhow::Result<Proxy> {
-    ensure!(first.terminate().success(), "the first proxy ended badly");
+    ensure!(
+        first.terminate().success(),
+        "the first proxy did not exit successfully"
+    );
     let builder = maglor_testkit::ProxyBuilder::new(&bench.proxy).config(config);
     builder
         .try_start()
@@ -159,7 +165,7 @@ impl Socket {
             .thread
             .join()
             .ok()
-            .context("the WebSocket's thread panicked")?;
+            .context("the WebSocket thread panicked")?;
         echoes.context("WebSocket")
     }
 }

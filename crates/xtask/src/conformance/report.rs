@@ -104,7 +104,7 @@ impl Report {
             let detail = case.detail.replace('|', "\\|").replace('\n', " ");
             writeln!(text, "| {} | {result} | {detail} |", case.name)?;
         }
-        fs::write(self.section(self.suite), text).context("writing a section")
+        fs::write(self.section(self.suite), text).context("writing a section of the report")
     }
 
     fn section(&self, suite: &str) -> PathBuf {

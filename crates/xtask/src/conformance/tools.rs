@@ -20,7 +20,7 @@ pub(super) fn workspace() -> anyhow::Result<PathBuf> {
     let root = here
         .ancestors()
         .nth(2)
-        .context("crates/xtask has a grandparent")?;
+        .context("crates/xtask has no workspace folder")?;
     Ok(root.to_owned())
 }
 
@@ -59,7 +59,8 @@ pub(super) fn go_build(
         .arg(binary)
         .arg(package)
         .current_dir(root.join("crates/xtask/conformance").join(module));
-    let output = run(go, Duration::from_secs(600)).context("is Go ≥ 1.26 installed?")?;
+    let output = run(go, Duration::from_secs(600))
+        .context("running go; check that Go 1.26 or newer is installed")?;
     ensure!(output.success(), "go build {package}: {}", output.text);
     Ok(())
 }
@@ -89,7 +90,7 @@ impl Output {
     /// Describes how it terminated.
     pub(super) fn ended(&self) -> String {
         self.status.map_or_else(
-            || "killed after its time".to_owned(),
+            || "killed after the time limit".to_owned(),
             |status| status.to_string(),
         )
     }
@@ -154,9 +155,12 @@ impl Running {
                 return Ok(line.to_owned());
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("ended ({status}) before it said anything: {text}");
+                bail!("the program ended ({status}) before its first line: {text}");
             }
-            ensure!(Instant::now() < deadline, "said nothing in time");
+            ensure!(
+                Instant::now() < deadline,
+                "the program printed no line in time"
+            );
             thread::sleep(Duration::from_millis(5));
         }
     }

@@ -51,7 +51,7 @@ pub(super) fn run(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
             let result = load::runtime()?.block_on(async {
                 tokio::time::timeout(LIMIT, case.run(&target))
                     .await
-                    .context("took too long")?
+                    .context("the case took too long")?
             });
             report.case(format!("{name} {}", case.name()), result);
         }
@@ -88,7 +88,7 @@ impl Case {
                 for result in futures_util::future::join_all(each).await {
                     result?;
                 }
-                Ok("each came back as it was sent".to_owned())
+                Ok("all messages echoed unchanged".to_owned())
             }
             Self::Control => control(target).await,
         }
@@ -116,7 +116,7 @@ pub(super) async fn echo(socket: &mut Socket, message: Message) -> anyhow::Resul
         .context("receiving")?;
     ensure!(
         answer == message,
-        "{} bytes came back for {}",
+        "received {} bytes for {} bytes sent",
         answer.len(),
         message.len()
     );
@@ -134,15 +134,15 @@ pub(super) async fn close(mut socket: Socket) -> anyhow::Result<()> {
     match socket
         .next()
         .await
-        .context("no close came back")?
-        .context("receiving the close")?
+        .context("no close frame received")?
+        .context("receiving the close frame")?
     {
         Message::Close(Some(frame)) if frame.code == code => {}
-        other => bail!("instead of a close came {other:?}"),
+        other => bail!("expected a close frame, received {other:?}"),
     }
     ensure!(
         socket.next().await.is_none(),
-        "something came after the close"
+        "data received after the close frame"
     );
     Ok(())
 }
@@ -154,7 +154,7 @@ async fn echo_frames(target: &Target, count: usize, bytes: usize) -> anyhow::Res
         echo(&mut socket, Message::Binary(data.slice(i..i + bytes))).await?;
     }
     close(socket).await?;
-    Ok("each came back as it was sent".to_owned())
+    Ok("all messages echoed unchanged".to_owned())
 }
 
 async fn control(target: &Target) -> anyhow::Result<String> {
@@ -213,7 +213,9 @@ fn autobahn(report: &mut Report, proxy: &Proxy) -> anyhow::Result<()> {
 /// Counts the verdicts, and lists the failures.
 fn judge(report: &mut Report, index: &[u8]) -> anyhow::Result<()> {
     let index: Value = serde_json::from_slice(index)?;
-    let agents = index.as_object().context("an object of agents")?;
+    let agents = index
+        .as_object()
+        .context("the report of the agents is not an object")?;
     let mut raw = String::from("case,behavior,close\n");
     let mut failed = Vec::new();
     let mut counts = BTreeMap::<&str, usize>::new();

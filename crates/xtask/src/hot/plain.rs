@@ -67,7 +67,7 @@ fn connect(proxy: &mut Child, listen: SocketAddr, within: Duration) -> io::Resul
             Err(_) => thread::sleep(Duration::from_millis(50)),
         }
         if let Some(status) = proxy.try_wait()? {
-            return Err(io::Error::other(format!("ended early: {status}")));
+            return Err(io::Error::other(format!("the proxy ended early: {status}")));
         }
     }
 }

@@ -39,7 +39,7 @@ fn build(profile: &str, what: &[&str]) -> Result<PathBuf, String> {
         .env("CARGO_TARGET_DIR", &folder)
         .succeeds();
     if !built {
-        return Err("the programs were not built".to_owned());
+        return Err("the programs could not be built".to_owned());
     }
     let profile = if profile == "dev" { "debug" } else { profile };
     Ok(folder.join(triple).join(profile))

@@ -30,22 +30,22 @@ use crate::telemetry::observers::{Lines, TapError};
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const INDEX: &str = "\
-For every peer:
+For all clients:
 GET  /metrics            Prometheus metrics
-GET  /ready              200 when requests are taken, 503 with the reason when not
-GET  /live               200 while the process works
-GET  /probe/NAME         ask the application (admin.probes): the status of its answer
-Over loopback only (kubectl port-forward), unless admin.remote_access says otherwise:
+GET  /ready              200 if the proxy accepts requests, else 503 with the reason
+GET  /live               200 while the process responds
+GET  /probe/NAME         run a health probe of the application (admin.probes)
+Over loopback only (kubectl port-forward), unless admin.remote_access is `full`:
 GET  /config             the configuration in force (YAML)
 GET  /clusters           endpoints, health and outstanding requests (JSON)
 GET  /listeners          listeners and their bound addresses (JSON)
-GET  /routes             routes in force, those of the control plane too (JSON)
-GET  /tap?FILTERS        requests as they end, a JSON object a line, until you leave; filters: method=GET,
+GET  /routes             routes in force, including those of the control plane (JSON)
+GET  /tap?FILTERS        stream finished requests, one JSON object per line; filters: method=GET,
                          path=/PREFIX, status=503 or 5xx, peer=PART-OF-ID, direction=inbound|outbound,
-                         rate=LINES-A-SECOND (100)
-POST /drain              stop taking connections, let open ones end, then exit
+                         rate=LINES-PER-SECOND (default 100)
+POST /drain              stop accepting connections, wait until the open ones end, and exit
 GET  /logging            the log level
-PUT  /logging?level=L    change it: error, warn, info, debug, trace, or target=level,...
+PUT  /logging?level=L    set the log level: error, warn, info, debug, trace, or target=level,...
 ";
 
 const PAGES: [Page; 12] = [
@@ -95,7 +95,7 @@ impl Admin {
             return self.answer(request);
         };
         let Some(probe) = self.probes.get(name) else {
-            return answer(StatusCode::NOT_FOUND, TEXT, "there is no such probe\n");
+            return answer(StatusCode::NOT_FOUND, TEXT, "unknown probe\n");
         };
         let (status, said) = probes::ask(probe, request.headers()).await;
         answer(status, TEXT, said)
@@ -136,7 +136,7 @@ impl Admin {
         if let Some(Missing { why, trouble }) = app.without_identity() {
             identity = match why {
                 Unusable::Missing => format!("no identity yet: {trouble}"),
-                why => format!("the identity cannot be used: {why}; renewal: {trouble}"),
+                why => format!("the identity is not valid: {why}; renewal: {trouble}"),
             };
             // A proxy that allows plain text continues to serve without an identity.
             if why == Unusable::Missing || app.needs_identity() {
@@ -205,7 +205,7 @@ impl Admin {
         };
         let level = query.and_then(|query| crate::routing::route::query_value(query, "level"));
         let Some(level) = level else {
-            let text = "which level? as in PUT /logging?level=debug\n";
+            let text = "`level` is missing, as in PUT /logging?level=debug\n";
             return answer(StatusCode::BAD_REQUEST, TEXT, text);
         };
         match log.set(&level) {
@@ -219,7 +219,7 @@ impl Admin {
 }
 
 fn foreign_log() -> Answer {
-    let text = "the log is not ours to change\n";
+    let text = "this process cannot change its log level\n";
     answer(StatusCode::NOT_IMPLEMENTED, TEXT, text)
 }
 

@@ -36,7 +36,7 @@ impl App {
         if names(&used)
             && let Err(error) = self.need_resolver()
         {
-            tracing::error!(%error, "cannot resolve the names of endpoints");
+            tracing::error!(%error, "cannot start the DNS resolver; endpoints with host names are not resolved");
         }
         let before = std::mem::replace(&mut self.discovered, used);
         let gone = |used: &Used| !self.is_of_file(&used.cluster.name);
@@ -98,7 +98,7 @@ impl App {
                     self.clusters.insert(cluster);
                 }
                 Err(error) => {
-                    tracing::error!(cluster = %name, %error, "discovered cluster not applied");
+                    tracing::error!(cluster = %name, %error, "cannot apply a cluster of the control plane; keeping the last valid version");
                 }
             }
         }
@@ -118,7 +118,7 @@ impl App {
         let assigned = used.endpoints.as_ref();
         let assigned = assigned.map(|endpoints| cluster.assign(endpoints, metrics, now));
         if let Some(Err(error)) = assigned {
-            tracing::error!(cluster = %wanted.name, %error, "endpoints not applied");
+            tracing::error!(cluster = %wanted.name, %error, "cannot apply endpoints of the control plane; keeping the previous endpoints");
         }
         Ok(cluster)
     }
@@ -140,11 +140,11 @@ impl App {
         };
         let now = self.shared.time(Instant::now());
         if let Err(error) = found.assign(endpoints, &self.shared.metrics, now) {
-            tracing::error!(%cluster, %error, "endpoints not applied");
+            tracing::error!(%cluster, %error, "cannot apply endpoints of the control plane; keeping the previous endpoints");
         }
         if resolves {
             if let Err(error) = self.need_resolver() {
-                tracing::error!(%error, "cannot resolve the names of endpoints");
+                tracing::error!(%error, "cannot start the DNS resolver; endpoints with host names are not resolved");
             }
             self.resolve();
         }

@@ -27,7 +27,7 @@ impl Listening {
         if let Some(file) = self.file.as_ref().filter(|_| before != mode)
             && let Err(error) = file.set_mode(mode)
         {
-            tracing::warn!(address = %self.bound, %error, "cannot change the mode of a socket's file");
+            tracing::warn!(address = %self.bound, %error, "cannot change the mode of the socket file");
         }
     }
 

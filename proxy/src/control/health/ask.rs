@@ -213,7 +213,7 @@ async fn tcp(sender: Sender<'_>, send: &[u8], receive: &[u8]) -> Result<(), Ill>
     let mut got = Vec::new();
     while memchr::memmem::find(&got, receive).is_none() {
         if io.read_buf(&mut got).await? == 0 || got.len() > MOST {
-            return Err("another answer than expected".into());
+            return Err("the response does not contain the expected bytes".into());
         }
     }
     Ok(())

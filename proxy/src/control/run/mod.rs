@@ -186,7 +186,7 @@ fn watch(file: Option<&Path>) -> Option<Watch> {
     let file = file?;
     Watch::new(file)
         .inspect_err(|error| {
-            tracing::warn!(file = %file.display(), %error, "cannot watch the file; send SIGHUP to reload");
+            tracing::warn!(file = %file.display(), %error, "cannot watch the configuration file; send SIGHUP to reload it");
         })
         .ok()
 }
@@ -298,7 +298,7 @@ impl Life {
             .zip(glance)
             .is_some_and(|(file, glance)| glance.missed(file));
         if self.files.changed() {
-            tracing::info!("a certificate file changed");
+            tracing::info!("certificate files changed; reloading the configuration");
             self.reload(Why::Files);
         } else if missed {
             self.reload(Why::Seen);
@@ -441,26 +441,26 @@ fn warn_of_what_stays(now: &Config, wanted: &Config) {
             .map(|admin| (admin.address, admin.opened))
     };
     let stays = [
-        (now.workers != wanted.workers, "a new number of workers"),
+        (now.workers != wanted.workers, "the new number of workers"),
         (
             is_enrolled(now) != is_enrolled(wanted),
-            "another source of the identity",
+            "the new source of the identity",
         ),
         (
             now.control_plane != wanted.control_plane,
-            "another control plane",
+            "the new control plane",
         ),
         (
             admin(now) != admin(wanted),
-            "a new address or access of the admin port",
+            "the new address or access of the admin port",
         ),
         (
             now.log_level != wanted.log_level,
-            "a new log level (the admin port changes it without a restart)",
+            "the new log level (which the admin port can set without a restart)",
         ),
     ];
     for (_, what) in stays.iter().filter(|(differs, _)| *differs) {
-        tracing::warn!("{what} needs a restart");
+        tracing::warn!("{what} takes effect only after a restart");
     }
 }
 

@@ -67,17 +67,21 @@ enum EnrolError {
     Decode(#[from] maglor_xds::MessageError),
     #[error("invalid response of the control plane: {0}")]
     Identity(#[from] maglor_identity::Error),
-    #[error("the control plane requires the identity {0}, which is not in its own trust domain")]
+    #[error(
+        "the control plane requires the identity {0}, which is outside the trust domain of the control plane"
+    )]
     ForeignId(SpiffeId),
-    #[error("the control plane requires `{id}` as identity: {source}")]
+    #[error("the control plane requires the invalid identity `{id}`: {source}")]
     MalformedId { id: String, source: SpiffeError },
-    #[error("the control plane's cluster `{0}` does not exist")]
+    #[error("`control_plane.cluster`: cluster `{0}` does not exist")]
     NoCluster(Arc<str>),
     #[error("{0}")]
     NotTaken(#[from] NotTaken),
     #[error("token {}: {source}", path.display())]
     Token { path: PathBuf, source: io::Error },
-    #[error("the control plane requires the identity {0} again, although the request names it")]
+    #[error(
+        "the control plane requires the identity {0} again, although the certificate request names it"
+    )]
     Unsatisfied(SpiffeId),
 }
 
@@ -264,7 +268,10 @@ impl Source {
             source,
         };
         if std::fs::metadata(path).map_err(failed)?.len() > TOKEN {
-            let long = io::Error::new(io::ErrorKind::InvalidData, "longer than a token can be");
+            let long = io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file is too long for a token",
+            );
             return Err(failed(long));
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;

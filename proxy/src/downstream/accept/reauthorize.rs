@@ -117,7 +117,7 @@ impl GrantedBy {
         let (counter, reason) = match why {
             Refusal::Denied => (
                 &listener.metrics.ended_denied,
-                "authorization denies it now",
+                "the changed authorization rules deny the connection",
             ),
             Refusal::PlainText => (
                 &listener.metrics.ended_plain_text,
@@ -132,7 +132,7 @@ impl GrantedBy {
                 peer = self.peer.as_deref().map(|peer| peer.id.as_str()),
                 reason,
                 suppressed = unsaid,
-                "connection ended"
+                "connection closed after a policy change"
             );
         }
     }

@@ -298,7 +298,7 @@ impl Own {
     pub(crate) fn missing(&self, now: SystemTime) -> Option<Missing> {
         let why = self.live.as_ref()?.usable(now).err()?;
         let trouble = match (&self.watched, self.trouble.as_deref()) {
-            (Some(Watched::Files(..)), _) => "it is read from files",
+            (Some(Watched::Files(..)), _) => "the identity is read from files",
             (_, Some(trouble)) => trouble,
             (_, None) => "no certificate has been requested from the control plane yet",
         };

@@ -305,7 +305,7 @@ async fn run(channel: Rc<Channel>) {
         }
         Ok(None) => Closed::Refused,
         Err(error) => {
-            tracing::debug!(%error, "cannot open a channel to an endpoint");
+            tracing::debug!(%error, "cannot open a load feedback channel to an endpoint");
             Closed::Failed
         }
     };

@@ -157,13 +157,13 @@ impl Budget {
             tracing::warn!(
                 used = now,
                 limit,
-                "memory budget reached; refusing requests"
+                "memory use reached the budget; rejecting requests"
             );
         } else {
             tracing::info!(
                 used = now,
                 limit,
-                "memory budget: requests are served again"
+                "memory use is below the budget; accepting requests again"
             );
         }
     }

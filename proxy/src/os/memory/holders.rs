@@ -219,7 +219,11 @@ impl Holders {
         if reset > 0 {
             self.budget.count_reset(reset);
             if let Some(unsaid) = self.log.allow() {
-                tracing::warn!(reset, suppressed = unsaid, "memory budget: holders reset");
+                tracing::warn!(
+                    reset,
+                    suppressed = unsaid,
+                    "memory budget exceeded; connections and streams reset"
+                );
             }
         }
     }

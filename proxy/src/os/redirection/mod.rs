@@ -55,10 +55,10 @@ pub struct PortRange {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PortRangeError {
     /// The second port is below the first.
-    #[error("the range ends before it begins")]
+    #[error("the last port of the range is below the first")]
     Backwards,
     /// Not a number from 1 to 65535.
-    #[error("write a port from 1 to 65535, or a range such as 8000-8010")]
+    #[error("expected a port from 1 to 65535, or a range such as 8000-8010")]
     NotAPort,
 }
 
@@ -110,13 +110,16 @@ pub enum SettingsError {
     )]
     NoOwner,
     /// A single listener cannot distinguish incoming from outgoing connections.
-    #[error("--inbound-port and --outbound-port are both {0}; they are two listeners")]
+    #[error(
+        "--inbound-port and --outbound-port are both {0}; inbound and outbound connections need \
+         separate listeners"
+    )]
     SamePort(u16),
     /// Port 0 is not a port.
-    #[error("a port is a number from 1 to 65535")]
+    #[error("port 0 is not valid; expected a port from 1 to 65535")]
     PortZero,
     /// More exceptions than the kernel accepts at once.
-    #[error("{0} skipped ports and subnets are more than {MAX_SKIPPED}: use ranges")]
+    #[error("too many skipped ports and subnets: {0}, maximum {MAX_SKIPPED}; use ranges")]
     TooMany(usize),
 }
 
@@ -201,7 +204,7 @@ pub fn remove() -> Result<(), InitError> {
 pub enum InitError {
     /// The rules that were read back differ from those written, because another process wrote at the same time.
     #[error(
-        "the rules of table `inet maglor` are not those that were written; did another init run?"
+        "the rules of table `inet maglor` differ from those just written; did another init run at the same time?"
     )]
     Different,
     /// The kernel has no nftables.

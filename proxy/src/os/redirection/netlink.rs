@@ -286,7 +286,7 @@ impl Netlink {
             None => Ok(found),
             Some(source) if is(&source, &[libc::EPERM]) => Err(InitError::NotPermitted),
             Some(source) => Err(InitError::Refused {
-                what: "to list the rules".into(),
+                what: "the request to list the rules".into(),
                 source,
             }),
         }

@@ -66,7 +66,9 @@ impl ClientHelloParser {
             return Ok(false);
         };
         if [kind, major] != TLS_HANDSHAKE {
-            return Err(Error::Malformed("another record before its end"));
+            return Err(Error::Malformed(
+                "another TLS record before the end of the message",
+            ));
         }
         self.left = usize::from(u16::from_be_bytes([high, low]));
         self.header.clear();
@@ -82,7 +84,7 @@ impl ClientHelloParser {
             return Ok(false);
         };
         if *kind != CLIENT_HELLO {
-            return Err(Error::Malformed("another message"));
+            return Err(Error::Malformed("another handshake message"));
         }
         let length = length.iter().fold(0, |sum, b| sum << 8 | usize::from(*b));
         let whole = MESSAGE_HEADER + length;
@@ -103,13 +105,13 @@ fn take<'a>(bytes: &mut &'a [u8], n: usize) -> &'a [u8] {
 
 /// Parses the body of the message.
 fn parse_client_hello(body: &[u8]) -> Result<ClientHello, Error> {
-    let cut = Error::Malformed("a length does not fit");
+    let cut = Error::Malformed("a length exceeds the message");
     let (suites, extensions) = Reader(body).suites_and_extensions().ok_or(cut)?;
     let (mut name, mut alpn, mut versions) = (None, None, None);
     let mut rest = Reader(extensions);
     while !rest.0.is_empty() {
         let mut extension = || Some((rest.number(2)?, rest.vector(2)?));
-        let cut = || Error::Malformed("an extension is cut off");
+        let cut = || Error::Malformed("a truncated extension");
         let (kind, value) = extension().ok_or_else(cut)?;
         // If an extension is sent twice, the server could use one and this proxy the other.
         let twice = match u16::try_from(kind) {
@@ -119,7 +121,7 @@ fn parse_client_hello(body: &[u8]) -> Result<ClientHello, Error> {
             _ => false,
         };
         if twice {
-            return Err(Error::Malformed("an extension stands there twice"));
+            return Err(Error::Malformed("a duplicate extension"));
         }
     }
     let has = |list: &[u8], item: [u8; 2]| list.as_chunks().0.contains(&item);

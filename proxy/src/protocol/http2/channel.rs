@@ -124,7 +124,7 @@ impl Core {
         let grown = self.send_window.checked_add(increment);
         self.send_window = grown
             .filter(|grown| *grown <= frame::LAST_STREAM)
-            .ok_or(Malformed::flow("a window beyond the maximum"))?;
+            .ok_or(Malformed::flow("a flow-control window above 2^31-1"))?;
         for waker in self.starved.drain(..) {
             waker.wake();
         }
@@ -148,7 +148,9 @@ impl Core {
     /// If the peer had no credit for these bytes.
     pub(super) fn arrived(&mut self, bytes: u32) -> Result<(), Malformed> {
         let left = self.receive_window.checked_sub(bytes);
-        self.receive_window = left.ok_or(Malformed::flow("more bytes than the window allows"))?;
+        self.receive_window = left.ok_or(Malformed::flow(
+            "more bytes than the flow-control window allows",
+        ))?;
         self.arrived += bytes;
         if self.arrived >= CONNECTION_WINDOW / 2 {
             let credit = std::mem::take(&mut self.arrived);

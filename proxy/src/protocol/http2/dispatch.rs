@@ -94,7 +94,9 @@ impl Core {
                     // A stream that was never begun cannot be reset.
                     match self.streams.contains_key(&stream) {
                         true => return self.blame(batch, stream, reason),
-                        false => return Err(Malformed::new(reason, "a malformed PRIORITY").into()),
+                        false => {
+                            return Err(Malformed::new(reason, "a malformed PRIORITY frame").into());
+                        }
                     }
                 }
             }
@@ -128,7 +130,7 @@ impl Core {
             self.stream_window = window;
             for stream in self.streams.values() {
                 if !stream.resize(change) {
-                    return Err(Malformed::flow("a window beyond the maximum"));
+                    return Err(Malformed::flow("a flow-control window above 2^31-1"));
                 }
             }
         }
@@ -139,7 +141,7 @@ impl Core {
     fn credit(&mut self, batch: &mut Batch<'_>, stream: u32, increment: u32) -> Result<(), Closed> {
         if stream == 0 {
             if increment == 0 {
-                return Err(Malformed::protocol("a WINDOW_UPDATE of nothing").into());
+                return Err(Malformed::protocol("a WINDOW_UPDATE with an increment of 0").into());
             }
             return Ok(self.grow(increment)?);
         }
@@ -191,7 +193,7 @@ impl Core {
         (end, circular): (bool, bool),
     ) -> Result<(), Closed> {
         if stream.is_multiple_of(2) {
-            return Err(Malformed::protocol("a request on a stream with an even number").into());
+            return Err(Malformed::protocol("a request on an even-numbered stream").into());
         }
         let now = batch.now();
         if stream > self.accepting.last() {
@@ -204,9 +206,10 @@ impl Core {
                 End::ResetHere => Ok(()),
                 End::ResetByPeer => self.blame(batch, stream, Reason::StreamClosed),
                 End::Over => Err(ENDED.into()),
-                End::Unknown => {
-                    Err(Malformed::protocol("a number of a stream that is not higher").into())
-                }
+                End::Unknown => Err(Malformed::protocol(
+                    "a stream number that is not higher than those before",
+                )
+                .into()),
             };
         };
         let trailers = head::trailers(batch.hpack, block, self.accepting.limits())?;
@@ -244,14 +247,13 @@ impl Core {
     /// Checks that a request has begun the stream (section 5.1, idle).
     fn check_begun(&self, stream: u32) -> Result<(), Malformed> {
         let begun = !stream.is_multiple_of(2) && stream <= self.accepting.last();
-        begun.then_some(()).ok_or(Malformed::protocol(
-            "a frame on a stream that was not begun",
-        ))
+        begun
+            .then_some(())
+            .ok_or(Malformed::protocol("a frame on an idle stream"))
     }
 }
 
-const ENDED: Malformed =
-    Malformed::new(Reason::StreamClosed, "a frame behind the end of its stream");
+const ENDED: Malformed = Malformed::new(Reason::StreamClosed, "a frame on a closed stream");
 
 fn calm(allowed: bool) -> Result<(), Closed> {
     allowed.then_some(()).ok_or(Closed::Flood)

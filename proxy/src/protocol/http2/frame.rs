@@ -166,7 +166,7 @@ impl Decoder {
                     let wanted = &PREFACE[seen..];
                     let bytes = take(input, wanted.len());
                     if !wanted.starts_with(bytes) {
-                        return Err(Malformed::protocol("not the preface of HTTP/2"));
+                        return Err(Malformed::protocol("an invalid HTTP/2 connection preface"));
                     }
                     if bytes.len() < wanted.len() {
                         self.state = State::Preface(seen + bytes.len());
@@ -263,7 +263,9 @@ impl Decoder {
         if continues.is_some() != (kind == kind::CONTINUATION)
             || continues.is_some_and(|expected| expected != stream)
         {
-            return Err(Malformed::protocol("a field block that is not continued"));
+            return Err(Malformed::protocol(
+                "a missing or unexpected CONTINUATION frame",
+            ));
         }
         check_size(header)?;
         let of_stream = match kind {
@@ -271,11 +273,15 @@ impl Decoder {
                 Some(true)
             }
             kind::SETTINGS | kind::PING | kind::GOAWAY => Some(false),
-            kind::PUSH_PROMISE => return Err(Malformed::protocol("a PUSH_PROMISE of a client")),
+            kind::PUSH_PROMISE => {
+                return Err(Malformed::protocol("a PUSH_PROMISE sent by a client"));
+            }
             _ => None,
         };
         if of_stream.is_some_and(|of_stream| of_stream != (stream != 0)) {
-            return Err(Malformed::protocol("a frame on the wrong stream"));
+            return Err(Malformed::protocol(
+                "a frame type that is not allowed on its stream",
+            ));
         }
         Ok(match kind {
             kind::DATA if header.has(flag::PADDED) => State::Padding(header),

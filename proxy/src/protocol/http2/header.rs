@@ -82,7 +82,8 @@ pub(super) fn check_size(header: Header) -> Result<(), Malformed> {
 
 /// Returns the part of a field block that a payload contains, and whether the stream depends on itself.
 pub(super) fn fragment(header: Header, payload: &[u8]) -> Result<(&[u8], bool), Malformed> {
-    const SHORT: Malformed = Malformed::size("a HEADERS frame without its first fields");
+    const SHORT: Malformed =
+        Malformed::size("a HEADERS frame too short for its padding length or priority");
     let mut part = payload;
     if header.kind == kind::CONTINUATION {
         return Ok((part, false));

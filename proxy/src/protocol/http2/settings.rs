@@ -41,14 +41,16 @@ pub(super) fn parse(payload: &[u8]) -> Result<Settings, Malformed> {
                 settings.table = Some(least);
             }
             INITIAL_WINDOW_SIZE if value > LAST_STREAM => {
-                return Err(Malformed::flow("an initial window beyond the maximum"));
+                return Err(Malformed::flow("SETTINGS_INITIAL_WINDOW_SIZE above 2^31-1"));
             }
             INITIAL_WINDOW_SIZE => settings.window = Some(value),
             ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
-                return Err(Malformed::protocol("a setting that is neither 0 nor 1"));
+                return Err(Malformed::protocol(
+                    "a boolean setting that is neither 0 nor 1",
+                ));
             }
             MAX_FRAME_SIZE if !(0x4000..=0x00ff_ffff).contains(&value) => {
-                return Err(Malformed::protocol("a frame size out of range"));
+                return Err(Malformed::protocol("SETTINGS_MAX_FRAME_SIZE out of range"));
             }
             _ => {}
         }

@@ -10,7 +10,7 @@ use crate::protocol::http1::{FramingError, HeadError};
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Closed {
     /// The peer does not read its data.
-    #[error("the peer does not read")]
+    #[error("the peer does not read the data sent to it")]
     Backlog,
     /// The peer has closed the connection.
     #[error("closed by the peer")]

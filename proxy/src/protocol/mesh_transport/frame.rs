@@ -63,7 +63,7 @@ impl Reason {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Done => "no more is wanted",
+            Self::Done => "no more data is wanted",
             Self::Cancelled => "cancelled",
             Self::Refused => "refused",
             Self::Protocol => "protocol error",

@@ -37,13 +37,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
         return if window.len() < MAX {
             Ok(Parsed::Incomplete)
         } else {
-            Err(Error::Malformed("version 1 line longer than 107 bytes"))
+            Err(Error::Malformed("version 1 line is longer than 107 bytes"))
         };
     };
     let line = window[..end]
         .strip_suffix(b"\r")
         .and_then(|line| line.strip_prefix(PREFIX))
-        .ok_or(Error::Malformed("version 1 line not ended by CRLF"))?;
+        .ok_or(Error::Malformed("version 1 line does not end with CRLF"))?;
     Ok(Parsed::Header {
         len: end + 1,
         addresses: parse_fields(line)?,
@@ -56,19 +56,19 @@ fn parse_fields(line: &[u8]) -> Result<Option<Addresses>, Error> {
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
         return Ok(None);
     }
-    let line = str::from_utf8(line).map_err(|_| Error::Malformed("version 1 line not ASCII"))?;
+    let line = str::from_utf8(line).map_err(|_| Error::Malformed("version 1 line is not ASCII"))?;
     let mut fields = line.split(' ');
     let mut next = || {
         fields
             .next()
-            .ok_or(Error::Malformed("version 1 line too short"))
+            .ok_or(Error::Malformed("version 1 line has too few fields"))
     };
     let parse_ip = match next()? {
         "TCP4" => ip::<Ipv4Addr>,
         "TCP6" => ip::<Ipv6Addr>,
         _ => {
             return Err(Error::Malformed(
-                "version 1 protocol not TCP4, TCP6 or UNKNOWN",
+                "version 1 protocol is not TCP4, TCP6 or UNKNOWN",
             ));
         }
     };
@@ -86,7 +86,7 @@ fn parse_fields(line: &[u8]) -> Result<Option<Addresses>, Error> {
 fn ip<T: FromStr + Into<IpAddr>>(field: &str) -> Result<IpAddr, Error> {
     let ip = field
         .parse::<T>()
-        .map_err(|_| Error::Malformed("version 1 address"))?;
+        .map_err(|_| Error::Malformed("invalid address in a version 1 line"))?;
     Ok(ip.into().to_canonical())
 }
 
@@ -94,9 +94,9 @@ fn port(field: &str) -> Result<u16, Error> {
     // Rejects a sign or a leading zero, which the standard parser would accept.
     let digits = field.bytes().all(|b| b.is_ascii_digit());
     if !digits || (field.len() > 1 && field.starts_with('0')) {
-        return Err(Error::Malformed("version 1 port"));
+        return Err(Error::Malformed("invalid port in a version 1 line"));
     }
     field
         .parse()
-        .map_err(|_| Error::Malformed("version 1 port"))
+        .map_err(|_| Error::Malformed("invalid port in a version 1 line"))
 }

@@ -57,7 +57,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     let command = command(version_command)?;
     let len = HEAD + usize::from(u16::from_be_bytes([len_high, len_low]));
     if len > HEAD + MAX_BODY {
-        return Err(Error::Malformed("version 2 header longer than 4096 bytes"));
+        return Err(Error::Malformed(
+            "version 2 header is longer than 4096 bytes",
+        ));
     }
     let Some(header) = bytes.get(..len) else {
         return Ok(Parsed::Incomplete);
@@ -79,17 +81,21 @@ fn command(version_command: u8) -> Result<Command, Error> {
     match version_command {
         0x20 => Ok(Command::Local),
         0x21 => Ok(Command::Proxy),
-        _ => Err(Error::Malformed("version 2 version or command")),
+        _ => Err(Error::Malformed(
+            "unknown version or command in a version 2 header",
+        )),
     }
 }
 
 /// Parses addresses and TLVs of a complete `header`.
 fn parse_body(family: u8, header: &[u8]) -> Result<Option<Addresses>, Error> {
-    const SHORT: Error = Error::Malformed("version 2 header too short for its addresses");
+    const SHORT: Error = Error::Malformed("version 2 header is too short for its addresses");
     let body = &header[HEAD..];
     let (addresses, tlvs) = match (family >> 4, family & 0xf) {
         (0..=3, 3..) | (4.., _) => {
-            return Err(Error::Malformed("version 2 address family or transport"));
+            return Err(Error::Malformed(
+                "unknown address family or transport in a version 2 header",
+            ));
         }
         // Unspecified family: the boundary between addresses and TLVs is unknown.
         (0, _) | (_, 0) => return Ok(None),
@@ -138,12 +144,12 @@ fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Error> {
     let mut checked = false;
     while let Some(tlv) = header.get(at..).filter(|rest| !rest.is_empty()) {
         let Some([kind, len_high, len_low]) = tlv.first_chunk() else {
-            return Err(Error::Malformed("version 2 TLV cut off"));
+            return Err(Error::Malformed("truncated TLV in a version 2 header"));
         };
         let len = usize::from(u16::from_be_bytes([*len_high, *len_low]));
         let value = at + 3..at + 3 + len;
         let Some(bytes) = header.get(value.clone()) else {
-            return Err(Error::Malformed("version 2 TLV longer than the header"));
+            return Err(Error::Malformed("TLV is longer than its version 2 header"));
         };
         if *kind == TLV_CRC32C {
             if replace(&mut checked, true) {
@@ -152,7 +158,7 @@ fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Error> {
             let expected = bytes.try_into().map(u32::from_be_bytes).ok();
             let parts = [&header[..value.start], &[0; 4], &header[value.end..]];
             if expected != Some(crc32c(&parts)) {
-                return Err(Error::Malformed("version 2 checksum"));
+                return Err(Error::Malformed("checksum mismatch in a version 2 header"));
             }
         }
         at = value.end;

@@ -16,13 +16,13 @@ const RATE: u32 = 100;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TapError {
     /// Too many taps are open; each one has a cost.
-    #[error("{most} taps are open already")]
+    #[error("too many open taps; maximum {most}")]
     TooMany {
         /// Maximum number of taps.
         most: usize,
     },
     /// The query has an unknown parameter.
-    #[error("`{name}`: no such filter; valid: method, path, status, peer, direction, rate")]
+    #[error("unknown filter `{name}`; valid: method, path, status, peer, direction, rate")]
     Unknown {
         /// Name of the parameter.
         name: String,
@@ -86,12 +86,13 @@ impl Wanted {
                 "peer" => wanted.peer = Some(value),
                 "rate" => {
                     let number = value.parse().ok().filter(|rate| *rate > 0);
-                    rate = number.ok_or_else(|| bad("rate", "a number of lines a second"))?;
+                    rate = number.ok_or_else(|| bad("rate", "a number of lines per second"))?;
                 }
                 "status" => {
                     let status = status(&value);
-                    wanted.status =
-                        Some(status.ok_or_else(|| bad("status", "a status or a class as `5xx`"))?);
+                    wanted.status = Some(status.ok_or_else(|| {
+                        bad("status", "a status such as 503 or a class such as 5xx")
+                    })?);
                 }
                 unknown => {
                     return Err(TapError::Unknown {

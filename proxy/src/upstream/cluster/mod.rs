@@ -280,7 +280,7 @@ impl Cluster {
                 parameter = uneven.parameter,
                 value = uneven.value,
                 wanted = uneven.wanted,
-                "hash table too small for equal shares"
+                "hash table too small for the number of endpoints; their shares are unequal"
             );
         }
     }

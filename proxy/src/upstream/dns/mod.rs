@@ -251,13 +251,13 @@ impl Name {
 fn in_words(error: &NetError) -> String {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
-            ResponseCode::NXDomain => "there is no such name".into(),
+            ResponseCode::NXDomain => "the name does not exist".into(),
             ResponseCode::Refused => "the name server refuses to answer".into(),
             ResponseCode::ServFail => "the name server failed".into(),
             _ => "the name has no addresses".into(),
         },
         NetError::Dns(DnsError::ResponseCode(code)) => match *code {
-            ResponseCode::NXDomain => "there is no such name".into(),
+            ResponseCode::NXDomain => "the name does not exist".into(),
             ResponseCode::Refused => "the name server refuses to answer".into(),
             ResponseCode::ServFail => "the name server failed".into(),
             code => format!("the name server answers: {code}"),
@@ -281,6 +281,6 @@ fn apply(names: &[Name], cluster: &Cluster, shared: &Shared) {
         .collect();
     let now = shared.time(tokio::time::Instant::now());
     if let Err(error) = cluster.resolve(&resolved, &shared.metrics, now) {
-        tracing::warn!(cluster = %cluster.name(), %error, "resolved endpoints not applied");
+        tracing::warn!(cluster = %cluster.name(), %error, "cannot apply resolved endpoints; keeping the previous endpoints");
     }
 }

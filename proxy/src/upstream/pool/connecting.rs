@@ -160,7 +160,7 @@ impl Opened {
             let now = self.now;
             // The slot is not needed and is released immediately.
             if let Err(error) = self.into_slot(pool, now).await {
-                tracing::debug!(%error, "connection attempt abandoned");
+                tracing::debug!(%error, "cannot keep an unused connection for later requests");
             }
         } else {
             let connection = self.into_http1(pool);

@@ -80,7 +80,7 @@ fn hint(suggestion: Option<&'static str>, known: &str) -> String {
 
 fn known_parameters(known: &[&str]) -> String {
     if known.is_empty() {
-        "it takes none".into()
+        "it has no parameters".into()
     } else {
         format!("it has: {}", join(known))
     }

@@ -217,8 +217,8 @@ impl Parameters {
         Fallback::from_word(word).ok_or_else(|| {
             let suggestion = nearest(word, Fallback::WORDS);
             let reason = match suggestion {
-                None => "is no fallback".to_owned(),
-                Some(near) => format!("is no fallback; did you mean `{near}`?"),
+                None => "is not a fallback policy".to_owned(),
+                Some(near) => format!("is not a fallback policy; did you mean `{near}`?"),
             };
             let valid = Fallback::WORDS.join(", ");
             self.check.invalid("fallback", word, reason, valid)

@@ -83,7 +83,7 @@ fn errors_name_parameter_reason_range_and_suggestion() {
     );
     assert_eq!(
         message("random(x=1)"),
-        "policy random has no parameter `x`; it takes none"
+        "policy random has no parameter `x`; it has no parameters"
     );
     assert_eq!(
         message("lor(choices=1,choices=2)"),
@@ -113,7 +113,7 @@ fn collaborative_policies_have_their_defaults() {
     assert!(!PolicySpec::default().is_collaborative());
     assert_eq!(
         message("ledger(group=40,fallback=bounc)"),
-        "policy ledger: fallback=bounc is no fallback; did you mean `bounce`?; \
+        "policy ledger: fallback=bounc is not a fallback policy; did you mean `bounce`?; \
          valid: bounce, lor, probe"
     );
     assert_eq!(

@@ -237,6 +237,6 @@ fn help(buffer: &mut Buffer, area: Rect, palette: Palette) {
     let y = area.y + (area.height - height) / 2;
     let place = Rect::new(x, y, width, height);
     Clear.render(place, buffer);
-    let frame = Block::bordered().title(" Keys: any of them closes this ");
+    let frame = Block::bordered().title(" Keys: any key closes this help ");
     Paragraph::new(lines).block(frame).render(place, buffer);
 }

@@ -341,7 +341,7 @@ fn q_and_ctrl_c_end_it_and_help_is_shown() {
     press(&mut state, &[KeyCode::Char('?')]);
     let help = screen(&mut state, 100, 24).join("\n");
     for part in [
-        "Keys: any of them closes this",
+        "Keys: any key closes this help",
         "PgUp PgDn one page",
         "✗ less",
     ] {

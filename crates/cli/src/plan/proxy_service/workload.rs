@@ -30,7 +30,7 @@ pub(super) struct Service {
     #[arg(long, value_name = "NAME")]
     pub(super) namespace: Option<String>,
 
-    /// Number of balancers that send requests to it, M. [default: 20]
+    /// Number of balancers that send requests to the Service, M. [default: 20]
     #[arg(long, value_name = "M")]
     pub(super) balancers: Option<u32>,
 
@@ -38,7 +38,7 @@ pub(super) struct Service {
     #[arg(long, value_name = "N")]
     pub(super) servers: Option<u32>,
 
-    /// Utilization of its servers, above 0 and below 1. [default: 0.75]
+    /// Utilization of the servers, above 0 and below 1. [default: 0.75]
     #[arg(long, value_name = "RHO")]
     pub(super) rho: Option<f64>,
 
@@ -144,7 +144,7 @@ impl Services {
         let read: Self = resource::read(text, file).map_err(|errors| {
             let first = errors.0.into_iter().next();
             first.map_or_else(
-                || wrong(None, "it cannot be read".to_owned()),
+                || wrong(None, "the file cannot be parsed".to_owned()),
                 |first| {
                     let line = match first.origin {
                         Origin::Place { line, .. } => Some(line),
@@ -166,7 +166,7 @@ impl Services {
             let path = format!("services[{at}].name");
             let wrong = |what: String| wrong(line_of(text, &path), format!("{path}: {what}"));
             if name.is_empty() {
-                return Err(wrong("it is missing".to_owned()));
+                return Err(wrong("the name is missing".to_owned()));
             }
             let of = service.namespace.as_deref().or(namespace);
             if !names.insert((of.unwrap_or(NAMESPACE), name)) {

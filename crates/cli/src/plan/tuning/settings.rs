@@ -48,7 +48,7 @@ impl Row for Setting {
 pub(super) enum CurrentError {
     #[error("{0}")]
     Yaml(#[from] yaml::ReadError),
-    #[error("no TrafficPolicy in the file")]
+    #[error("the file contains no TrafficPolicy")]
     Nothing,
 }
 

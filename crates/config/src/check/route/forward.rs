@@ -62,7 +62,7 @@ fn only_forwarded(raw: &raw::Route, at: &At<'_>, kind: &str) {
                 "`{name}` has no effect with `{kind}`: nothing is forwarded"
             ))
             .on_key()
-            .help("remove it");
+            .help(format!("remove `{name}`"));
     }
 }
 
@@ -178,7 +178,7 @@ fn warn_of_clusters(
             let (name, policy) = (name(targets[0]), policy(targets[0]));
             at.field("hash_policy")
                 .warning(format!(
-                    "the policy of cluster `{name}`, {policy}, does not hash"
+                    "`hash_policy` has no effect: the policy of cluster `{name}`, {policy}, does not hash requests"
                 ))
                 .on_key()
                 .help(
@@ -188,7 +188,7 @@ fn warn_of_clusters(
         Some(cluster) if raw.hash_policy.is_empty() => {
             let (name, policy) = (name(cluster), policy(cluster));
             at.warning(format!(
-                "cluster `{name}` hashes ({policy}), but the route has no `hash_policy`"
+                "cluster `{name}` hashes requests ({policy}), but the route has no `hash_policy`"
             ))
             .when_readable()
             .help("add for example `hash_policy: [{source_address: true}]`");

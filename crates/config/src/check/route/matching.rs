@@ -92,17 +92,19 @@ fn pattern_like(text: &str, at: &At<'_>) {
         } else {
             stem
         });
-        at.warning(format!("a `*` in the path `{shown}` is taken literally"))
-            .help(format!(
-                "write `{{prefix: {stem}}}`: a prefix matches whole segments"
-            ));
+        at.warning(format!(
+            "the `*` in the path `{shown}` is matched literally"
+        ))
+        .help(format!(
+            "write `{{prefix: {stem}}}`: a prefix matches whole segments"
+        ));
     } else if text.contains(['*', '^', '\\']) || text.ends_with('$') || text.contains("(.") {
-        at.warning(format!("the path `{shown}` is taken literally"))
-            .help("write `{regex: EXPRESSION}` for an expression");
+        at.warning(format!("the path `{shown}` is matched literally"))
+            .help("write `{regex: EXPRESSION}` for a regular expression");
     } else if text.contains("/:") || text.contains("/{") {
-        at.warning(format!("the path `{shown}` is taken literally"))
+        at.warning(format!("the path `{shown}` is matched literally"))
             .help(
-                "there are no variables in paths: write `{regex: \"/users/[^/]+\"}`, or a prefix",
+                "variables in paths are not supported: write `{regex: \"/users/[^/]+\"}`, or a prefix",
             );
     }
 }
@@ -118,9 +120,9 @@ pub(in crate::check) fn path(text: &str, at: &At<'_>) {
             .help("match the query with `query`; fragments are never sent");
     } else if text.chars().any(|c| c.is_whitespace() || c.is_control()) || !text.is_ascii() {
         at.error(format!(
-            "the path `{shown}` contains characters that a request cannot have"
+            "the path `{shown}` contains characters that are not valid in a URL"
         ))
-        .help("percent-encode them, for example `%20` for a space");
+        .help("percent-encode these characters, for example `%20` for a space");
     }
 }
 
@@ -167,7 +169,7 @@ pub(in crate::check) fn method(text: &str, at: &At<'_>) -> Option<Method> {
         .filter(|_| !text.contains('*'))
     else {
         at.error(format!("`{}` is not a method", yaml::short(text)))
-            .help("write each exactly, such as `GET`; omit `methods` to match any");
+            .help("write a method such as `GET`; omit `methods` to match any method");
         return None;
     };
     if METHODS.contains(&upper.as_str()) && upper != *text {

@@ -20,7 +20,7 @@ pub(in crate::check) fn rate_limit(raw: &raw::RateLimit, at: &At<'_>) -> Option<
             .error("`max_keys` has no effect without `key`")
             .on_key()
             .when_readable()
-            .help("remove it, or add `key: {source_address: true}`");
+            .help("remove `max_keys`, or add `key: {source_address: true}`");
     }
     let max_keys = rule::number(raw.max_keys, &at.field("max_keys"), 10_000, 32..=10_000_000);
     let number = |value, name: &str, default| {

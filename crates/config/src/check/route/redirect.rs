@@ -22,7 +22,7 @@ pub(in crate::check) fn redirect(
     let status = raw.status.unwrap_or(301);
     if !STATUSES.contains(&status) {
         at.field("status")
-            .error(format!("{status} is not the status of a redirect"))
+            .error(format!("{status} is not a redirect status"))
             .help("write 301, 302, 303, 307 or 308");
     }
     let scheme = raw.scheme.as_deref();
@@ -41,9 +41,9 @@ pub(in crate::check) fn redirect(
         || raw.prefix.is_some()
         || raw.strip_query == Some(true);
     if !changes {
-        at.warning("the redirect leads back to the same place")
+        at.warning("the redirect leads back to the same URL")
             .when_readable()
-            .help("change something, for example `scheme: https`");
+            .help("change a part of the URL, for example `scheme: https`");
     }
     Some(Redirect {
         status: StatusCode::from_u16(u16::try_from(status).ok()?).ok()?,
@@ -98,7 +98,7 @@ pub(in crate::check) fn direct(raw: &raw::DirectResponse, at: &At<'_>) -> Option
     let body = raw.body.as_deref().unwrap_or_default();
     if body.len() > MAX_BODY {
         at.field("body").error(format!(
-            "the body has {} bytes; at most {MAX_BODY}",
+            "the body has {} bytes; maximum {MAX_BODY}",
             body.len()
         ));
     }

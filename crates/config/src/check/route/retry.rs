@@ -149,7 +149,7 @@ impl Wanted {
             at.field("retry_on")
                 .error("without a condition, nothing is retried")
                 .when_readable()
-                .help("remove the line for the default, or write `attempts: 0`");
+                .help("remove the line to use the default, or write `attempts: 0`");
         }
     }
 }
@@ -182,7 +182,7 @@ pub(in crate::check) fn hedge(
         .map(|time| rule::explicit_time(time, at_delay, MILLISECOND..=30 * DAY));
     match (delay, retry.per_try_timeout) {
         (None, None) => {
-            at.error("the start of the next attempt is not set")
+            at.error("`hedge` does not say when the next attempt starts")
                 .when_readable()
                 .help("write `hedge: 50ms`, or set `per_try_timeout` of `retry`");
         }
@@ -190,9 +190,9 @@ pub(in crate::check) fn hedge(
             let (delay, per_try) = (raw::TimeSpan(delay), raw::TimeSpan(per_try));
             at_delay
                 .error(format!(
-                    "no attempt lasts {delay}: `per_try_timeout` is {per_try}"
+                    "the delay of {delay} is never reached: `per_try_timeout` is {per_try}"
                 ))
-                .help("reduce the delay, or remove it to start the next attempt at that time");
+                .help("reduce the delay, or remove `delay` to start the next attempt at `per_try_timeout`");
         }
         (Some(delay), _) => within_timeout(delay, timeout, at_delay),
         (None, Some(_)) => {}
@@ -240,15 +240,15 @@ pub(in crate::check) fn combinations(
         let at = at.field(name);
         if !raw.mirror.is_empty() && scope.has_one_author() {
             at.error(format!(
-                "`{name}` with `mirror`: the mirror would receive repeated requests"
+                "`{name}` cannot be combined with `mirror`: the mirror would receive repeated requests"
             ))
             .on_key()
-            .help(format!("remove `{name}`, or mirror on a route without it"));
+            .help(format!("remove `{name}`, or mirror on a route without `{name}`"));
         }
         if let Some(cluster) = targets.iter().find(|c| guard::is_without_budget(c)) {
             let cluster = cluster.name.as_deref().map(yaml::short).unwrap_or_default();
             at.error(format!(
-                "the retry budget of cluster `{cluster}` allows none"
+                "`{name}` has no effect: the retry budget of cluster `{cluster}` allows no retries"
             ))
             .on_key()
             .help(format!(
@@ -263,7 +263,7 @@ pub(in crate::check) fn sticky(raw: &raw::Route, at: &At<'_>) -> Option<HashKind
     let (raw, clusters) = (raw.sticky.as_ref()?, &raw.clusters);
     let at = at.field("sticky");
     if clusters.iter().filter(|c| c.weight != Some(0)).count() < 2 {
-        at.warning("there is only one cluster")
+        at.warning("`sticky` has no effect: the route has only one cluster")
             .on_key()
             .help("add several `clusters` to the route; for sticky endpoints use `hash_policy`");
     }

@@ -58,7 +58,7 @@ pub(in crate::check) fn path(
 pub(in crate::check) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
     matching::path(text, at);
     if !matches!(path, PathMatch::Prefix(_)) {
-        at.error("the route matches no prefix that could be replaced")
+        at.error("`prefix` needs a route that matches by prefix")
             .on_key()
             .help("match with `path: {prefix: …}`, or write `path` instead of `prefix`");
     }
@@ -68,8 +68,8 @@ pub(in crate::check) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
 fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
     let back = |pair: &[u8]| pair[0] == b'\\' && pair[1].is_ascii_digit();
     if text.as_bytes().windows(2).any(back) {
-        at.warning("`\\1` is taken literally")
-            .help("a group is written `$1` or `${1}`");
+        at.warning("`\\1` is used literally")
+            .help("write a group as `$1` or `${1}`");
     }
     if text.contains(['?', '#']) {
         at.error("the query cannot be rewritten")
@@ -96,7 +96,7 @@ fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
         if !group.is_empty() && !known {
             let group = yaml::short(group);
             at.error(format!("the expression has no group `{group}`"))
-                .help("write `${1}x` where text follows a group, and `$$` for a `$`");
+                .help("write `${1}x` if text follows a group, and `$$` for a `$`");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::check) fn outbound(
         at.field("tls")
             .error("`tls` has no effect with `outbound`: the application's TLS is passed through")
             .on_key()
-            .help("remove it; set `tls` of the clusters for TLS to services");
+            .help("remove `tls`; for TLS to services, set `tls` of the clusters");
     }
     // A request to an unknown host is forwarded unchanged.
     let sidecar = Sidecar {
@@ -42,7 +42,7 @@ pub(in crate::check) fn outbound(
     let mut known = Vec::new();
     for (i, raw) in outbound.services.iter().enumerate() {
         let place = list.index(i);
-        let help = "it is a label of metrics, for example `name: reviews`";
+        let help = "the name is a label of metrics, for example `name: reviews`";
         let Some(name) = rule::name(raw.name.as_ref(), &place, help) else {
             continue;
         };

@@ -20,7 +20,7 @@ use crate::proto::envoy::config::route::v3::{
 /// Decodes the action of a route into `raw`.
 pub(super) fn decode(action: Option<&Action>, raw: &mut raw::Route) -> Result<(), Fault> {
     match action {
-        None => Err(Fault::new("action", "it is missing")),
+        None => Err(Fault::new("action", "the field is missing")),
         Some(Action::NonForwardingAction(_)) => Err(Fault::unsupported("non_forwarding_action")),
         Some(Action::Redirect(message)) => {
             raw.redirect = Some(redirect(message)?);
@@ -52,7 +52,7 @@ fn forward(message: &RouteAction, raw: &mut raw::Route) -> Result<(), Fault> {
         Some(ClusterSpecifier::ClusterSpecifierPlugin(_)) => {
             return Err(Fault::unsupported("cluster_specifier_plugin"));
         }
-        None => return Err(Fault::new("cluster_specifier", "it is missing")),
+        None => return Err(Fault::new("cluster_specifier", "the field is missing")),
     }
     raw.rewrite = rewrite(message)?;
     raw.timeout = time("timeout", message.timeout.as_ref())?;

@@ -22,7 +22,7 @@ pub(super) fn refuse(message: Option<&RouteMatch>) -> Result<(), Fault> {
 /// Decodes the conditions; `None` if every request matches.
 pub(super) fn decode(message: Option<&RouteMatch>) -> Result<Option<raw::RouteMatch>, Fault> {
     let Some(message) = message else {
-        return Err(Fault::new("match", "it is missing"));
+        return Err(Fault::new("match", "the field is missing"));
     };
     if message.case_sensitive == Some(false) {
         return Err(Fault::unsupported("match.case_sensitive"));
@@ -65,7 +65,7 @@ fn path(specifier: Option<&PathSpecifier>) -> Result<Option<PathMatch>, Fault> {
         ..PathMatch::default()
     };
     Ok(Some(match specifier {
-        None => return Err(Fault::new("match.path_specifier", "it is missing")),
+        None => return Err(Fault::new("match.path_specifier", "the field is missing")),
         Some(PathSpecifier::ConnectMatcher(_)) => {
             return Err(Fault::unsupported("match.connect_matcher"));
         }

@@ -34,7 +34,7 @@ pub(super) fn run(controller: &Path, check: &Path, report: &mut Report) -> anyho
         .collect::<Result<_, _>>()?;
     let servers: [SocketAddr; 4] = servers
         .try_into()
-        .map_err(|all| anyhow!("not four servers: {all:?}"))?;
+        .map_err(|all| anyhow!("expected four servers, found {all:?}"))?;
     let mut controller = Controller::start(controller, Speaks::Grpc)?;
     controller.endpoints("web", &servers[..2])?;
     controller.endpoints("other", &servers[3..])?;
@@ -66,7 +66,7 @@ pub(super) fn start(command: Command) -> anyhow::Result<(Running, SocketAddr)> {
     let line = running.first_line(LIMIT)?;
     let address = line
         .parse()
-        .with_context(|| format!("the address {line}"))?;
+        .with_context(|| format!("invalid address {line}"))?;
     Ok((running, address))
 }
 

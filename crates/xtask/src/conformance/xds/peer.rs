@@ -125,7 +125,7 @@ impl Script<'_> {
                 until("a refusal", || {
                     let nacks = this.controller.nacks(this.asker)?;
                     said = nacks.first().cloned().unwrap_or_default();
-                    ensure!(!said.is_empty(), "nothing was refused");
+                    ensure!(!said.is_empty(), "the peer rejected nothing");
                     Ok(())
                 })?;
                 this.shares(&[(b, 0.375), (c, 0.375), (other, 0.25)])?;

@@ -178,7 +178,7 @@ impl Bench<'_> {
                 until("a refusal", || {
                     let heard = this.heard()?;
                     let nack = heard.iter().find(|one| one["what"] == "nack");
-                    let nack = nack.context("nothing was refused")?;
+                    let nack = nack.context("the proxy rejected nothing")?;
                     ensure!(nack["type"] == "Cluster", "{nack}");
                     said = nack["error"].as_str().unwrap_or_default().to_owned();
                     Ok(())

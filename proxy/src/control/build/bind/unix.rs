@@ -42,7 +42,7 @@ impl Drop for UnixFile {
         if id(&self.path).is_ok_and(|id| id == self.id)
             && let Err(error) = fs::remove_file(&self.path)
         {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove a socket's file");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket file");
         }
     }
 }
@@ -97,7 +97,7 @@ pub(super) fn probe(address: &UnixAddress) -> io::Result<()> {
 /// Removes a socket file that no process listens on.
 fn make_room(address: &UnixAddress, path: &Path) -> io::Result<()> {
     if is_stale(address, path)? {
-        tracing::info!(path = %path.display(), "replacing a socket's file that no process listens on");
+        tracing::info!(path = %path.display(), "replacing a stale socket file");
         fs::remove_file(path)?;
     }
     Ok(())

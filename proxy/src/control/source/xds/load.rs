@@ -138,7 +138,7 @@ pub(super) async fn send_reports(
     reporter: &RefCell<Reporter>,
 ) -> Infallible {
     if let Err(why) = serve_channel(&connection, reporter).await {
-        tracing::debug!(%why, "load reporting is not supported by the control plane");
+        tracing::debug!(%why, "load reporting ended; no further load reports on this connection");
     }
     std::future::pending().await
 }

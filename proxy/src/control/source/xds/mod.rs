@@ -222,7 +222,7 @@ impl Source {
             // The trust bundle file of the platform may be older, and certificates are cached less often.
             let kept = self.cache.as_ref().map(|cache| cache.keep_roots(bundle));
             if let Some(Err(error)) = kept {
-                tracing::warn!(%error, "cannot write the roots to the cache");
+                tracing::warn!(%error, "cannot write the trusted roots to the cache");
             }
         }
         self.apply(&all);
@@ -478,7 +478,7 @@ impl Source {
             return;
         }
         for name in gone {
-            tracing::debug!(target = %name, "unused target dropped");
+            tracing::debug!(target = %name, "on-demand subscription of an unused target ended");
             self.followed.remove(&name);
             self.discovery.forget(&name);
         }

@@ -78,7 +78,7 @@ impl Decoder {
         while let Some(0x20..=0x3f) = block.first() {
             let size = integer(block, 5)?;
             if size > TABLE {
-                return Err(bad("a dynamic table larger than the setting"));
+                return Err(bad("a dynamic table size above SETTINGS_HEADER_TABLE_SIZE"));
             }
             self.table.resize(size);
         }
@@ -99,7 +99,7 @@ impl Decoder {
         match first {
             0x80.. => self.indexed(block, text, space),
             0x40.. => self.literal(block, text, space, 6),
-            0x20.. => return Err(bad("a size of the dynamic table behind a field")),
+            0x20.. => return Err(bad("a dynamic table size update after a field")),
             _ => self.literal(block, text, space, 4),
         }
         .map(Some)
@@ -193,7 +193,7 @@ impl Decoder {
         let found = number
             .checked_sub(STATIC + 1)
             .and_then(|number| self.table.get(number));
-        let (entry, name, value) = found.ok_or(bad("the number of no field"))?;
+        let (entry, name, value) = found.ok_or(bad("a field index out of range"))?;
         Ok(Found {
             kind: entry.name,
             valid: entry.valid,
@@ -229,7 +229,7 @@ fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) -> (Span, Span) {
 /// Decodes a number that begins in the lower bits of a byte (section 5.1). No meaningful number needs more than 28
 /// further bits.
 fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
-    const CUT: Malformed = Malformed::new(Reason::Compression, "a field block that is cut off");
+    const CUT: Malformed = Malformed::new(Reason::Compression, "a truncated field block");
     let (first, mut rest) = block.split_first().ok_or(CUT)?;
     let most = (1_usize << prefix) - 1;
     let mut number = usize::from(*first) & most;
@@ -244,7 +244,7 @@ fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
             }
             shift += 7;
             if shift > 21 {
-                return Err(bad("a number that is too large"));
+                return Err(bad("an integer that is too large"));
             }
         }
     }
@@ -264,5 +264,5 @@ fn string(block: &mut &[u8], text: &mut Vec<u8>) -> Result<(), Malformed> {
         text.extend_from_slice(bytes);
         return Ok(());
     }
-    huffman::decode(bytes, text).map_err(|_| bad("a string that is no Huffman code"))
+    huffman::decode(bytes, text).map_err(|_| bad("a string with an invalid Huffman code"))
 }

@@ -311,7 +311,7 @@ impl Driver {
                     let _ = ping.send_ping(Ping::opaque());
                 }
                 KeepaliveStep::Dead => {
-                    return Poll::Ready(Err("the endpoint does not answer".to_owned()));
+                    return Poll::Ready(Err("the endpoint does not answer PING frames".to_owned()));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Telemetry of Maglor processes: metrics, logs and trace context.
+//! Telemetry of Maglor processes: metrics, logs and traces.
 //!
 //! # Layout
 //!
@@ -7,6 +7,7 @@
 //!   text format.
 //! - [`logs`]: one call that sets up `tracing` on standard error, and a handle that changes the
 //!   level at run time.
+//! - [`otlp`]: spans in the encoding of OpenTelemetry's protocol.
 //! - [`scrape`]: a parser of the text format, and the growth of counters between pages.
 //! - [`trace_context`]: W3C `traceparent`/`tracestate` and B3, without I/O and without a source of
 //!   randomness: the caller passes the bytes of new identifiers.
@@ -15,6 +16,7 @@
 
 pub mod logs;
 pub mod metrics;
+pub mod otlp;
 pub mod scrape;
 pub mod trace_context;
 

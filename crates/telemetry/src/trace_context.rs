@@ -18,7 +18,7 @@
 //! let parent = incoming.parent.expect("a valid header");
 //!
 //! let mut written = Vec::new();
-//! incoming.inject(&parent.child([7; 8]), parent.span_id, |name, value| {
+//! incoming.inject(&parent.child([7; 8]), Some(parent.span_id), |name, value| {
 //!     written.push(format!("{name}: {}", String::from_utf8_lossy(value)));
 //! });
 //! assert_eq!(
@@ -34,7 +34,7 @@ mod hex;
 mod propagation;
 pub mod tracestate;
 
-pub use propagation::{Formats, HEADERS, Incoming, TRACEPARENT, TRACESTATE};
+pub use propagation::{Formats, HEADERS, Incoming, TRACEPARENT, TRACESTATE, is_header};
 
 /// Length of a `traceparent` of version 00.
 const TRACEPARENT_LENGTH: usize = 55;

@@ -44,6 +44,27 @@ pub struct Incoming {
     pub tracestate: Option<String>,
 }
 
+/// Returns whether a name, in any case, is that of a trace header.
+#[must_use]
+pub fn is_header(name: &[u8]) -> bool {
+    // Most names differ from all of these in their lengths already.
+    HEADERS
+        .iter()
+        .any(|header| name.eq_ignore_ascii_case(header.as_bytes()))
+}
+
+/// No header: a trace begins here, undecided.
+impl Default for Incoming {
+    fn default() -> Self {
+        Self {
+            parent: None,
+            sampling: Sampling::Defer,
+            formats: Formats::default(),
+            tracestate: None,
+        }
+    }
+}
+
 impl Incoming {
     /// Reads the headers of a request.
     ///
@@ -87,7 +108,7 @@ impl Incoming {
     pub fn inject(
         &self,
         context: &TraceContext,
-        parent: SpanId,
+        parent: Option<SpanId>,
         mut write: impl FnMut(&'static str, &[u8]),
     ) {
         let Formats {
@@ -102,10 +123,10 @@ impl Incoming {
             }
         }
         if b3_single {
-            write(b3::SINGLE, b3::to_single(context, Some(parent)).as_bytes());
+            write(b3::SINGLE, b3::to_single(context, parent).as_bytes());
         }
         if b3_multi {
-            for (name, value) in b3::to_multi(context, Some(parent)) {
+            for (name, value) in b3::to_multi(context, parent) {
                 write(name, value.as_bytes());
             }
         }

@@ -1,7 +1,6 @@
-//! Observers of finished requests: the access log and taps.
+//! Observers of finished requests: the access log, taps, and the export of spans.
 //!
-//! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without a tap and an
-//! access log, a request costs a single check ([`Observers::any`]). Memory is bounded: a tap buffers
+//! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without observers, a request costs a single check ([`Observers::any`]). Memory is bounded: a tap buffers
 //! [`WAITING`] lines of [`WAITING_BYTES`] in all, and the next line has the number of those dropped.
 
 mod filter;
@@ -22,6 +21,7 @@ pub(crate) use self::filter::TapError;
 use self::filter::Wanted;
 use crate::os::memory::Budget;
 use crate::telemetry::access_log::{AccessLog, Ended, Entry};
+use crate::telemetry::traces::Tracer;
 
 /// Maximum number of taps; each formats a line for every request that it matches.
 const MOST: usize = 8;
@@ -35,6 +35,7 @@ const WAITING_BYTES: usize = 128 * 1024;
 pub(crate) struct Observers {
     any: AtomicBool,
     access_log: ArcSwapOption<AccessLog>,
+    tracer: ArcSwapOption<Tracer>,
     taps: ArcSwap<Vec<Arc<Tap>>>,
 }
 
@@ -66,8 +67,20 @@ impl Observers {
         self.count();
     }
 
+    pub(crate) fn tracer(&self) -> Option<Arc<Tracer>> {
+        self.tracer.load_full()
+    }
+
+    /// Sets the tracer of new requests. Control thread only.
+    pub(crate) fn set_tracer(&self, tracer: Option<Arc<Tracer>>) {
+        self.tracer.store(tracer);
+        self.count();
+    }
+
     fn count(&self) {
-        let any = self.access_log.load().is_some() || !self.taps.load().is_empty();
+        let any = self.access_log.load().is_some()
+            || self.tracer.load().is_some()
+            || !self.taps.load().is_empty();
         self.any.store(any, Ordering::Relaxed);
     }
 

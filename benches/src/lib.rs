@@ -20,6 +20,7 @@ pub mod error;
 pub mod forward;
 pub mod histogram;
 pub mod hostile;
+pub mod http_codec;
 pub mod load;
 pub mod measure;
 pub mod mesh;
@@ -34,6 +35,5 @@ pub mod resilience;
 pub mod scenario;
 pub mod stats;
 pub mod sys;
-pub mod wire;
 
 pub use error::{Error, Result};

@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::error::{Doing, Error, Result};
+use crate::http_codec::{h1, h2};
 use crate::scenario::BODIES;
-use crate::wire::{h1, h2};
 
 /// The address on which the origin listens.
 #[derive(Debug, Clone, clap::Args)]

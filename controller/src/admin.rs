@@ -26,7 +26,7 @@ use crate::identity::secret::Progress;
 use crate::identity::start::Service;
 use crate::metrics::Metrics;
 use crate::query::Query;
-use crate::serve::Table;
+use crate::resource_server::Table;
 
 const INDEX: &str = "\
 For every peer:

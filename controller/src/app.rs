@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use maglor_service_graph::rule::Limits;
+use maglor_service_graph::policy_choice::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::identity::start::{self as identity, Replica, Service, StartError};
-use crate::port::Port;
+use crate::proxy_port::Port;
 
 use self::kubernetes::Kubernetes;
 use self::serving::{Ready, Serving};
@@ -37,12 +37,12 @@ use crate::panics;
 use crate::pipeline::Pipeline;
 use crate::placement;
 use crate::proxy_service;
+use crate::resource_server::Table;
 use crate::revision::Revision;
 use crate::scope::Scope;
-use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
 use crate::source::{self, Event};
-use crate::status::{self, Wanted};
+use crate::status_writer::{self, Wanted};
 use crate::tuning;
 use crate::webhook;
 
@@ -387,7 +387,7 @@ fn start(
         ..
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
-    let written = status::write(clients.operators.clone(), wanted, term.subscribe());
+    let written = status_writer::write(clients.operators.clone(), wanted, term.subscribe());
     spawn("statuses", Box::pin(written));
     let inserted = proxy_service::run::Options {
         client: clients.operators.clone(),

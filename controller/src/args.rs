@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use maglor_config::raw;
 use maglor_identity::{MAX_TTL, TrustDomain};
 use maglor_service_graph::Averaging;
-use maglor_service_graph::rule::Limits;
+use maglor_service_graph::policy_choice::Limits;
 use maglor_telemetry::logs::{self, Format};
 use tokio::signal::unix::{SignalKind, signal};
 

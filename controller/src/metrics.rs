@@ -8,14 +8,14 @@ use maglor_service_graph::tune::Part;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
 use crate::clients::{ClientMetrics, PORTS};
+use crate::conditional_writes::WriteMetrics;
 use crate::identity::certify::CertifyMetrics;
 use crate::identity::rotation::Phase;
 use crate::index::facts::Kind;
 use crate::index::{Change, ResourceKind};
-use crate::serve::Table;
+use crate::resource_server::Table;
 use crate::source::Event;
 use crate::webhook::metrics::AdmissionMetrics;
-use crate::writes::WriteMetrics;
 use on_call::OnCall;
 
 /// All metric families of the controller.

@@ -21,7 +21,7 @@ use maglor_balance::Rng;
 use maglor_config::resource;
 use maglor_controller::index::facts::{Key, Kind, Object};
 use maglor_controller::index::{Endpoint, Index, Resource, ResourceId, ResourceKind};
-use maglor_controller::serve::Table;
+use maglor_controller::resource_server::Table;
 use maglor_xds::{decode, encode};
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use maglor_controller::index::Index;
 use maglor_controller::index::facts::Object;
-use maglor_controller::serve::Table;
+use maglor_controller::resource_server::Table;
 use maglor_controller::source::folder;
 use maglor_testkit::property::runner;
 use proptest::prelude::*;

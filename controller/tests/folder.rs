@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use maglor_config::raw;
 use maglor_controller::index::Index;
-use maglor_controller::serve::Table;
+use maglor_controller::resource_server::Table;
 use maglor_xds::{Health, Kind, decode};
 use support::grpc::{Connection, Stream};
 use support::process::Controller;

@@ -12,7 +12,7 @@
 mod fixture;
 
 use maglor_controller::proxy_service::{Next, Refusal, next};
-use maglor_service_graph::rule::Choice;
+use maglor_service_graph::policy_choice::Choice;
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -229,8 +229,7 @@ fn routes_are_called_after_their_virtual_host() {
         let request = "GET / HTTP/1.1\r\nhost: shop.example\r\n\r\n";
         let mut client = RawHttp1::connect(proxy.listener("web"));
         assert_eq!(client.request(request).status, 200);
-        let requests = proxy.metric("maglor_http_requests_total", &[label]);
-        assert_eq!(requests, 1.0, "{host}");
+        proxy.expect_metric("maglor_http_requests_total", &[label], 1.0);
     }
 }
 

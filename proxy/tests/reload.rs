@@ -332,10 +332,7 @@ fn listeners_come_go_and_move() {
     assert_eq!(client.get("/").text(), "a");
     reload(&proxy, &with(&listener("renamed", &address.to_string())));
     assert_eq!(RawHttp1::connect(address).get("/").text(), "a");
-    assert_eq!(
-        proxy.metric("maglor_http_requests_total", &["listener=\"renamed\""]),
-        1.0
-    );
+    proxy.expect_metric("maglor_http_requests_total", &["listener=\"renamed\""], 1.0);
 
     // And from one address to all addresses on the same port, although the old socket still exists then.
     let anywhere = format!("0.0.0.0:{}", address.port());

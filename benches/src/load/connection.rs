@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 use super::Target;
 use crate::error::{Doing, Error, Result};
+use crate::http_codec::{h1, h2};
 use crate::scenario::Protocol;
-use crate::wire::{h1, h2};
 
 /// The number of connections that are opened concurrently.
 const OPENING: usize = 32;

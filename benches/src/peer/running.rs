@@ -12,8 +12,8 @@ use super::{Peer, Subject};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
 use crate::forward;
+use crate::http_codec::h1;
 use crate::scenario::Protocol;
-use crate::wire::h1;
 use crate::{ports, procfs};
 
 const PATIENCE: Duration = Duration::from_secs(15);

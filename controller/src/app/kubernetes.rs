@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use k8s_openapi::api::core::v1::Pod;
-use maglor_service_graph::rule::Limits;
+use maglor_service_graph::policy_choice::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -12,6 +12,7 @@ use super::threads::{Thread, Threads};
 use super::{RunError, Source};
 use crate::api_server;
 use crate::clients;
+use crate::conditional_writes::fenced;
 use crate::events::Events;
 use crate::external_metrics::ExternalMetrics;
 use crate::gateway;
@@ -28,7 +29,6 @@ use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::tuning;
 use crate::webhook::{self, Webhook};
-use crate::writes::fenced;
 
 /// Clients of the API server for each thread. Those for leader-only writes are [`fenced`].
 pub(super) struct Clients {

@@ -16,10 +16,10 @@ use crate::graph::Graphs;
 use crate::index::Changes;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
-use crate::port::Port;
-use crate::serve::Table;
+use crate::proxy_port::Port;
+use crate::resource_server::Table;
 use crate::source::Event;
-use crate::status::Wanted;
+use crate::status_writer::Wanted;
 
 /// How often the graph's vertices are updated from the index, which changes more often.
 const MAP_EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::derived_fields;
-use crate::wire;
+use crate::encoding_check;
 
 /// The reason why a resource is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -104,8 +104,8 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
         let path = path.to_owned();
         move |message| SpecError::Value { path, message }
     };
-    wire::cluster(&cluster).map_err(unreadable("spec.cluster"))?;
-    wire::routes(&table(vec![route])).map_err(unreadable("spec.route"))?;
+    encoding_check::cluster(&cluster).map_err(unreadable("spec.cluster"))?;
+    encoding_check::routes(&table(vec![route])).map_err(unreadable("spec.route"))?;
     Ok(())
 }
 
@@ -159,12 +159,13 @@ pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
         });
         return Err(each.collect());
     }
-    let Err(why) = wire::routes(&table(routes.clone())) else {
+    let Err(why) = encoding_check::routes(&table(routes.clone())) else {
         return Ok(());
     };
     let each = routes.into_iter().enumerate();
-    let alone =
-        each.filter_map(|(at, route)| Some((Some(at), wire::routes(&table(vec![route])).err()?)));
+    let alone = each.filter_map(|(at, route)| {
+        Some((Some(at), encoding_check::routes(&table(vec![route])).err()?))
+    });
     let found: RouteErrors = alone.collect();
     match found.is_empty() {
         true => Err(vec![(None, why)]),
@@ -203,7 +204,7 @@ pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
         authorization,
         ..maglor_xds::Inbound::default()
     };
-    wire::inbound("policy", &inbound, &[])
+    encoding_check::inbound("policy", &inbound, &[])
         .map(drop)
         .map_err(|message| SpecError::Value {
             path: "spec.rules".to_owned(),

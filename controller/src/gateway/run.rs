@@ -16,6 +16,7 @@ use super::FIELD_MANAGER;
 use super::left_over::{self, Successors};
 use super::manifests::{PART_OF, manifests};
 use crate::api_server::is;
+use crate::conditional_writes::{self, Manager, Precondition};
 use crate::events::Events;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, GATEWAY_NAME};
 use crate::index::facts::{Key, Kind};
@@ -26,7 +27,6 @@ use crate::reconcile::cache::{Watched, key};
 use crate::reconcile::{self, Again, Cache, Lookup, Reconciler, Watch, Watches};
 use crate::scope::{Certificates, Scope};
 use crate::source::kubernetes::api_resource;
-use crate::writes::{self, Manager, Precondition};
 
 /// The pause before a rejected object is applied again.
 const REJECTED: Duration = Duration::from_secs(30);
@@ -208,7 +208,7 @@ impl Operator {
                     "Gateway of a former class: proxies removed"
                 );
                 let api = self.api(&namespace, resource);
-                match writes::delete(&api, &name, &Precondition::of_value(one)).await {
+                match conditional_writes::delete(&api, &name, &Precondition::of_value(one)).await {
                     // It has changed: its next version is an event.
                     Err(error) if is(&error, 404) || is(&error, 409) => {}
                     other => other?,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Graphs;
 use crate::query::Query;
-use crate::serve::Table;
+use crate::resource_server::Table;
 
 /// Returns the part of the graph that the query selects.
 pub(crate) fn graph(graphs: &Graphs, query: &Query<'_>) -> Response<Full<Bytes>> {

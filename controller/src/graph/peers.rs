@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{Graphs, page};
 use crate::identity::start::Service;
 use crate::query::Query;
-use crate::serve::Table;
+use crate::resource_server::Table;
 
 /// The timeout of a request's head. A replica sends one request per connection.
 const HEAD: Duration = Duration::from_secs(10);

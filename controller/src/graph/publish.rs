@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use super::replicas::Replicas;
 use super::{Graphs, Snapshot};
+use crate::conditional_writes::{Manager, Precondition};
 use crate::crd::{
     CommunicationGraph, CommunicationGraphSpec, CommunicationGraphStatus, GRAPH_NAME, GROUP,
     GraphEdge, VERSION,
 };
 use crate::lease::Term;
-use crate::status::FIELD_MANAGER;
-use crate::writes::{Manager, Precondition};
+use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of publications.
 const PERIOD: Duration = Duration::from_secs(60);

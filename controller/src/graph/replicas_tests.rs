@@ -9,7 +9,7 @@ use super::*;
 use crate::graph::Settings;
 use crate::graph::peers::Peers;
 use crate::identity::own::REPLICA_ALPN;
-use crate::serve::Table;
+use crate::resource_server::Table;
 
 const CONTROLLER: &str = "maglor-controller";
 

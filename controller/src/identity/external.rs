@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 pub use self::name::{SignerName, SignerNameError};
 use self::object::State;
 use crate::api_server;
-use crate::writes::{self, FIELD_MANAGER, Manager, Precondition};
+use crate::conditional_writes::{self, FIELD_MANAGER, Manager, Precondition};
 
 /// Maximum number of requests of this replica that wait for the signer.
 const AT_ONCE: usize = 64;
@@ -309,7 +309,7 @@ async fn delete_finished(
     mut finished: mpsc::UnboundedReceiver<Finished>,
 ) {
     while let Some(Finished { name, seen }) = finished.recv().await {
-        match writes::delete(&api, &name, &seen).await {
+        match conditional_writes::delete(&api, &name, &seen).await {
             Err(error) if !api_server::is(&error, 404) => {
                 tracing::warn!(object = name, %error, "CertificateSigningRequest not deleted");
             }

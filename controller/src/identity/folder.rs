@@ -15,7 +15,7 @@ use super::authority::{Ca, InForce, Signer, Texts};
 use super::rotation::{Circumstances, Phase, Spread};
 use super::secret::Progress;
 use super::succession::{Succession, SuccessionError};
-use crate::serve::Table;
+use crate::resource_server::Table;
 
 /// Poll interval for changes of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

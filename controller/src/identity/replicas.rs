@@ -21,9 +21,9 @@ use tokio::time::Instant;
 use super::authority::{InForce, Watched};
 use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::rotation::Spread;
-use crate::serve::Table;
-use crate::status::FIELD_MANAGER;
-use crate::writes::{self, Precondition};
+use crate::conditional_writes::{self, Precondition};
+use crate::resource_server::Table;
+use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of the reports.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -153,7 +153,7 @@ impl Replicas {
         }
         for (name, seen) in forgotten {
             // A failed deletion is repeated in the next round. A Lease that was renewed meanwhile stays.
-            let _ = writes::delete(&self.api, &name, &seen).await;
+            let _ = conditional_writes::delete(&self.api, &name, &seen).await;
         }
         if !any {
             missing.push("no replica has reported yet".to_owned());

@@ -28,9 +28,9 @@ use super::replicas::Replicas;
 use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
 use super::succession::{Succession, SuccessionError};
 use crate::api_server;
+use crate::conditional_writes::Manager;
 use crate::lease::Term;
-use crate::status::FIELD_MANAGER;
-use crate::writes::Manager;
+use crate::status_writer::FIELD_MANAGER;
 
 /// Poll interval for the next step of a rotation.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

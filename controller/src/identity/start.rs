@@ -25,7 +25,7 @@ use super::trust_bundles;
 use crate::events::Events;
 use crate::lease::Term;
 use crate::metrics::on_call::Expiries;
-use crate::serve::Table;
+use crate::resource_server::Table;
 
 /// The service account of the controller.
 const ACCOUNT: &str = "maglor-controller";

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use super::authority::Watched;
 use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use crate::api_server;
+use crate::conditional_writes::{Manager, Precondition};
 use crate::lease::Term;
-use crate::status::FIELD_MANAGER;
-use crate::writes::{Manager, Precondition};
+use crate::status_writer::FIELD_MANAGER;
 
 /// The name of the ConfigMap in every namespace.
 pub const NAME: &str = "maglor-trust-bundle";

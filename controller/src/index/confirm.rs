@@ -12,7 +12,7 @@ use super::facts::{Key, Kind};
 use super::published::Owner;
 use super::resource::{Endpoint, Inbound, Resource, ResourceId};
 use super::{Changes, Index};
-use crate::wire;
+use crate::encoding_check;
 
 /// A part of a resource that is not published, with the reason.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,14 +135,16 @@ fn confirm(id: &ResourceId, resource: Resource, found: &mut Vec<Unusable>) -> Op
 
 fn check(id: &ResourceId, resource: &Resource) -> Result<(), String> {
     match resource {
-        Resource::Cluster(cluster) => wire::cluster(cluster),
+        Resource::Cluster(cluster) => encoding_check::cluster(cluster),
         Resource::Endpoints(list) => {
             let list: Vec<_> = list.iter().map(Endpoint::served).collect();
-            wire::endpoints(&id.name, &list)
+            encoding_check::endpoints(&id.name, &list)
         }
-        Resource::Inbound(inbound) => wire::inbound(&id.name, &inbound.described(), &inbound.ahead),
-        Resource::Listener(listener) => wire::listener(&id.name, &listener.described()),
-        Resource::Routes(table) => wire::routes(table),
+        Resource::Inbound(inbound) => {
+            encoding_check::inbound(&id.name, &inbound.described(), &inbound.ahead)
+        }
+        Resource::Listener(listener) => encoding_check::listener(&id.name, &listener.described()),
+        Resource::Routes(table) => encoding_check::routes(table),
     }
     .map(drop)
 }
@@ -158,7 +160,7 @@ fn usable_routes(
             routes,
             ..host.clone()
         };
-        wire::routes(&raw::RouteTable {
+        encoding_check::routes(&raw::RouteTable {
             name: table.name.clone(),
             virtual_hosts: vec![host],
         })

@@ -1,9 +1,9 @@
 //! Determines what must be recomputed after a change.
 
-use super::build::endpoints;
 use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Route, Slice, Workload};
 use super::links::{RouteId, pods};
+use super::translate::endpoints;
 use super::{Index, put};
 
 impl Index {

@@ -7,10 +7,10 @@ use maglor_config::raw::{self, MeshMode};
 use maglor_istio::DestinationRule;
 
 use super::Index;
-use super::build::{closed, shown_name};
 use super::facts::istio::{self, Facts, ROOTS};
 use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Workload};
+use super::translate::{closed, shown_name};
 
 /// Istio's resources, except routes.
 #[derive(Debug, Default)]

@@ -12,7 +12,6 @@
 //!                                  └► dirty resources            ──status──► conditions
 //! ```
 
-mod build;
 mod confirm;
 mod effective;
 mod external;
@@ -27,6 +26,7 @@ mod published;
 mod resource;
 mod status;
 pub mod topology;
+mod translate;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -304,15 +304,15 @@ impl Index {
         let dirty = std::mem::take(&mut self.dirty);
         let mut changes = Changes::default();
         if self.published.is_empty() {
-            let shared = build::shared().into_iter().collect();
+            let shared = translate::shared().into_iter().collect();
             self.publish(Owner::Mesh, shared, &mut changes);
         }
         for key in dirty.services {
-            let resources = build::service::resources(self, &key);
+            let resources = translate::service::resources(self, &key);
             self.publish(Owner::Service(key), resources, &mut changes);
         }
         for key in dirty.gateways {
-            let resources = build::gateway::resources(self, &key);
+            let resources = translate::gateway::resources(self, &key);
             self.publish(Owner::Gateway(key), resources, &mut changes);
         }
         for key in dirty.workloads {
@@ -324,7 +324,7 @@ impl Index {
                 }
                 changes.places.push((key.clone(), place));
             }
-            let resources = build::inbound::resources(self, &key);
+            let resources = translate::inbound::resources(self, &key);
             self.publish(Owner::Workload(key), resources, &mut changes);
         }
         changes.resources = self.published.changes();

@@ -18,9 +18,9 @@ use maglor_config::proxy_service::{Forward, Spoken};
 use maglor_config::raw::MeshMode;
 
 use super::Index;
-use super::build::{endpoints, port_name};
 use super::facts::service::{PROXIED, PROXY_GROUP};
 use super::facts::{Key, Protocol, Service, Workload};
+use super::translate::{endpoints, port_name};
 
 const SUFFIX: &str = "-target";
 

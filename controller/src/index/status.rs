@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Index;
-use super::build::routes::{Caller, Unresolved, attached, conflict, resolve};
 use super::effective::{Level, winner};
 use super::facts::gateway::GATEWAY_CONTROLLER;
 use super::facts::policy::OUTDATED;
 use super::facts::route::{Parent, RouteKind, Rule};
 use super::facts::{AuthorizationPolicy, Key, Kind, Route, TrafficPolicy};
 use super::links::RouteId;
+use super::translate::routes::{Caller, Unresolved, attached, conflict, resolve};
 use crate::crd::{Condition, InForce, MESH_CONFIG_NAME, Recorded, TrafficPolicySpec};
 
 /// The most bytes of rules in a status: the API server stores no resource above 1.5 MB.

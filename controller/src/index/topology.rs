@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::Index;
-use super::build::{endpoints, members, routes};
 use super::effective;
 use super::facts::service::PROXY_GROUP;
 use super::facts::{Amounts, Key};
+use super::translate::{endpoints, members, routes};
 
 /// Vertices, pods and Services.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,10 +8,10 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::{LifecycleError, Say, asked, unless_missing};
+use crate::conditional_writes::{self, Precondition};
 use crate::crd::{CommunicationGraph, GRAPH_NAME};
 use crate::revision::Revision;
 use crate::webhook::SECRET;
-use crate::writes::{self, Precondition};
 
 /// The prefix of the names of Leases: that of the leader, and one for each replica.
 const LEASES: &str = "maglor-";
@@ -51,7 +51,7 @@ async fn clean_up_shared(
     for one in all.map_err(asked("namespaces"))?.items {
         let name = one.metadata.name.unwrap_or_default();
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &name);
-        let deleted = unless_missing(writes::delete(&maps, ROOTS, &any).await);
+        let deleted = unless_missing(conditional_writes::delete(&maps, ROOTS, &any).await);
         if deleted
             .map_err(asked(format!("ConfigMap {name}/{ROOTS}")))?
             .is_some()
@@ -63,7 +63,7 @@ async fn clean_up_shared(
         delete_secret(client, namespace, name, say).await?;
     }
     let graphs: Api<CommunicationGraph> = Api::all(client.clone());
-    let deleted = unless_missing(writes::delete(&graphs, GRAPH_NAME, &any).await);
+    let deleted = unless_missing(conditional_writes::delete(&graphs, GRAPH_NAME, &any).await);
     if deleted.map_err(asked("CommunicationGraph"))?.is_some() {
         say(&format!("CommunicationGraph {GRAPH_NAME}: deleted"));
     }
@@ -77,7 +77,8 @@ async fn delete_secret(
     say: Say<'_>,
 ) -> Result<(), LifecycleError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let deleted = unless_missing(writes::delete(&secrets, name, &Precondition::default()).await);
+    let deleted =
+        unless_missing(conditional_writes::delete(&secrets, name, &Precondition::default()).await);
     if deleted.map_err(asked(format!("Secret {name}")))?.is_some() {
         say(&format!("Secret {namespace}/{name}: deleted"));
     }
@@ -101,8 +102,9 @@ async fn delete_leases(
             false => name == revision.lease(),
         };
         if is_own {
-            let deleted =
-                unless_missing(writes::delete(&leases, &name, &Precondition::default()).await);
+            let deleted = unless_missing(
+                conditional_writes::delete(&leases, &name, &Precondition::default()).await,
+            );
             deleted.map_err(asked(format!("Lease {name}")))?;
             say(&format!("Lease {namespace}/{name}: deleted"));
         }

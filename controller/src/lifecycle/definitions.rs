@@ -9,8 +9,8 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::{FIELD_MANAGER, LifecycleError, Say, asked};
+use crate::conditional_writes::{Manager, Precondition};
 use crate::crd::{self, VERSION_KEY};
-use crate::writes::{Manager, Precondition};
 
 /// A version in comparable form: major, minor, patch.
 type Version = (u64, u64, u64);

@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{FIELD_MANAGER, LifecycleError, Say, asked, unless_missing};
+use crate::conditional_writes::{self, Manager, Precondition};
 use crate::crd::{AuthorizationPolicy, MESH_CONFIG_NAME, MeshConfig, ProxyService};
 use crate::webhook::{INJECT, VALIDATE};
-use crate::writes::{self, Manager, Precondition};
 
 /// The delay between accepting plain text and the first client without a sidecar: changes reach proxies within a
 /// second; a replica that has just taken over needs longer.
@@ -81,12 +81,12 @@ async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), Lifecycle
     let any = Precondition::default();
     let inject: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validate: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let deleted = writes::delete(&inject, INJECT, &any).await;
+    let deleted = conditional_writes::delete(&inject, INJECT, &any).await;
     let deleted = unless_missing(deleted).map_err(asked(INJECT))?;
     if deleted.is_some() {
         say("webhooks deleted: new pods get no sidecars");
     }
-    let deleted = writes::delete(&validate, VALIDATE, &any).await;
+    let deleted = conditional_writes::delete(&validate, VALIDATE, &any).await;
     unless_missing(deleted).map_err(asked(VALIDATE))?;
     Ok(())
 }
@@ -155,7 +155,7 @@ async fn without_proxy_services(
             let (namespace, name) = (one.namespace().unwrap_or_default(), one.name_any());
             let own: Api<ProxyService> = Api::namespaced(client.clone(), &namespace);
             let what = format!("ProxyService {namespace}/{name}");
-            let deleted = writes::delete(&own, &name, &Precondition::default()).await;
+            let deleted = conditional_writes::delete(&own, &name, &Precondition::default()).await;
             unless_missing(deleted).map_err(asked(&what))?;
             if reported.insert(what.clone()) {
                 say(&format!("{what}: deleted; its Service is restored"));

@@ -13,9 +13,9 @@ use super::moving::{self, Deployment, Seen, Step, Ticket};
 use super::pod::{Pod, ReplicaSet};
 use super::{HASH, MOVING};
 use crate::api_server::is;
+use crate::conditional_writes::{self, Manager, Precondition as Version};
 use crate::reconcile::{Cache, Watch, Watches};
-use crate::status::FIELD_MANAGER;
-use crate::writes::{self, Manager, Precondition as Version};
+use crate::status_writer::FIELD_MANAGER;
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -234,7 +234,7 @@ impl Server {
     /// Evicts a pod by the Eviction API, which respects PodDisruptionBudgets.
     async fn evict(&self, pod: &Pod) -> Result<Written, kube::Error> {
         let api = self.pods(&pod.key.namespace);
-        written(writes::evict(&api, &pod.key.name, &version(pod)).await)
+        written(conditional_writes::evict(&api, &pod.key.name, &version(pod)).await)
     }
 }
 

@@ -19,7 +19,6 @@ use super::inputs::{InputError, Inputs, Sources, inputs, params};
 use super::pod::{Node, Pod};
 use super::status::{self, Done, StatusInput};
 use crate::crd::{PlacementMode, PlacementPolicy, PlacementPolicyStatus};
-use crate::epoch;
 use crate::events::Events;
 use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
@@ -30,6 +29,7 @@ use crate::reconcile::cache::key;
 use crate::reconcile::policies::{by_age, nodes, report};
 use crate::reconcile::{self, Again, Cache, Reconciler, Watch, Watches};
 use crate::scope::Scope;
+use crate::wall_clock;
 use watched::read;
 
 /// Default interval between plans.
@@ -415,7 +415,7 @@ fn look(mut relocation: Relocation, inputs: Inputs, (busy, apply): (bool, bool))
         busy,
         apply,
     };
-    let round = relocation.round(epoch::now(), &view);
+    let round = relocation.round(wall_clock::now(), &view);
     (relocation, inputs, round)
 }
 

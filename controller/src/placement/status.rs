@@ -9,7 +9,7 @@ use super::inputs::Inputs;
 use crate::crd::{
     Condition, PlacementMeasure, PlacementMode, PlacementPolicyStatus, ServicePlacement,
 };
-use crate::epoch;
+use crate::wall_clock;
 
 /// The state of a service that cannot be moved.
 pub(super) const FIXED: &str = "Fixed";
@@ -103,7 +103,7 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
             former: (!service.former.is_empty()).then(|| service.former.clone()),
             before: service.before.as_ref().map(read_measure),
             after: service.after.as_ref().map(read_measure),
-            rests_until: epoch::read(service.rests_until.as_ref()).unwrap_or(Time::ZERO),
+            rests_until: wall_clock::read(service.rests_until.as_ref()).unwrap_or(Time::ZERO),
             failures: service.failures,
         })
     };
@@ -116,7 +116,7 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
     };
     (
         records.collect(),
-        epoch::read(status.judged_since.as_ref()),
+        wall_clock::read(status.judged_since.as_ref()),
         done,
     )
 }
@@ -157,7 +157,7 @@ pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPoli
         moves_done: input.done.moves,
         moves_failed: input.done.failed,
         rolled_back: input.done.rolled_back,
-        judged_since: input.relocation.judged_since().and_then(epoch::text),
+        judged_since: input.relocation.judged_since().and_then(wall_clock::text),
         services,
         services_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
     }
@@ -213,8 +213,8 @@ fn service(input: &StatusInput<'_>, index: usize) -> Option<ServicePlacement> {
         service.before = record.before.map(measure);
         service.after = record.after.map(measure);
         service.rests_until = Some(record.rests_until)
-            .filter(|at| *at > epoch::now())
-            .and_then(epoch::text);
+            .filter(|at| *at > wall_clock::now())
+            .and_then(wall_clock::text);
         service.failures = record.failures;
     } else if let Some(fixed) = &selected.fixed {
         (service.state, service.reason) = (FIXED.to_owned(), fixed.clone());

@@ -152,7 +152,7 @@ impl Shop {
             busy: false,
             apply: self.spec.mode() == PlacementMode::Apply,
         };
-        let round = relocation.round(crate::epoch::now(), &view).unwrap();
+        let round = relocation.round(crate::wall_clock::now(), &view).unwrap();
         let input = StatusInput {
             inputs: &inputs,
             round: &round,

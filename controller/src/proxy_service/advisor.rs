@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_service_graph::rule::{Choice, Limits, View};
+use maglor_service_graph::policy_choice::{Choice, Limits, View};
 use tokio::time::Instant;
 
 use super::auto::{Advice, Auto, Calls, Seen};

@@ -23,10 +23,10 @@ use super::waiting;
 use super::watched::Watched;
 use super::{FIELD_MANAGER, FINALIZER, Settings};
 use crate::api_server::is;
+use crate::conditional_writes::{self, Manager, Precondition};
 use crate::index::facts::Key;
 use crate::index::target_name;
-use crate::status::patch_of;
-use crate::writes::{self, Manager, Precondition};
+use crate::status_writer::patch_of;
 pub(super) use land::land;
 use write::{is_stale, released};
 
@@ -256,7 +256,7 @@ impl Server {
             return Ok(());
         };
         let name = text(&resource["metadata"]["name"]);
-        writes::delete(
+        conditional_writes::delete(
             &self.api(kind, namespace),
             name,
             &Precondition::of_value(resource),

@@ -1,5 +1,5 @@
 //! `mode: Auto`: decides whether proxies in front of a Service, or another balancing mode, are worthwhile. Evaluates
-//! the reports of callers' proxies by the decision rule with hysteresis ([`maglor_service_graph::rule`]).
+//! the reports of callers' proxies by the decision rule with hysteresis ([`maglor_service_graph::policy_choice`]).
 //!
 //! The state of a governor is local to the leader. A new leader starts from the existing objects: it removes nothing
 //! before it has observed that it is not worthwhile.
@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 use maglor_service_graph::Traffic;
-use maglor_service_graph::rule::{Budget, Change, Choice, Governor, Limits, Telemetry, View};
+use maglor_service_graph::policy_choice::{
+    Budget, Change, Choice, Governor, Limits, Telemetry, View,
+};
 
 use crate::graph::parts::Part;
 use crate::index::facts::Key;
@@ -221,7 +223,7 @@ impl Calls {
 
 #[cfg(test)]
 mod tests {
-    use maglor_service_graph::rule::Situation;
+    use maglor_service_graph::policy_choice::Situation;
 
     use super::*;
     use crate::graph::Edge;

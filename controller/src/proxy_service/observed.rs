@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_service_graph::rule::Choice;
+use maglor_service_graph::policy_choice::Choice;
 use serde_json::Value;
 
 use super::auto::Advice;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maglor_service_graph::rule::{Choice, View};
+use maglor_service_graph::policy_choice::{Choice, View};
 
 use super::observed::{Claim, Observed, Rollout};
 use super::refusal::Refusal;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use maglor_service_graph::rule::Limits;
+use maglor_service_graph::policy_choice::Limits;
 use tokio::sync::watch;
 
 use super::Settings;
@@ -27,8 +27,8 @@ use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
 use crate::lease::Term;
 use crate::reconcile::{self, Again, Reconciler, Watches};
+use crate::resource_server::Table;
 use crate::scope::Scope;
-use crate::serve::Table;
 use round::Reported;
 
 /// The pause before a Service with shared proxies that waits is checked again: their ports, and the time that is left

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maglor_service_graph::rule::Choice;
+use maglor_service_graph::policy_choice::Choice;
 use serde_json::Value;
 
 use super::fields::text;

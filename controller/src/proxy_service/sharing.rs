@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::replicas::Replicas;
-use crate::serve::{SharedProxy, Table};
+use crate::resource_server::{SharedProxy, Table};
 
 /// Access to this replica's table and to the other replicas.
 pub(super) struct Sharing {

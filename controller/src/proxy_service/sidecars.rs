@@ -2,7 +2,7 @@
 //! `TrafficPolicy` of ours. No order of steps is needed, since requests in flight succeed under any policy of a
 //! Service.
 
-use maglor_service_graph::rule::Choice;
+use maglor_service_graph::policy_choice::Choice;
 use serde_json::{Value, json};
 
 use super::manifests::{marked, of_service};

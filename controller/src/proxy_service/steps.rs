@@ -6,7 +6,7 @@
 //! until they are ready. Shared proxies are removed with the last Service of their group; a Service is switched to
 //! them when all of them report to listen on its ports.
 
-use maglor_service_graph::rule::Choice;
+use maglor_service_graph::policy_choice::Choice;
 use serde_json::{Value, json};
 
 use super::autoscaler::{self, autoscaler};

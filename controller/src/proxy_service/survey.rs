@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use maglor_service_graph::rule::{Choice, View};
+use maglor_service_graph::policy_choice::{Choice, View};
 use serde_json::{Value, json};
 
 use super::observed::Claim;

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::cache::{Cache, Watch, Watched};
 use crate::api_server::is;
-use crate::status::{FIELD_MANAGER, patch_of};
-use crate::writes::{Manager, Precondition};
+use crate::conditional_writes::{Manager, Precondition};
+use crate::status_writer::{FIELD_MANAGER, patch_of};
 
 /// Returns policies that are not being deleted, the oldest first.
 pub(crate) fn by_age<K: Watched>(cache: &Cache<K>) -> Vec<Arc<K>> {

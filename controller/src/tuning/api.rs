@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::{FIELD_MANAGER, text};
 use crate::api_server::is;
+use crate::conditional_writes::{self, Manager, Precondition};
 use crate::crd::{TuningPolicy, TuningPolicyStatus};
 use crate::index::facts::{Key, Kind};
 use crate::reconcile::policies::{pods, report};
 use crate::reconcile::{Cache, Watch, Watches};
 use crate::source::kubernetes::api_resource;
-use crate::writes::{self, Manager, Precondition};
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -125,7 +125,7 @@ impl Server {
         name: &str,
         seen: &Precondition,
     ) -> Result<Written, kube::Error> {
-        written(writes::delete(&self.traffic(namespace), name, seen).await)
+        written(conditional_writes::delete(&self.traffic(namespace), name, seen).await)
     }
 
     /// Writes a policy's status if it has changed, for the generation that was observed; returns whether it is there

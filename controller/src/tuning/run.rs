@@ -19,7 +19,6 @@ use super::inputs::{Inputs, Sources, advice_params, inputs, params};
 use super::status::{self, Done, StatusInput};
 use super::traffic::{Policies, advised};
 use crate::crd::{TuningMode, TuningPolicy};
-use crate::epoch;
 use crate::events::Events;
 use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
@@ -31,6 +30,7 @@ use crate::reconcile::cache::key;
 use crate::reconcile::policies::{by_age, nodes};
 use crate::reconcile::{self, Again, Cache, Reconciler, Watch, Watches};
 use crate::scope::Scope;
+use crate::wall_clock;
 
 /// Default interval of the evaluation.
 const ROUND_SECONDS: u32 = 30;
@@ -89,7 +89,7 @@ struct Operator {
 
 /// Runs as long as the process does.
 pub(crate) async fn run(options: Options) {
-    let (term, begun) = (options.term.clone(), epoch::now());
+    let (term, begun) = (options.term.clone(), wall_clock::now());
     let begin = |watches| Operator::new(options.clone(), watches, begun);
     reconcile::run(term, begin).await;
 }
@@ -100,7 +100,7 @@ impl Reconciler for Operator {
     const NAME: &'static str = "tuning";
 
     async fn reconcile(&mut self, policy: &Key) -> Result<Again, kube::Error> {
-        self.look(epoch::now(), policy).await
+        self.look(wall_clock::now(), policy).await
     }
 }
 

@@ -13,7 +13,7 @@ use crate::crd::{
     Condition, ServiceTuning, TunedValue, TuningChange, TuningMeasure, TuningMode,
     TuningPolicyStatus,
 };
-use crate::epoch;
+use crate::wall_clock;
 
 /// The most services in a status: some 300 kB.
 const MOST_SERVICES: usize = 100;
@@ -118,9 +118,9 @@ pub fn records(status: &TuningPolicyStatus, params: &Params) -> (BTreeMap<Of, Re
             let (Some(part), Some(stage)) = (part, stage) else {
                 continue;
             };
-            let since = epoch::read(change.since.as_ref()).unwrap_or(Time::ZERO);
+            let since = wall_clock::read(change.since.as_ref()).unwrap_or(Time::ZERO);
             let before = change.before.as_ref().map(read_measure).unwrap_or_default();
-            let until = epoch::read(change.rests_until.as_ref()).unwrap_or(Time::ZERO);
+            let until = wall_clock::read(change.rests_until.as_ref()).unwrap_or(Time::ZERO);
             let running = (stage == Stage::Judged).then_some((since, before));
             let trial = Trial::restored(params.trial, running, change.failures, until);
             let mut record = Record::new(stage, since, before, change.reason.clone(), trial);
@@ -299,13 +299,13 @@ fn change(part: Part, record: &Record, now: Time) -> TuningChange {
     TuningChange {
         part: part_word(part).to_owned(),
         stage: stage_word(record.stage).to_owned(),
-        since: epoch::text(record.since),
+        since: wall_clock::text(record.since),
         reason: shortened(&record.reason),
         before: Some(measure(&record.before)),
         after: record.after.as_ref().map(measure),
         rests_until: Some(record.trial.until())
             .filter(|at| *at > now)
-            .and_then(epoch::text),
+            .and_then(wall_clock::text),
         failures: record.trial.failed(),
         unavailable: record.unavailable,
     }

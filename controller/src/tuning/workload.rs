@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{TUNED, TUNING, text};
+use crate::conditional_writes::Precondition;
 use crate::index::facts::Key;
-use crate::writes::Precondition;
 
 const MIB: f64 = 1_048_576.0;
 

@@ -31,12 +31,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::certificate::Certificate;
 use super::{INJECT, SECRET, VALIDATE};
 use crate::api_server;
+use crate::conditional_writes::Manager;
 use crate::external_metrics::API_SERVICE;
 use crate::lease::Term;
 use crate::metrics::on_call::Expiries;
 use crate::revision::Revision;
-use crate::status::FIELD_MANAGER;
-use crate::writes::Manager;
+use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of checks, even without a change.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use maglor_telemetry::{Counter, Registry};
 
-use super::decide::{Word, asked};
+use super::admission::{Word, asked};
 
 /// Counters by webhook and decision.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 //! Clients are not authenticated: a response contains only what follows from the request. If no decision is possible
 //! (for example because the namespace cannot be read), the response is 500, so that the `failurePolicy` decides.
 
+mod admission;
 mod certificate;
-mod decide;
 mod keep;
 pub(crate) mod metrics;
 mod server;
@@ -32,7 +32,7 @@ use crate::metrics::Metrics;
 use crate::placement::wanted_nodes::WantedNodes;
 use crate::revision::Revision;
 
-pub use decide::{Decision, Word, inject, validate};
+pub use admission::{Decision, Word, inject, validate};
 
 /// Name of the `MutatingWebhookConfiguration` of the default control plane.
 pub const INJECT: &str = "maglor-inject";

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::REST;
-use super::decide::{self, Decision};
+use super::admission::{self, Decision};
 use crate::api_server;
 use crate::events::Events;
 use crate::https::{LONGEST, refuse};
@@ -100,7 +100,7 @@ impl Service {
                 self.metrics.admissions.count(webhook, decision.word);
                 say(webhook, &review, &decision);
                 if webhook == "inject"
-                    && let Some((owner, reason, why)) = decide::event(&review, &decision)
+                    && let Some((owner, reason, why)) = admission::event(&review, &decision)
                 {
                     self.events.warn(owner, reason, "Inject", why);
                 }
@@ -118,13 +118,13 @@ impl Service {
         match question {
             Question::InjectNamespace | Question::InjectPod => {}
             Question::Keys => {
-                let mut decision = decide::keys(review);
-                if let Some(revision) = decide::new_revision(review) {
+                let mut decision = admission::keys(review);
+                if let Some(revision) = admission::new_revision(review) {
                     self.warn_unless_running(&revision, &mut decision).await;
                 }
                 return Ok(decision);
             }
-            Question::Validate => return Ok(decide::validate(review)),
+            Question::Validate => return Ok(admission::validate(review)),
         }
         let api: Api<core::Namespace> = Api::all(self.client.clone());
         let found = timeout(LONGEST / 2, metadata(&api, &review.namespace)).await;
@@ -143,7 +143,7 @@ impl Service {
             .wanted_nodes
             .place(&self.client, &review.namespace, &review.object);
         let place = place.await;
-        Ok(decide::inject(
+        Ok(admission::inject(
             review,
             &namespace,
             &self.settings,

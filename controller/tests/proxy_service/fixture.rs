@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use maglor_controller::proxy_service::{
     Advice, Claim, FIELD_MANAGER, Front, Observed, Progress, Settings, Step, holding, next,
 };
-use maglor_service_graph::rule::Choice;
+use maglor_service_graph::policy_choice::Choice;
 use serde_json::{Value, json};
 
 #[path = "../support/due.rs"]

@@ -6,9 +6,9 @@
 
 pub(crate) mod bounce;
 pub(crate) mod fallback;
-pub(crate) mod hashed;
-pub(crate) mod hosted;
+pub(crate) mod hashing;
 pub(crate) mod least_outstanding;
+pub(crate) mod ledger;
 pub(crate) mod maglev;
 pub(crate) mod peak_ewma;
 pub(crate) mod probe;
@@ -25,7 +25,7 @@ pub use crate::index::Index;
 pub use crate::pick_context::{Excluded, PickCtx};
 use crate::queue_protocol::{Answer, Asked, Decision, Load, Step};
 use crate::{Rng, SpecError, Time, View};
-pub use hashed::SharedTables;
+pub use hashing::SharedTables;
 
 /// Chooses one endpoint of a view.
 ///

@@ -35,7 +35,7 @@ metadata: {name: maglor-controller, namespace: maglor}
 spec:
   selector: {matchLabels: {app.kubernetes.io/name: maglor-controller}}
   template:
-    metadata: {labels: {app.kubernetes.io/name: maglor-controller}}
+    metadata: {labels: {app.kubernetes.io/name: maglor-controller, app.kubernetes.io/part-of: maglor}}
     spec:
       serviceAccountName: maglor-controller
       containers:
@@ -179,6 +179,7 @@ fn a_mesh_is_checked_and_asked_through_the_api_server() {
     says_what_is_missing(&maglor);
     install(kubectl);
     finds_what_is_wrong(&maglor);
+    finds_replicas_without_labels(&maglor, kubectl);
     asks_pods(&maglor);
     cluster.stop().unwrap();
 }
@@ -247,6 +248,26 @@ fn finds_what_is_wrong(maglor: &Maglor) {
             "! mTLS is strict: these pods cannot call the mesh: bare/lonely",
         ],
     );
+}
+
+fn finds_replicas_without_labels(maglor: &Maglor, kubectl: &Kubectl) {
+    let label = |change: &str| {
+        let pods = "app.kubernetes.io/name=maglor-controller";
+        kubectl
+            .run(&["label", "pods", "-n", "maglor", "-l", pods, change])
+            .unwrap();
+    };
+    label("app.kubernetes.io/part-of-");
+    let (text, good) = maglor.check(&[]);
+    has(
+        &text,
+        &[
+            "✗ no pod of Deployment maglor-controller has the labels of a replica",
+            "`app.kubernetes.io/part-of=maglor`",
+        ],
+    );
+    assert!(!good);
+    label("app.kubernetes.io/part-of=maglor");
 }
 
 fn asks_pods(maglor: &Maglor) {

@@ -6,9 +6,9 @@
 pub(crate) mod choices;
 pub(crate) mod fields;
 pub(crate) mod foreign;
+pub(crate) mod foreign_terms;
 pub(crate) mod shapes;
 mod values;
-pub(crate) mod words;
 
 use self::fields::{Context, for_field};
 use crate::yaml::{Cause, DecodeError, Found, Id, Tree};

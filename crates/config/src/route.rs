@@ -4,8 +4,8 @@
 //! suffix wildcard `*.x` (longest first), prefix wildcard `x.*` (longest first), `*`. Inside a host
 //! the first route that matches is taken.
 
+mod condition_text;
 mod matching;
-mod words;
 
 use std::fmt;
 use std::sync::Arc;

@@ -28,11 +28,11 @@
 
 mod annotations;
 mod container;
-mod decide;
+mod injection;
+mod json_patch;
 pub mod keys;
 pub mod manifest;
 mod outcome;
-mod patch;
 mod pod_spec;
 mod probe;
 mod quantity;
@@ -45,9 +45,9 @@ pub mod yaml;
 
 pub use annotations::Namespace;
 pub use container::{credentials, mounts, security_context, volumes};
-pub use decide::inject;
+pub use injection::inject;
+pub use json_patch::patch;
 pub use outcome::{Injected, Outcome, Refusal, Skip};
-pub use patch::patch;
 pub use quantity::quantity;
 pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError};
 pub use skipped::ports;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::graph::Graph;
 use crate::node::Nodes;
-use crate::solve::{Problem, State};
+use crate::placement_search::{Problem, State};
 
 /// A limited resource of nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

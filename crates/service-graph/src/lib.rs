@@ -29,7 +29,6 @@
 //! ```
 
 pub mod advise;
-mod bars;
 pub mod file;
 mod graph;
 mod infeasible;
@@ -39,19 +38,19 @@ mod node;
 mod objective;
 mod partition;
 mod placement;
+mod placement_constraints;
+mod placement_search;
 mod planner;
+pub mod policy_choice;
 pub mod prometheus;
 pub mod relocate;
+mod response_times;
 mod routing;
-pub mod rule;
 mod select;
-mod solve;
 mod spread;
-mod tau;
-mod times;
+mod tau_rule;
 pub mod tune;
 
-pub use bars::Bars;
 pub use graph::{Edge, Graph, GraphError, Service};
 pub use infeasible::{Infeasible, Resource, Shortage};
 pub use live::{Averaging, Counters, LiveEdge, LiveEdges, Part, Traffic};
@@ -60,8 +59,9 @@ pub use node::{Node, Nodes, NodesError};
 pub use objective::Objective;
 pub use partition::{Options, Outcome, PartitionError, Plan, cost, partition};
 pub use placement::Placement;
+pub use placement_constraints::Bars;
 pub use planner::{Planner, PlannerParams, Round};
+pub use response_times::Times;
 pub use routing::Routing;
 pub use select::{Selection, Use};
 pub use spread::Spread;
-pub use times::Times;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
+use crate::response_times::Times;
 use crate::spread::Spread;
-use crate::times::Times;
 
 mod traffic;
 

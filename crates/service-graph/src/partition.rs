@@ -5,16 +5,16 @@
 
 use thiserror::Error;
 
-use crate::bars::Bars;
 use crate::graph::{Graph, Service};
 use crate::infeasible::{self, Infeasible};
 use crate::node::Nodes;
 use crate::objective::{self, Objective};
 use crate::placement::Placement;
+use crate::placement_constraints::Bars;
+use crate::placement_search::{Item, Problem, State, solve, stars};
 use crate::routing::Routing;
 use crate::select::{self, Selection};
-use crate::solve::{Item, Problem, State, solve, stars};
-use crate::tau;
+use crate::tau_rule;
 
 /// The options of a placement.
 #[derive(Clone, Debug, PartialEq)]
@@ -212,7 +212,7 @@ fn place(
         return Outcome::Infeasible(barred);
     }
     if let Some(tau_ms) = options.tau_ms {
-        let late = tau::LateEdges::new(graph, tau_ms);
+        let late = tau_rule::LateEdges::new(graph, tau_ms);
         solution.proved &= !late.pull(narrowed, &mut solution.state);
     }
     // The best placement with its moves may cost more than one without them.

@@ -6,7 +6,7 @@
 
 use maglor_balance::Rng;
 
-use crate::solve::{Demand, Problem, fits};
+use crate::placement_search::{Demand, Problem, fits};
 
 /// The set of nodes that may be used.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_service_graph::rule::{
+use maglor_service_graph::policy_choice::{
     Budget, Change, Choice, Governor, Limits, Reason, Situation, Telemetry,
 };
 use maglor_sim::des::{Network, Proxies, Scenario};

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use maglor_service_graph::rule::{Choice, Situation};
+use maglor_service_graph::policy_choice::{Choice, Situation};
 use maglor_sim::des::{Network, Proxies, Scenario};
 use support::{paper, requests, run_all};
 

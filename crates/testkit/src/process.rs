@@ -117,6 +117,17 @@ impl Proxy {
             .sum()
     }
 
+    /// Waits until [`Proxy::metric`] has a value: a request is counted after its last byte was sent.
+    ///
+    /// # Panics
+    ///
+    /// If it has another value for [`TIMEOUT`].
+    #[track_caller]
+    pub fn expect_metric(&self, name: &str, labels: &[&str], value: f64) {
+        let what = format!("{name}{labels:?} is {value}");
+        wait::eventually(TIMEOUT, &what, || self.metric(name, labels) == value);
+    }
+
     /// Returns the time from the start of the process until it was ready.
     #[must_use]
     pub fn ready_after(&self) -> Duration {

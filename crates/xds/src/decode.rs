@@ -18,7 +18,7 @@ use prost::Message;
 use crate::proto::envoy::config as wire;
 use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as own;
-use crate::{Inbound, Kind, Listener, MOST_AHEAD, ServedEndpoint, words};
+use crate::{Inbound, Kind, Listener, MOST_AHEAD, ServedEndpoint, maglor_metadata};
 
 /// The regular expression that represents a rewrite of the whole path.
 pub(crate) const WHOLE_PATH: &str = "^.+$";
@@ -124,7 +124,7 @@ pub struct Cluster {
 pub fn cluster(name: &str, body: &[u8]) -> Result<Cluster, DecodeError> {
     let message: wire::cluster::v3::Cluster = parse(Kind::Cluster, name, body)?;
     named(Kind::Cluster, name, &message.name)?;
-    let mention = |field: &str| words::mention(message.metadata.as_ref(), field);
+    let mention = |field: &str| maglor_metadata::mention(message.metadata.as_ref(), field);
     cluster::refuse(&message, &mention).map_err(|fault| fault.of(Kind::Cluster, name))?;
     let eds = cluster::eds(&message).map(str::to_owned);
     let native = native_cluster(&message)?;
@@ -246,11 +246,13 @@ fn overlay<T: serde::Serialize + serde::de::DeserializeOwned>(
     native: T,
     metadata: Option<&wire::core::v3::Metadata>,
 ) -> Result<T, DecodeError> {
-    words::overlay(native, words::of(metadata), words::KEY).map_err(|error| DecodeError::Words {
-        kind,
-        name: name.to_owned(),
-        reason: error.to_string(),
-    })
+    maglor_metadata::overlay(native, maglor_metadata::of(metadata), maglor_metadata::KEY).map_err(
+        |error| DecodeError::Words {
+            kind,
+            name: name.to_owned(),
+            reason: error.to_string(),
+        },
+    )
 }
 
 /// Decodes a duration field.

@@ -23,7 +23,9 @@ use prost_types::Any;
 use crate::proto::envoy::config::core::v3::{self as core, config_source::ConfigSourceSpecifier};
 use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as wire;
-use crate::{BUNDLE, Inbound, Kind, Listener, MOST_AHEAD, Resource, ServedEndpoint, decode, words};
+use crate::{
+    BUNDLE, Inbound, Kind, Listener, MOST_AHEAD, Resource, ServedEndpoint, decode, maglor_metadata,
+};
 
 /// The cluster without endpoints to which clients route the share of requests that they cannot
 /// respond to by themselves; every server with such routes serves it.
@@ -111,7 +113,7 @@ pub fn bundle(bundle: &TrustBundle) -> Resource {
 /// # Errors
 /// When it cannot be written as text.
 pub fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result<Resource, EncodeError> {
-    let words = words::text(inbound).map_err(|source| EncodeError::Words {
+    let words = maglor_metadata::text(inbound).map_err(|source| EncodeError::Words {
         kind: Kind::Inbound,
         name: name.to_owned(),
         source,

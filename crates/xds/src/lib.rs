@@ -25,11 +25,11 @@ pub mod encode;
 mod extension_types;
 pub mod frame;
 pub mod load;
+mod maglor_metadata;
 mod resource;
 pub mod server;
 pub mod snapshot;
 mod time;
-mod words;
 
 /// The generated types, by package; `tests/generated.rs` compares them with the `.proto` files.
 #[allow(

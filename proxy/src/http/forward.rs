@@ -11,7 +11,7 @@ use super::attempt::{Attempts, Progress};
 use super::client::assertion;
 use super::connection::Hop;
 use super::hash_key::{self, HashKey};
-use super::{headers, rewrite};
+use super::{headers, rewrite_path};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
 use crate::protocol::message::{Body, Request, Response};
@@ -139,6 +139,6 @@ impl Hop<'_> {
                 None => Version::HTTP_2,
             };
         }
-        rewrite::path(request, self.forward, self.route)
+        rewrite_path::path(request, self.forward, self.route)
     }
 }

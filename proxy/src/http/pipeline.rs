@@ -28,7 +28,7 @@ use super::client::assertion::Assertion;
 use super::connection::{Hop, RequestContext, Service};
 use super::deadline::Deadline;
 use super::upload::Upload;
-use super::{forward, headers, reply, rewrite};
+use super::{forward, headers, reply, rewrite_path};
 use crate::mesh::authorization::{Denied, Facts, RequestFacts};
 use crate::net::io::Stream;
 use crate::protocol::error::{ProxyError, Verdict};
@@ -79,7 +79,7 @@ impl Service {
             entry
         });
         // The log contains the path that the client sent; rules and endpoints get the normalized one.
-        rewrite::normalize(request, self.settings().path_normalization);
+        rewrite_path::normalize(request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
         let mut accounting = Accounting::new(
             &self.worker,
@@ -233,7 +233,7 @@ impl Service {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
                 let location =
-                    rewrite::location(redirect, route, request, (&self.client, self.ends()));
+                    rewrite_path::location(redirect, route, request, (&self.client, self.ends()));
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {

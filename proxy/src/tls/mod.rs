@@ -25,8 +25,8 @@ pub(crate) use self::files::{Roots, downstream_files, upstream_files};
 pub(crate) use self::mesh::Peer;
 pub(crate) use self::server::server_config;
 
-mod checked_hello;
 mod client;
+mod client_hello_checks;
 pub(crate) mod explain;
 mod files;
 pub(crate) mod mesh;
@@ -113,7 +113,7 @@ pub(crate) async fn accept(
     mut seen: BytesMut,
     config: Arc<ServerConfig>,
 ) -> io::Result<Io> {
-    checked_hello::read_checked(&mut tcp, &mut seen).await?;
+    client_hello_checks::read_checked(&mut tcp, &mut seen).await?;
     let acceptor = TlsAcceptor::from(config);
     let bound = |session: &mut rustls::ServerConnection| {
         session.set_buffer_limit(Some(SESSION_BUFFER));

@@ -9,10 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{KeepError, Keeper, with};
 use crate::api_server;
+use crate::conditional_writes::Manager;
 use crate::identity::rotation::{Circumstances, Phase, Spread, Stored};
 use crate::identity::succession::Succession;
-use crate::status::FIELD_MANAGER;
-use crate::writes::Manager;
+use crate::status_writer::FIELD_MANAGER;
 
 /// The suffix of the name of the Secret with the state in force.
 const IN_FORCE: &str = "-in-force";

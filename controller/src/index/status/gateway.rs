@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::Status;
 use crate::crd::Condition;
 use crate::index::Index;
-use crate::index::build::members;
 use crate::index::facts::Key;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, Gateway};
 use crate::index::gateways::{Problem, ValidatedListener, made_name};
+use crate::index::translate::members;
 
 /// The supported features of the Gateway API; sorted, as the API requires.
 pub(super) const FEATURES: [&str; 31] = [

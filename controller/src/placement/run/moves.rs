@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use super::watched::read;
 use super::{Governed, Operator, id, pod_reference, reference};
 use crate::crd::{PlacementMode, PlacementPolicy};
-use crate::epoch;
 use crate::index::facts::Key;
 use crate::placement::api::Written;
 use crate::placement::fits::fixed;
 use crate::placement::moving::{self, Step, Ticket};
 use crate::placement::pod::Pod;
 use crate::reconcile::Again;
+use crate::wall_clock;
 
 /// Default timeout for a created pod to become ready, in seconds.
 const READY_SECONDS: u32 = 180;
@@ -130,7 +130,7 @@ impl Operator {
             governed.done.failed = governed.done.failed.saturating_add(1);
             let said = format!("move abandoned: {why}");
             governed.why.insert(service.clone(), said);
-            governed.relocation.failed(service, epoch::now());
+            governed.relocation.failed(service, wall_clock::now());
             governed.queue.retain(|one| one.service != *service);
         }
     }
@@ -176,7 +176,7 @@ impl Operator {
                     );
                     governed.why.insert(one.service.clone(), why.to_owned());
                     governed.queue.retain(|other| other.service != one.service);
-                    governed.relocation.failed(&one.service, epoch::now());
+                    governed.relocation.failed(&one.service, wall_clock::now());
                 }
             }
         }

@@ -29,15 +29,15 @@
 //!
 //! [`EndpointStats::set_ejected`]: crate::EndpointStats::set_ejected
 
-mod detector;
 mod difference;
+mod ejector;
 mod monitor;
 mod params;
 mod rates;
 
 use std::time::Duration;
 
-pub use detector::{Detector, Watched};
+pub use ejector::{Detector, Watched};
 pub use monitor::{Monitor, Sample};
 pub use params::{Enforcing, OutlierParams};
 

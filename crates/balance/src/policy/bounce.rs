@@ -11,8 +11,8 @@
 
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy};
-use crate::places::{limit, rounded, unit_of};
 use crate::queue_protocol::{Classes, Decision, Step};
+use crate::weighted_load::{limit, rounded, unit_of};
 use crate::{Rng, View};
 
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::bounce::Bounce;
 use super::probe::Probe;
 use super::{Index, PickCtx};
-use crate::places::{least, unit_of};
 use crate::queue_protocol::{Answer, AnswerTimeout, Decision, Step};
+use crate::weighted_load::{least, unit_of};
 use crate::{Rng, View};
 
 /// The policy that takes over when a ledger does not respond.

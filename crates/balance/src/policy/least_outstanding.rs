@@ -15,8 +15,8 @@ use std::hint::select_unpredictable;
 use smallvec::SmallVec;
 
 use super::{Choices, Index, PickCtx, Policy};
-use crate::places::{Candidate, Contest, Tie, least, unit_of};
 use crate::view::{Field, Slot};
+use crate::weighted_load::{Candidate, Contest, Tie, least, unit_of};
 use crate::{Rng, View};
 
 /// `ESTIMATED`: whether the load is the endpoint's estimated load from all balancers (`a-lsq`), or

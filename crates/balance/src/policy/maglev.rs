@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Index;
-use super::hashed::{Member, Table};
+use super::hashing::{Member, Table};
 use crate::hash::hash_seeded;
 use crate::prime;
 

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 
 use super::{Index, PickCtx, Policy};
 use crate::endpoint::DEFAULT_DECAY;
-use crate::places::{Candidate, rounded, unit_of};
 use crate::view::{Field, Slot};
+use crate::weighted_load::{Candidate, rounded, unit_of};
 use crate::{Choices, Rng, Time, View};
 
 /// Parameters of `peak-ewma`.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy, SharedTables};
-use crate::places::{least, unit_of};
 use crate::queue_protocol::{Answer, AnswerTimeout, Asked, Classes, Decision, Question, Step};
+use crate::weighted_load::{least, unit_of};
 use crate::{Rng, View};
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@
 //! `maglev` moves less than a hundredth, so prefer it unless the ring has to be that of an Envoy.
 
 use super::Index;
-use super::hashed::{Member, Table};
+use super::hashing::{Member, Table};
 use crate::hash::hash_bytes;
 
 /// Parameters of `ring-hash`.

@@ -24,9 +24,9 @@ pub use parameters::Parameters;
 
 use crate::policy::bounce::Bounce;
 use crate::policy::fallback::Fallback;
-use crate::policy::hashed::Hashed;
-use crate::policy::hosted::Hosted;
+use crate::policy::hashing::Hashed;
 use crate::policy::least_outstanding::LeastOutstanding;
+use crate::policy::ledger::Hosted;
 use crate::policy::maglev::{MaglevParams, MaglevTable};
 use crate::policy::peak_ewma::{PeakEwma, PeakEwmaParams};
 use crate::policy::probe::Probe;

@@ -10,9 +10,9 @@
 use smallvec::SmallVec;
 
 use super::{Choices, Index, PickCtx, Policy};
-use crate::places::{Candidate, least, unit_of};
 use crate::queue_protocol::Name;
 use crate::view::{Field, Slot};
+use crate::weighted_load::{Candidate, least, unit_of};
 use crate::{Rng, View};
 
 /// The number of draws for each one that is expected to be needed to hit the subset; after that any

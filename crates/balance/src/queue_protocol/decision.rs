@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use super::classes::Classes;
 use super::message::{Admission, Question, Ticket};
 use crate::hash::mix;
-use crate::places::Candidate;
 use crate::policy::{Index, PickCtx};
+use crate::weighted_load::Candidate;
 use crate::{Rng, Time, View};
 
 /// The endpoints that are queried at once: most often one, with `probe(choices=2)` two.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use self::ages::ages;
 use self::pace::{Pace, Paces};
 use super::message::{Among, Name, Referral, Report, Ticket};
-use crate::places::{Candidate, Contest, Tie};
+use crate::weighted_load::{Candidate, Contest, Tie};
 use crate::{Rng, SlowStart, Time};
 
 /// The silence after which a busy server is audited, in its own mean service times. An exponential

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use maglor_controller::revision::Revision;
+use maglor_controller::revision::{PODS, Revision};
 use maglor_inject::keys::REVISION;
 use maglor_telemetry::scrape::Meter;
 use serde::Deserialize;
@@ -45,6 +45,7 @@ pub(super) async fn check(
     let deployments: Api<Deployment> =
         Api::namespaced(cluster.client.clone(), &cluster.mesh_namespace);
     let found = deployments.get_opt(NAME).await;
+    let mut ready = 0;
     match found.map_err(asked("the controller's Deployment"))? {
         None => {
             let what = format!(
@@ -55,8 +56,8 @@ pub(super) async fn check(
         }
         Some(deployment) => {
             let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-            let ready = deployment.status.and_then(|status| status.ready_replicas);
-            let ready = ready.unwrap_or(0);
+            let status = deployment.status.and_then(|status| status.ready_replicas);
+            ready = status.unwrap_or(0);
             let what = format!("{ready} of {wanted} replicas are ready");
             let advice = Advice(
                 format!("kubectl logs -n {} deploy/{NAME}", cluster.mesh_namespace),
@@ -70,7 +71,26 @@ pub(super) async fn check(
         }
     }
     revisions(cluster, report).await?;
-    Ok(replicas(cluster.controllers().await?, report).await)
+    let found = cluster.controllers().await?;
+    if ready > 0 && found.is_empty() {
+        unlabeled(report);
+    }
+    Ok(replicas(found, report).await)
+}
+
+/// Reports replicas that run without the labels by which commands and other replicas find them: a
+/// Deployment written by hand.
+fn unlabeled(report: &mut Report) {
+    report.bad(
+        ABOUT,
+        format!("no pod of Deployment {NAME} has the labels of a replica: none can be asked"),
+        Advice(
+            format!(
+                "give its pod template the labels `app.kubernetes.io/name={NAME}` and `{PODS}`"
+            ),
+            "controller.md#replicas",
+        ),
+    );
 }
 
 /// Looks for namespaces that name a revision which is not installed: their pods get no sidecars.

@@ -188,7 +188,7 @@ impl Row for Called {
         Column::text("WORKLOAD").of("workload"),
         Column::text("CALLS").of("service"),
         Column::number("SUCCESS").of("success"),
-        Column::number("TRIES/S").of("rps"),
+        Column::number("REQ/S").of("rps"),
         Column::number("P50").of("p50_ms"),
         Column::number("P95").of("p95_ms"),
         Column::number("P99").of("p99_ms"),

@@ -12,6 +12,8 @@ use super::served::{Clusters, Tables};
 
 /// The number of proxies queried concurrently.
 const AT_ONCE: usize = 16;
+/// The gauge among what is read from calls.
+const EJECTED: &str = "maglor_upstream_ejected_endpoints";
 
 /// The requests of one kind during an interval.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +76,8 @@ pub(super) struct Observer {
 struct Observed {
     instance: Instance,
     meter: Meter,
+    /// When it last responded.
+    last: Option<Instant>,
     shape: Shape,
 }
 
@@ -93,6 +97,7 @@ impl Observer {
         let observed = |instance| Observed {
             instance,
             meter: Meter::default(),
+            last: None,
             shape: Shape::default(),
         };
         Self {
@@ -118,7 +123,11 @@ impl Observer {
         let mut answers = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
         while let Some((proxy, page)) = answers.next().await {
             match page {
-                Ok(page) => traffic.add(proxy, &page),
+                Ok(page) => {
+                    let since = proxy.last.replace(now);
+                    let part = since.map_or(1.0, |last| part_of(now - last, traffic.time));
+                    traffic.add(proxy, &page, part);
+                }
                 Err(error) => traffic.silent.push((proxy.instance.name.clone(), error)),
             }
         }
@@ -128,6 +137,15 @@ impl Observer {
             return Err(error);
         }
         Ok(traffic)
+    }
+}
+
+/// Returns the part of a proxy's growth that belongs to the last interval: all of it, unless it did not respond to
+/// earlier scrapes.
+fn part_of(growth: Duration, interval: Duration) -> f64 {
+    match growth.is_zero() {
+        true => 1.0,
+        false => (interval.as_secs_f64() / growth.as_secs_f64()).min(1.0),
     }
 }
 
@@ -160,11 +178,13 @@ impl Shape {
 }
 
 impl Traffic {
-    fn add(&mut self, proxy: &mut Observed, page: &str) {
+    /// Adds a page of a proxy, and this part of the growth of its counters.
+    fn add(&mut self, proxy: &mut Observed, page: &str, part: f64) {
         let Observed {
             instance,
             meter,
             shape,
+            ..
         } = proxy;
         let whole = Meter::default().grown(page);
         let workload = Workload {
@@ -197,7 +217,10 @@ impl Traffic {
                 flow.proxies.insert(instance.name.clone());
             }
         }
-        for sample in meter.grown(page) {
+        for mut sample in meter.grown(page) {
+            if sample.name != EJECTED {
+                sample.value *= part;
+            }
             if let Some(cluster) = called(&sample) {
                 let of_cluster = (workload.clone(), cluster);
                 if let Some(flow) = self.outbound.get_mut(&of_cluster) {
@@ -246,7 +269,7 @@ impl Flow {
                 }
             }
             "maglor_upstream_retries_total" => self.retries += sample.value,
-            "maglor_upstream_ejected_endpoints" => self.ejected = self.ejected.max(sample.value),
+            EJECTED => self.ejected = self.ejected.max(sample.value),
             "maglor_upstream_ejections_total" => self.ejections += sample.value,
             "maglor_upstream_request_duration_seconds_bucket" => self.latencies.add(sample),
             _ => {}

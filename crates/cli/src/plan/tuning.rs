@@ -199,8 +199,8 @@ fn check(advice: &Advice) -> Result<(), Failure> {
         return Ok(());
     };
     let (cluster, route) = (
-        maglor_controller::generated::cluster(traffic),
-        maglor_controller::generated::route(traffic),
+        maglor_controller::recommended_policy::cluster(traffic),
+        maglor_controller::recommended_policy::route(traffic),
     );
     let checked = maglor_controller::crd::check::blocks(Some(&cluster), Some(&route));
     checked.map_err(|error| Failure::Refused {

@@ -1,6 +1,6 @@
 //! Suggestions for unknown fields.
 
-use super::{shapes, words};
+use super::{foreign_terms, shapes};
 use crate::suggest::{nearest, one_of};
 use crate::yaml::short;
 
@@ -19,21 +19,21 @@ pub(crate) fn for_field(found: &str, known: &[&str], context: &Context<'_>) -> O
         return Some("merge keys are not supported; use an alias for the whole value".into());
     }
     let word = snake(found);
-    let own = words::block_of(known);
+    let own = foreign_terms::block_of(known);
     let did_you_mean = |word: &str| Some(format!("did you mean `{word}`?"));
     if let Some(same) = known.iter().find(|field| snake(field) == word) {
         return did_you_mean(same);
     }
-    if let Some(help) = own.and_then(|own| words::of(&word, own.name)) {
+    if let Some(help) = own.and_then(|own| foreign_terms::of(&word, own.name)) {
         return Some(fill(help, found, context));
     }
     let near = nearest(&word, known.iter().copied());
     if let Some(near) = near.filter(|near| near.len().abs_diff(word.len()) <= 1) {
         return did_you_mean(near);
     }
-    words::elsewhere(&word, known)
+    foreign_terms::elsewhere(&word, known)
         .or_else(|| near.and_then(did_you_mean))
-        .or_else(|| words::absent(&word))
+        .or_else(|| foreign_terms::absent(&word))
         .or_else(|| Some(format!("expected {}", one_of(known))))
 }
 

@@ -1,6 +1,6 @@
 //! Suggestions for values of a wrong type.
 
-use super::{shapes, words};
+use super::{foreign_terms, shapes};
 use crate::suggest::one_of;
 use crate::yaml::{Found, short};
 
@@ -275,7 +275,9 @@ fn list(field: &str, expected: &str) -> Option<String> {
 
 /// Returns a replacement that applies to any field.
 fn general(field: &str, expected: &str, found: &Found<'_>) -> Option<String> {
-    let block = expected.strip_prefix("struct ").and_then(words::block)?;
+    let block = expected
+        .strip_prefix("struct ")
+        .and_then(foreign_terms::block)?;
     if matches!(found, Found::List) || field.is_empty() {
         return None;
     }

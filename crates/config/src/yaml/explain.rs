@@ -7,7 +7,7 @@ use super::brackets;
 use super::excerpt::short;
 use super::explanation::Explanation;
 use super::tree::{Fault, Place};
-use crate::hints::{foreign, shapes, words};
+use crate::hints::{foreign, foreign_terms, shapes};
 
 /// The length above which words are ignored: the text may be untrusted.
 const MAX_WORD: usize = 256;
@@ -192,7 +192,7 @@ fn no_colon(line: usize, text: &str) -> Option<Explanation> {
     let (column, rest) = key_of(text);
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
     let (key, tail) = rest.split_at(end);
-    if rest.contains(": ") || rest.ends_with(':') || !words::is_field(key) {
+    if rest.contains(": ") || rest.ends_with(':') || !foreign_terms::is_field(key) {
         return None;
     }
     let (value, message) = match tail.strip_prefix(':') {
@@ -247,7 +247,7 @@ fn outside(lines: &[&str], at: usize) -> Option<Explanation> {
         !is_blank(line) && !line.starts_with([' ', '-', '{', '}', '[', ']', '"'])
     })?;
     let key = lines[line].split(':').next()?;
-    if words::is_top_level(key) || !words::is_field(key) {
+    if foreign_terms::is_top_level(key) || !foreign_terms::is_field(key) {
         return None;
     }
     let above = (0..line).rev().find(|i| !is_blank(lines[*i]))?;

@@ -12,9 +12,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::epoch::PerEpoch;
 use super::{algorithms, member};
-use crate::live::State;
 use crate::provider::provider;
 use crate::refusal::PeerError;
+use crate::rotating_identity::State;
 use crate::{Error, Live, SpiffeId};
 
 /// The identities that a server may have.

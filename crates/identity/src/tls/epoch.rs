@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::Live;
-use crate::live::State;
+use crate::rotating_identity::State;
 
 /// A TLS configuration that is rebuilt for each epoch of the identity.
 #[derive(Debug)]

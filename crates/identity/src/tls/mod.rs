@@ -19,9 +19,9 @@ pub use self::server::{OpenServer, Server};
 pub use crate::authorities::{StrictClients, StrictServers};
 
 use crate::error::SanError;
-use crate::live::State;
 use crate::provider::provider;
 use crate::refusal::PeerError;
+use crate::rotating_identity::State;
 use crate::{Refusal, SpiffeId, x509};
 
 fn algorithms() -> WebPkiSupportedAlgorithms {

@@ -15,8 +15,8 @@ use rustls::{
 
 use super::epoch::PerEpoch;
 use super::{algorithms, member, peer_until};
-use crate::live::State;
 use crate::provider::provider;
+use crate::rotating_identity::State;
 use crate::{Error, Live, Refusal, SpiffeId};
 
 /// A server that presents the identity of a [`Live`] and accepts clients verified by its bundle.

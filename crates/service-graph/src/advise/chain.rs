@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::number_format::round_up;
 use super::params::Params;
 use super::track::{EdgeTrack, ServiceTrack};
-use super::words::round_up;
 
 type Services = BTreeMap<String, ServiceTrack>;
 type Edges = BTreeMap<(String, String), EdgeTrack>;

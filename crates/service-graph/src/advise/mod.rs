@@ -17,6 +17,7 @@ mod endless;
 mod histogram;
 mod hold;
 mod memory;
+mod number_format;
 mod observed;
 mod own;
 mod params;
@@ -27,7 +28,6 @@ mod split;
 mod track;
 mod traffic;
 mod trial;
-mod words;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

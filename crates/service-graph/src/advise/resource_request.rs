@@ -2,8 +2,8 @@
 
 use super::Advised;
 use super::memory::Memory;
+use super::number_format::{number, percent};
 use super::params::Params;
-use super::words::{number, percent};
 
 /// The granularity of CPU requests, in thousandths of a core.
 const STEP: u64 = 5;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use maglor_balance::Time;
 
 use super::Advised;
+use super::number_format::{count, number, percent, span};
 use super::observed::Room;
 use super::params::Params;
 use super::resources;
 use super::track::ServiceTrack;
-use super::words::{count, number, percent, span};
 
 /// The demands for replicas, each in replicas.
 struct Need {

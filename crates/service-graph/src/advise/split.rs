@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use maglor_balance::Time;
 
 use super::Advised;
+use super::number_format::{number, percent};
 use super::observed::SplitUse;
 use super::params::{Params, Splits};
-use super::words::{number, percent};
 
 const NOTHING: &str = "it gets no requests, unchanged";
 /// The sum of all weights of a split.

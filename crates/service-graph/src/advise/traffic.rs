@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::chain::{Bound, Calls};
+use super::number_format::{count, number, percent, round_up, span};
 use super::params::Params;
 use super::track::EdgeTrack;
-use super::words::{count, number, percent, round_up, span};
 use super::{Advised, BreakerAdvice, RetryAdvice, TrafficAdvice};
 
 /// The greatest value that a configuration accepts.

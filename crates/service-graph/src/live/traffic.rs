@@ -1,6 +1,6 @@
 //! The traffic of an edge: counters and averages.
 
-use crate::times::Times;
+use crate::response_times::Times;
 
 /// A proxy's counts of the calls between two services.
 #[derive(Clone, Debug, Default, PartialEq)]

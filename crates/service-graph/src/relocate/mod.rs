@@ -29,11 +29,11 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-use crate::bars::Bars;
 use crate::graph::Graph;
 use crate::node::Nodes;
 use crate::partition::{Outcome, PartitionError, Plan, partition, rated};
 use crate::placement::Placement;
+use crate::placement_constraints::Bars;
 
 pub use judge::Guard;
 use judge::{Judgement, Tally};

@@ -3,7 +3,7 @@
 use super::{Params, View};
 use crate::partition::rated;
 use crate::placement::Placement;
-use crate::solve::State;
+use crate::placement_search::State;
 
 /// A move of a replica to another node.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{Params, View};
-use crate::bars::Bars;
 use crate::partition::{Options, Plan, rated};
+use crate::placement_constraints::Bars;
 
 /// The reason for an action, or for none.
 #[derive(Clone, Debug, PartialEq)]

@@ -87,7 +87,6 @@ const NAMES: &[&str] = &[
     "\"strangers\"",
     "\"tries\"",
     "- mcg",
-    "TRIES/S",
     "`tries`",
     "exchange_loads_told_total",
     "exchange_strangers_total",

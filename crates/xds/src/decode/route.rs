@@ -8,7 +8,7 @@ use maglor_config::raw::{self, OneOrMany};
 
 use super::{DecodeError, Fault, headers, native_route, non_empty, overlay};
 use crate::proto::envoy::config::route::v3 as wire;
-use crate::{Kind, words};
+use crate::{Kind, maglor_metadata};
 
 pub(super) fn decode(message: &wire::RouteConfiguration) -> Result<raw::RouteTable, DecodeError> {
     let of = |fault: Fault| fault.of(Kind::Routes, &message.name);
@@ -88,7 +88,7 @@ fn inherit(route: &mut std::borrow::Cow<'_, wire::Route>, retry: Option<&wire::R
 
 fn one(message: &wire::Route, table: &str, place: &str) -> Result<raw::Route, DecodeError> {
     let metadata = message.metadata.as_ref();
-    if !words::mention(metadata, "match") {
+    if !maglor_metadata::mention(metadata, "match") {
         let conditions = message.r#match.as_ref();
         matching::refuse(conditions)
             .map_err(|fault| fault.within(place).of(Kind::Routes, table))?;

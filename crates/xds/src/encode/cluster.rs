@@ -22,7 +22,7 @@ use crate::proto::envoy::extensions::upstreams::http::v3::{
     },
 };
 use crate::proto::envoy::r#type::v3::Percent;
-use crate::{Kind, decode, time, words};
+use crate::{Kind, decode, maglor_metadata, time};
 
 pub(super) fn encode(raw: &raw::Cluster) -> Result<(String, wire::Cluster), EncodeError> {
     let Some(name) = raw.name.clone() else {
@@ -34,11 +34,12 @@ pub(super) fn encode(raw: &raw::Cluster) -> Result<(String, wire::Cluster), Enco
     };
     let mut message = native(raw, &name);
     let said = decode::native_cluster(&message)?;
-    message.metadata = words::beyond(raw, &said).map_err(|source| EncodeError::Words {
-        kind: Kind::Cluster,
-        name: name.clone(),
-        source,
-    })?;
+    message.metadata =
+        maglor_metadata::beyond(raw, &said).map_err(|source| EncodeError::Words {
+            kind: Kind::Cluster,
+            name: name.clone(),
+            source,
+        })?;
     Ok((name, message))
 }
 

@@ -10,7 +10,7 @@ use maglor_config::raw::{self, PathMatch, Short};
 
 use super::{EncodeError, headers};
 use crate::proto::envoy::config::route::v3 as wire;
-use crate::{Kind, decode, words};
+use crate::{Kind, decode, maglor_metadata};
 
 pub(super) fn encode(
     raw: &raw::RouteTable,
@@ -85,12 +85,13 @@ fn route(raw: &raw::Route, table: &str, place: &str) -> Result<wire::Route, Enco
         ..wire::Route::default()
     };
     let said = decode::native_route(&message, table, place)?;
-    message.metadata = words::beyond(raw, &said).map_err(|source| EncodeError::Words {
-        kind: Kind::Routes,
-        name: table.to_owned(),
-        source,
-    })?;
-    if words::mention(message.metadata.as_ref(), "match") {
+    message.metadata =
+        maglor_metadata::beyond(raw, &said).map_err(|source| EncodeError::Words {
+            kind: Kind::Routes,
+            name: table.to_owned(),
+            source,
+        })?;
+    if maglor_metadata::mention(message.metadata.as_ref(), "match") {
         matching::never(message.r#match.get_or_insert_default());
     }
     Ok(message)

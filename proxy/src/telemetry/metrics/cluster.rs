@@ -10,7 +10,7 @@ use maglor_telemetry::{Counter, Gauge, Histogram};
 
 use super::choices::ChoiceMetrics;
 use super::guards::GuardMetrics;
-use super::status::{CLASSES, class};
+use super::status_class::{CLASSES, class};
 use super::upstream::Upstream;
 
 /// Handles of a cluster.

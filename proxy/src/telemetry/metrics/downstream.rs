@@ -9,7 +9,7 @@ use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
 
-use super::status::{CLASSES, class};
+use super::status_class::{CLASSES, class};
 use crate::protocol::detect::Protocol;
 
 /// Metric families of clients' connections and requests.

@@ -12,7 +12,7 @@ mod guards;
 mod load_feedback;
 mod memory;
 mod mesh;
-mod status;
+mod status_class;
 mod traces;
 mod upstream;
 mod workers;

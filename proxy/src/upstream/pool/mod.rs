@@ -3,7 +3,7 @@
 mod connecting;
 pub(super) mod http1;
 pub(crate) mod http2;
-mod idle;
+mod idle_http1;
 pub(super) mod multiplexed;
 pub(super) mod room;
 mod send;
@@ -21,7 +21,7 @@ use maglor_config::cluster as config;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::idle::{Bounds, IdleConnections};
+use self::idle_http1::{Bounds, IdleConnections};
 use self::multiplexed::Slot;
 use super::cluster::guard::Queue;
 use super::{Cluster, Connection, Multiplexed, Target};

@@ -129,7 +129,7 @@ impl Fixture {
             averaging: Averaging::Plain,
             ..Settings::default()
         }));
-        let now = epoch::now();
+        let now = wall_clock::now();
         let (operator, watching) = operator(&api, &graphs, now);
         let mut fixture = Self {
             operator,

@@ -191,14 +191,13 @@ impl Column {
         }
     }
 
-    pub(super) fn title(self, by: By) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Health => "",
             Namespace => "NAMESPACE",
             Workload => "WORKLOAD",
             Calls => "CALLS",
             Trend => "TREND",
-            Rate if by == By::Services => "TRIES/S",
             Rate => "REQ/S",
             Success => "SUCCESS",
             P50 => "P50 ms",

@@ -108,7 +108,7 @@ fn titles(buffer: &mut Buffer, state: &State, palette: Palette, view: &View) {
     let sort = state.table().sort;
     let mut x = view.area.x;
     for one in &view.columns {
-        let (mut title, mut style) = (one.column.title(state.by()).to_owned(), palette.heading());
+        let (mut title, mut style) = (one.column.title().to_owned(), palette.heading());
         if one.column == sort.column {
             title.push(if sort.reverse { '▼' } else { '▲' });
             style = palette.sorted();
@@ -176,7 +176,7 @@ fn detail(state: &State) -> String {
     };
     let columns = state.content().sortable().into_iter();
     let cells = columns.filter(|column| column.is_number()).map(|column| {
-        let title = column.title(state.by());
+        let title = column.title();
         format!("{} {}", title.to_lowercase(), column.cell(row, 0))
     });
     let namespace = row.line.namespace.as_deref().unwrap_or_default();

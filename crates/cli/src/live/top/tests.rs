@@ -160,7 +160,7 @@ fn a_narrow_screen_has_the_important_columns() {
     assert_eq!(narrow[7], "q quit  ? help  / filter  ←→ sort");
     state.switch();
     let calls = screen(&mut state, 40, 8);
-    assert_eq!(calls[1], "  WORKLOAD CALLS       TRIES/S▼  SUCCESS");
+    assert_eq!(calls[1], "  WORKLOAD CALLS         REQ/S▼  SUCCESS");
     assert_eq!(calls[2], "! web      cart.shop:…     40.0  97.00 %");
     // Any size, for there is no telling how small a window gets.
     for width in 0..60 {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use maglor_service_graph::rule::{Choice, Prediction, Situation};
+use maglor_service_graph::policy_choice::{Choice, Prediction, Situation};
 use serde_json::{Value, json};
 
 use super::workload::{NAMESPACE, Service, WorkloadError};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use maglor_config::Origin;
 use maglor_config::resource::{self, line_of};
-use maglor_service_graph::rule::{Situation, SituationError};
+use maglor_service_graph::policy_choice::{Situation, SituationError};
 use serde::Deserialize;
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use maglor_controller::generated;
+use maglor_controller::recommended_policy;
 use maglor_istio::{Written, destination_rule, virtual_service};
 use maglor_service_graph::advise::{Advice, Advised, SplitAdvice};
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> S
     each(advice, rows, namespace, |text, one| {
         let (namespace, name) = split(&one.service, namespace);
         if let Some(traffic) = &one.traffic {
-            let policy = generated::traffic_policy(namespace, name, traffic);
+            let policy = recommended_policy::traffic_policy(namespace, name, traffic);
             let policy = serde_json::to_value(policy).unwrap_or_default();
             reasons(text, &one.service, rows, is_traffic);
             document(text, policy);
@@ -42,8 +42,8 @@ pub(super) fn istio(advice: &[&Advice], rows: &[Setting], namespace: &str) -> St
             }
             return;
         };
-        let mut rule = destination_rule(name, &generated::cluster(traffic));
-        let mut service = virtual_service(name, &generated::route(traffic));
+        let mut rule = destination_rule(name, &recommended_policy::cluster(traffic));
+        let mut service = virtual_service(name, &recommended_policy::route(traffic));
         if let Some(divided) = &one.split {
             let subsets = subsets(divided);
             if !subsets.is_empty() {

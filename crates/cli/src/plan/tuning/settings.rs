@@ -1,6 +1,6 @@
 //! Recommended and current values of each setting.
 
-use maglor_controller::generated;
+use maglor_controller::recommended_policy;
 use maglor_inject::keys::TUNED_BY;
 use maglor_inject::yaml;
 use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
@@ -250,8 +250,8 @@ fn said<T: ToString>(advised: Option<&Advised<T>>) -> Option<(String, &String)> 
 fn traffic(service: &str, advice: &TrafficAdvice, spec: Option<&Value>) -> Vec<Setting> {
     let value = |block: Result<Value, _>| block.unwrap_or(Value::Null);
     let mut leaves = Vec::new();
-    let cluster = value(serde_json::to_value(generated::cluster(advice)));
-    let route = value(serde_json::to_value(generated::route(advice)));
+    let cluster = value(serde_json::to_value(recommended_policy::cluster(advice)));
+    let route = value(serde_json::to_value(recommended_policy::route(advice)));
     flatten("cluster", &cluster, &mut leaves);
     flatten("route", &route, &mut leaves);
     let row = |(path, value): (String, Value)| {

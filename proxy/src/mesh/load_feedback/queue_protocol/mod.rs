@@ -14,10 +14,10 @@
 //! channel), the server's side in [`super::reporting`]. An endpoint without the protocol ignores the field
 //! and refuses the upgrade; it is balanced by plain `lor`.
 
-mod field;
 mod frame;
 mod frame_stream;
 pub(crate) mod orca;
+mod queue_header;
 
 use std::fmt::Debug;
 
@@ -25,8 +25,8 @@ use maglor_balance::queue_protocol::Report;
 
 pub use self::frame::{Frame, LENGTH as FRAME_LENGTH};
 
-pub(crate) use self::field::{QueueRequest, QueueResponse};
 pub(crate) use self::frame_stream::{FrameStream, PROTOCOL};
+pub(crate) use self::queue_header::{QueueRequest, QueueResponse};
 
 /// A source of reports about a server.
 pub(crate) trait Reporter: Debug {

@@ -8,8 +8,8 @@
 //!
 //! It outlives a reload that keeps its chain's name, so that counts continue. All workers share it.
 
+mod channel_server;
 mod in_flight;
-mod serve;
 mod subscribers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +28,8 @@ use crate::mesh::load_feedback::queue_protocol::{Frame, QueueRequest, Reporter};
 use crate::telemetry::metrics::LoadReporterMetrics;
 use crate::upstream::{Cluster, Endpoints, Target};
 
+pub(crate) use self::channel_server::{Host, serve};
 pub(crate) use self::in_flight::{Ending, InFlightGuard};
-pub(crate) use self::serve::{Host, serve};
 
 /// The load reporter of a filter chain.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! Shared HTTP/2 connections to endpoints, with the crate `h2` as the protocol implementation.
 
+mod byte_stream;
 mod call;
 mod frames;
 mod outflow;
 mod receiving;
 mod sending;
-mod wire;
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -25,11 +25,11 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use self::byte_stream::{Traffic, Wire};
 pub(crate) use self::call::Answer;
 use self::outflow::{Outflow, Parcel};
 use self::receiving::Receiving;
 use self::sending::{Sending, Unsent};
-use self::wire::{Traffic, Wire};
 use super::{Sender, Unanswered};
 use crate::net::io::Io;
 use crate::os::memory;

@@ -6,7 +6,7 @@
 //! rule terminates.
 
 use crate::graph::Graph;
-use crate::solve::{Problem, State};
+use crate::placement_search::{Problem, State};
 
 /// The edges whose response time exceeds τ, the slowest first.
 pub(crate) struct LateEdges {

@@ -1,4 +1,4 @@
-//! Terms of other programs, and the blocks of our own fields: `words.txt` and `blocks.txt`, parsed
+//! Terms of other programs, and the blocks of our own fields: `foreign_terms.txt` and `blocks.txt`, parsed
 //! only after an error.
 
 use std::sync::LazyLock;
@@ -37,7 +37,7 @@ struct Row {
 }
 
 fn rows() -> impl Iterator<Item = Row> {
-    let lines = include_str!("words.txt").lines();
+    let lines = include_str!("foreign_terms.txt").lines();
     lines
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| {

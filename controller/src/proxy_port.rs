@@ -21,7 +21,7 @@ use crate::graph::peers::Peers;
 use crate::identity::own::{self, REPLICA_ALPN};
 use crate::metrics::Metrics;
 use crate::metrics::on_call::Expiries;
-use crate::serve::Table;
+use crate::resource_server::Table;
 
 /// Handshakes: 20 kB each. A thousand proxies may reconnect at once, behind NAT from one address.
 const ARRIVING: Limits = limits(2048, 1024);

@@ -24,12 +24,12 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::variants::{Variants, variant};
+use crate::discovery_pages::{self, protocol_name};
 use crate::graph::Graphs;
 use crate::identity::certify::Certifier;
 use crate::index::facts::Key;
 use crate::index::{Change, Endpoint, Place, Resource, ResourceId, ResourceKind};
 use crate::metrics::on_call::PushMetrics;
-use crate::shown::{self, protocol_name};
 
 /// The resources served to proxies. Clones share the same table.
 #[derive(Clone)]
@@ -272,35 +272,46 @@ impl Table {
     /// Returns the connected clients.
     pub(crate) fn sessions(&self) -> Vec<Value> {
         let sessions = self.server.sessions();
-        sessions.iter().map(shown::session).collect()
+        sessions.iter().map(discovery_pages::session).collect()
     }
 
     /// Returns the last changes, the newest first; all retained ones if `all`.
     pub(crate) fn receipts(&self, all: bool) -> Vec<Value> {
         let (last, now) = self
             .server
-            .cache(|cache, now| (shown::receipts(cache, all), now));
-        last.iter().map(|one| shown::receipt(one, now)).collect()
+            .cache(|cache, now| (discovery_pages::receipts(cache, all), now));
+        last.iter()
+            .map(|one| discovery_pages::receipt(one, now))
+            .collect()
     }
 
     /// Returns the resources, or those of one kind.
     pub(crate) fn resources(&self, kind: Option<Kind>) -> Vec<Value> {
         // Work under the lock delays proxies: strings are formatted after it.
-        let listed = self.server.cache(|cache, _| shown::listed(cache, kind));
-        shown::resources(listed)
+        let listed = self
+            .server
+            .cache(|cache, _| discovery_pages::listed(cache, kind));
+        discovery_pages::resources(listed)
     }
 
     /// Returns every resource of a kind, in the format of the configuration file.
     pub(crate) fn all_of(&self, kind: Kind) -> Result<Vec<Value>, DecodeError> {
-        let bodies = self.server.cache(|cache, _| shown::bodies(cache, kind));
-        let each = bodies.iter().map(|body| shown::resource(kind, body));
+        let bodies = self
+            .server
+            .cache(|cache, _| discovery_pages::bodies(cache, kind));
+        let each = bodies
+            .iter()
+            .map(|body| discovery_pages::resource(kind, body));
         each.collect()
     }
 
     /// Returns a resource in the format of the configuration file.
     pub(crate) fn resource(&self, kind: Kind, name: &str) -> Result<Option<Value>, DecodeError> {
-        let body = self.server.cache(|cache, _| shown::body(cache, kind, name));
-        body.map(|body| shown::resource(kind, &body)).transpose()
+        let body = self
+            .server
+            .cache(|cache, _| discovery_pages::body(cache, kind, name));
+        body.map(|body| discovery_pages::resource(kind, &body))
+            .transpose()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A status that is already up to date is not written; a condition keeps its transition time as long as its status is
 //! the same. The mesh's own kinds are written by server-side apply; the status of a route is a list shared with other
-//! controllers, so it is replaced. Both are conditional on the version that was read ([`crate::writes`]).
+//! controllers, so it is replaced. Both are conditional on the version that was read ([`crate::conditional_writes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+pub use crate::conditional_writes::FIELD_MANAGER;
+use crate::conditional_writes::{Manager, Precondition};
 use crate::crd::{GROUP, VERSION};
 use crate::index::facts::gateway::GATEWAY_CONTROLLER;
 use crate::index::facts::{Key, Kind};
 use crate::index::{CONTROLLER, Status};
 use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
-pub use crate::writes::FIELD_MANAGER;
-use crate::writes::{Manager, Precondition};
 
 /// Pause after a failure; each further failure doubles it.
 const REST: Duration = Duration::from_secs(1);

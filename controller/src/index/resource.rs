@@ -146,6 +146,9 @@ pub struct Inbound {
     /// Handling of its outbound connections to unknown destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
+    /// Export of its spans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<raw::MeshTracing>,
     /// The ports of the Gateway that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<maglor_config::gateway::Port>,
@@ -170,6 +173,7 @@ impl Inbound {
             authorization: self.authorization.clone(),
             delegates: self.delegates.clone(),
             unknown: self.unknown,
+            tracing: self.tracing.clone(),
             gateway: self.gateway.clone(),
             forwards: self.forwards.iter().map(ToString::to_string).collect(),
         }

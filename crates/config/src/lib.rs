@@ -40,6 +40,7 @@ mod identity;
 pub mod listener;
 mod load;
 pub mod member;
+pub mod mesh_tracing;
 pub mod probe;
 pub mod proxy_service;
 pub mod raw;

@@ -41,6 +41,7 @@ mod variables;
 use std::sync::Arc;
 
 pub(crate) use references::{Known, Scope};
+pub(crate) use tracing::tracing;
 
 use crate::report::At;
 use crate::{Cluster, Config, Endpoint, RouteTable, raw};
@@ -57,7 +58,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
     let admin = bootstrap::admin(raw, at);
     let control_plane = control_plane::control_plane(raw, at, &scope);
     let identity = identity::identity(raw, at, &scope);
-    let tracing = tracing::tracing(raw, at, &scope);
+    let tracing = tracing(raw, at, &scope);
     overlap::check(&listeners, admin.as_ref(), at);
     own_port::check(&raw.clusters, admin.as_ref(), at);
     sidecar::names(raw, &made, at);

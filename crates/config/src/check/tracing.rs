@@ -14,7 +14,8 @@ const SERVICE_NAME: &str = "service.name";
 /// The longest key or value of an attribute in bytes.
 const LONGEST: usize = 255;
 
-pub(super) fn tracing(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> Option<Tracing> {
+/// Validates the export of spans of a configuration.
+pub(crate) fn tracing(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> Option<Tracing> {
     let settings = raw.tracing.as_ref()?;
     let at = at.field("tracing");
     match &settings.cluster {

@@ -58,7 +58,7 @@ pub use sidecar::{ApplicationPort, ApplicationProtocol, Inbound, Outbound, Servi
 pub use tls::{
     CertificateFiles, DownstreamTls, Identity, MeshMode, MeshPeers, TlsVersion, UpstreamTls,
 };
-pub use tracing::{OtlpProtocol, TraceSampling, Tracing};
+pub use tracing::{MeshTracing, OtlpProtocol, TraceSampling, Tracing};
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.

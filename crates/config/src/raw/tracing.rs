@@ -30,6 +30,28 @@ pub struct Tracing {
     pub sampling: Option<TraceSampling>,
 }
 
+/// Spans of the requests of a mesh, for an OpenTelemetry collector (OTLP).
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["collector"]))]
+pub struct MeshTracing {
+    /// `HOST:PORT` of the collector, such as `otel-collector.monitoring:4317`. It is called in plain text.
+    pub collector: Option<String>,
+    /// Transport of OTLP. Collectors usually listen on port 4317 for `grpc`, and on 4318 for `http`.
+    #[schemars(extend("default" = "grpc"))]
+    pub protocol: Option<OtlpProtocol>,
+    /// With `protocol: http`: path of the requests.
+    #[schemars(extend("default" = "/v1/traces"))]
+    pub path: Option<String>,
+    /// `service.name` of all spans. Default: the pod's label `app.kubernetes.io/name` or `app`, or its owner.
+    pub service_name: Option<String>,
+    /// Further attributes of the resource, such as `deployment.environment.name`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
+    /// Which traces are exported.
+    pub sampling: Option<TraceSampling>,
+}
+
 /// Transport of OTLP.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -7,33 +7,33 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::error::{Doing, Error, Result};
-use crate::sys::{self, Signal};
+use crate::sys;
 
 const POLITE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
 
 /// A started process that is killed when this is dropped.
 #[derive(Debug)]
-pub struct Guarded {
+pub(crate) struct Guarded {
     child: Child,
     name: String,
 }
 
 impl Guarded {
     /// Starts `command` on processor `cpu`.
-    ///
-    /// # Errors
-    /// The program cannot be started.
-    pub fn start(name: impl Into<String>, command: &mut Command, cpu: usize) -> Result<Self> {
+    pub(crate) fn start(
+        name: impl Into<String>,
+        command: &mut Command,
+        cpu: usize,
+    ) -> Result<Self> {
         Self::start_on(name, command, &[cpu])
     }
 
     /// Starts `command` on some processors.
-    ///
-    /// # Errors
-    /// The program cannot be started.
-    pub fn start_on(
+    pub(crate) fn start_on(
         name: impl Into<String>,
         command: &mut Command,
         cpus: &[usize],
@@ -44,18 +44,12 @@ impl Guarded {
     }
 
     /// Starts a role of this same binary, with its standard streams as pipes.
-    ///
-    /// # Errors
-    /// The program cannot be started.
-    pub fn role(role: &str, arguments: &[String], cpu: usize) -> Result<Self> {
+    pub(crate) fn role(role: &str, arguments: &[String], cpu: usize) -> Result<Self> {
         Self::role_on(role, arguments, &[cpu])
     }
 
     /// Starts a role of this same binary on some processors.
-    ///
-    /// # Errors
-    /// The program cannot be started.
-    pub fn role_on(role: &str, arguments: &[String], cpus: &[usize]) -> Result<Self> {
+    pub(crate) fn role_on(role: &str, arguments: &[String], cpus: &[usize]) -> Result<Self> {
         let own = std::env::current_exe().doing("find this binary")?;
         let mut command = Command::new(own);
         command
@@ -67,30 +61,24 @@ impl Guarded {
     }
 
     /// Returns the leader's process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends SIGTERM without waiting: many processes end sooner together than one after another.
-    pub fn ask_to_end(&self) {
-        sys::signal_group(self.child.id(), Signal::Terminate);
+    pub(crate) fn ask_to_end(&self) {
+        sys::signal_group(self.child.id(), Signal::TERM);
     }
 
     /// Returns the exit status, if it has terminated.
-    ///
-    /// # Errors
-    /// The system does not report it.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child
             .try_wait()
             .doing(format!("look after {}", self.name))
     }
 
     /// Waits for the line `ready` on standard output.
-    ///
-    /// # Errors
-    /// The process terminated or printed something else.
-    pub fn wait_ready(&mut self) -> Result<()> {
+    pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let stdout = self.child.stdout.as_mut().map(BufReader::new);
         let mut line = String::new();
         if let Some(mut stdout) = stdout {
@@ -106,10 +94,11 @@ impl Guarded {
     }
 
     /// Waits for the end, calling `meanwhile` every few milliseconds, and returns the output.
-    ///
-    /// # Errors
-    /// It takes longer than `limit`, or fails.
-    pub fn finish(&mut self, limit: Duration, mut meanwhile: impl FnMut()) -> Result<String> {
+    pub(crate) fn finish(
+        &mut self,
+        limit: Duration,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<String> {
         let deadline = Instant::now() + limit;
         let status = loop {
             if let Some(status) = self.ended()? {
@@ -158,19 +147,16 @@ impl Drop for Guarded {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
-        sys::signal_group(self.child.id(), Signal::Terminate);
+        sys::signal_group(self.child.id(), Signal::TERM);
         if !self.ends_within(POLITE) {
-            sys::signal_group(self.child.id(), Signal::Kill);
+            sys::signal_group(self.child.id(), Signal::KILL);
             let _ = self.child.wait();
         }
     }
 }
 
 /// Runs a short command to its end and returns its output, including standard error.
-///
-/// # Errors
-/// It cannot be started or fails.
-pub fn output(program: &str, arguments: &[&str]) -> Result<String> {
+pub(crate) fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let command = format!("{program} {}", arguments.join(" "));
     let done = Command::new(program)
         .args(arguments)

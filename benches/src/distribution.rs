@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use maglor_cluster::{Cluster, scale};
 use tokio::sync::mpsc;
-use tokio::task::LocalSet;
 
 pub use options::{Options, Through};
 
 use crate::error::{Doing, Error, Result};
+use crate::http::block_on;
 use crate::report::Machine;
 use crate::{ports, sys};
 use api::{Connection, Pod, Proxy};
@@ -84,11 +84,7 @@ fn measure(options: &Options, cluster: &Cluster) -> Result<Figures> {
         board: Rc::default(),
     };
     std::fs::create_dir_all(&subject.folder).doing("make a folder")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.doing("start the harness's runtime")?;
-    let figures = LocalSet::new().block_on(&runtime, subject.all(cluster));
+    let figures = block_on(subject.all(cluster));
     let _ = std::fs::remove_dir_all(&subject.folder);
     figures
 }
@@ -122,7 +118,7 @@ impl Subject {
             tokio::task::spawn_local(follower.run());
         }
         let wanted = self.options.proxies;
-        until("all proxies have what they asked for", || {
+        until("all proxies have what they asked for", async || {
             Ok(self.board.complete.get() == wanted)
         })
         .await?;
@@ -156,8 +152,8 @@ impl Subject {
         let begin = Instant::now();
         controller = start().await?;
         figures.restart_ready = controller.ready_after;
-        until("all proxies are back", || {
-            Ok(controller.sessions()? >= wanted)
+        until("all proxies are back", async || {
+            Ok(controller.sessions().await? >= wanted)
         })
         .await?;
         figures.back = begin.elapsed();
@@ -183,15 +179,11 @@ impl Subject {
     }
 }
 
-async fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let started = Instant::now();
-    while !holds()? {
+    while !holds().await? {
         if started.elapsed() > PATIENCE {
-            return Err(Error::NotReady {
-                name: what.into(),
-                seconds: PATIENCE.as_secs(),
-                detail: "it still did not hold".into(),
-            });
+            return Err(Error::late(what, started, "it still did not hold"));
         }
         tokio::time::sleep(POLL).await;
     }

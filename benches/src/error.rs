@@ -1,6 +1,7 @@
 //! Errors of a comparison: the failure, its place, and a hint.
 
 use std::io;
+use std::time::Instant;
 
 use maglor_cluster::ClusterError;
 
@@ -83,6 +84,15 @@ impl Error {
         }
     }
 
+    /// Creates the error of something that has not happened since `began`.
+    pub fn late(name: impl Into<String>, began: Instant, detail: impl Into<String>) -> Self {
+        Self::NotReady {
+            name: name.into(),
+            seconds: began.elapsed().as_secs(),
+            detail: detail.into(),
+        }
+    }
+
     /// Creates the error of a response that violates the protocol or the scenario.
     pub fn protocol(detail: impl Into<String>) -> Self {
         Self::Protocol(detail.into())
@@ -90,11 +100,8 @@ impl Error {
 }
 
 /// Adds the operation to the failure of a system call.
-pub trait Doing<T> {
+pub(crate) trait Doing<T> {
     /// Attaches `what` to the failure.
-    ///
-    /// # Errors
-    /// The same failure, as [`Error::Io`].
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }
 

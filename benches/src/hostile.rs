@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use maglor_testkit::TIMEOUT;
-use maglor_testkit::hostile::{
-    self, Case, Class, Http1, Http2, Outcome, Recorder, Response, Signer, Tls,
-};
+use maglor_testkit::hostile::{self, Case, Class, Http1, Outcome, Recorder, Response, Signer, Tls};
 
 use crate::error::{Error, Result};
 use crate::peer::{self, Origin, Peer, Running, Subject};
@@ -123,7 +121,8 @@ fn areas(filter: &str) -> Vec<Area> {
         name: "http2",
         cases: hostile::http2(),
         run: |case, at, patience| {
-            let seen = Http2::run(case, at.plain.address(Protocol::H2c), &at.origin, patience);
+            let seen =
+                hostile::run_http2(case, at.plain.address(Protocol::H2c), &at.origin, patience);
             (seen.outcome(), hostile::check_http2(case, &seen).err())
         },
         patience: |_| TIMEOUT,

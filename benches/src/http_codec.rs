@@ -3,5 +3,5 @@
 //! They support only the messages of the scenarios: bodyless `GET` requests, and `200` answers with
 //! a known length. Any other message is an error, and makes the run invalid.
 
-pub mod h1;
-pub mod h2;
+pub(crate) mod h1;
+pub(crate) mod h2;

@@ -1,10 +1,10 @@
 //! Whole-process comparison of Maglor with its peers, and micro benchmarks.
 //!
 //! The modules of the command `compare`, in the order of execution: [`options`] the command line →
-//! [`peer`] finds, configures and starts a proxy → [`scenario`] the list of cells → [`measure`]
-//! runs them in alternating rounds → [`report`] writes them. The same binary re-executes itself as
-//! [`load`] generator, as [`origin`] server, which share the codecs in [`wire`], and as the bare
-//! [`forward`]er, the lower bound of all. [`sys`] is the only file with unsafe code.
+//! `peer` finds, configures and starts a proxy → `scenario` the list of cells → `measure`
+//! runs them in alternating rounds → `report` writes them. The same binary re-executes itself as
+//! [`load`] generator, as [`origin`] server, which share the codecs in `http_codec`, and as the bare
+//! [`forward`]er, the lower bound of all. `sys` is the only file with unsafe code.
 //!
 //! A second command, [`resilience`], measures the effect of failures, overload and restarts, a
 //! third one, [`mesh`], repeats the experiments on whole applications behind many proxies,
@@ -13,27 +13,27 @@
 
 mod bar;
 mod chart;
-pub mod child;
+mod child;
 pub mod compare;
 pub mod distribution;
-pub mod error;
+mod error;
 pub mod forward;
-pub mod histogram;
 pub mod hostile;
-pub mod http_codec;
+mod http;
+mod http_codec;
 pub mod load;
-pub mod measure;
+mod measure;
 pub mod mesh;
 pub mod options;
 pub mod origin;
-pub mod peer;
+mod peer;
 pub mod place;
-pub mod ports;
-pub mod procfs;
-pub mod report;
+mod ports;
+mod procfs;
+mod report;
 pub mod resilience;
-pub mod scenario;
-pub mod stats;
-pub mod sys;
+mod scenario;
+mod stats;
+mod sys;
 
 pub use error::{Error, Result};

@@ -15,9 +15,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::task::LocalSet;
 
 use crate::error::{Doing, Result};
+use crate::http;
 use crate::scenario::Protocol;
 
 pub use hold::run as hold;
@@ -101,7 +101,7 @@ pub struct Report {
 /// # Errors
 /// The connections cannot be opened, or a watched process is gone.
 pub fn run(options: &Options) -> Result<()> {
-    let report = block_on(async {
+    let report = http::block_on(async {
         match options.rate {
             Some(rate) => open::run(options, rate).await,
             None => closed::run(options).await,
@@ -110,12 +110,4 @@ pub fn run(options: &Options) -> Result<()> {
     let line = serde_json::to_string(&report).map_err(std::io::Error::from);
     use std::io::Write as _;
     writeln!(std::io::stdout(), "{}", line.doing("encode the report")?).doing("print the report")
-}
-
-fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.doing("start the generator's runtime")?;
-    LocalSet::new().block_on(&runtime, work)
 }

@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 use crate::options::{Options, Part};
 use crate::peer::{Origin, Peer};
 
-pub use record::{Failure, METRICS, Phase, Record, Results, metric};
+pub(crate) use record::{Phase, Record, Results, metric};
 
 /// The assignment of processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cpus {
+pub(crate) struct Cpus {
     /// The processor of the proxy under test, alone.
     pub proxy: usize,
     /// The processor of the generator, and of the harness.
@@ -24,10 +24,7 @@ pub struct Cpus {
 
 impl Cpus {
     /// Assigns the allowed processors.
-    ///
-    /// # Errors
-    /// There are fewer than two.
-    pub fn share(allowed: &[usize]) -> Result<Self> {
+    pub(crate) fn share(allowed: &[usize]) -> Result<Self> {
         match *allowed {
             [] | [_] => Err(Error::protocol("a comparison needs two processors")),
             [proxy, load] | [proxy, load, _] => Ok(Self {
@@ -46,7 +43,7 @@ impl Cpus {
 
 /// The environment of all parts.
 #[derive(Debug)]
-pub struct Bench {
+pub(crate) struct Bench {
     /// The options.
     pub options: Options,
     /// The proxies, in the order of a round.
@@ -59,10 +56,7 @@ pub struct Bench {
 
 impl Bench {
     /// Runs the requested parts; failures are recorded in `results`.
-    ///
-    /// # Errors
-    /// A result cannot be written.
-    pub fn run(&self, results: &mut Results) -> Result<()> {
+    pub(crate) fn run(&self, results: &mut Results) -> Result<()> {
         for part in [Part::Startup, Part::Memory, Part::Load] {
             if self.options.parts.contains(&part) {
                 match part {

@@ -10,7 +10,6 @@
 mod balance;
 mod calibrate;
 mod configuration;
-mod control;
 mod counter;
 mod fleet;
 mod graphs;
@@ -23,11 +22,10 @@ mod shop;
 mod stage;
 mod users;
 
-use tokio::task::LocalSet;
-
 pub use options::{Cli, Experiment, Options, Role};
 
 use crate::error::{Doing, Error, Result};
+use crate::http::block_on;
 use crate::measure::Cpus;
 use crate::peer::{self, Subject};
 use crate::report::Machine;
@@ -72,17 +70,13 @@ fn experiments(options: &Options) -> Result<bool> {
     };
     eprintln!("seed {}", options.seed);
     sys::pin_to(&stage.places.app).doing("pin the harness")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.doing("start the harness's runtime")?;
-    LocalSet::new().block_on(&runtime, all(&stage, &mut report))?;
+    block_on(all(&stage, &mut report))?;
     report.finish(&machine, options)
 }
 
 async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
     let findings = calibrate::run(stage, report).await?;
-    report.add(findings)?;
+    report.folder.add(findings)?;
     for experiment in Experiment::ALL {
         if !stage.options.experiments.contains(&experiment) {
             continue;
@@ -96,7 +90,7 @@ async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
             Experiment::Graphs => graphs::run(stage, report).await?,
             Experiment::Shop => shop::run(stage, report).await?,
         };
-        report.add(findings)?;
+        report.folder.add(findings)?;
     }
     Ok(())
 }

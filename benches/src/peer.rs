@@ -9,14 +9,15 @@ mod scratch;
 mod verify;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use clap::ValueEnum;
 
-pub use credentials::Credentials;
-pub use locate::locate;
-pub use running::{Origin, Running};
+pub(crate) use credentials::Credentials;
+pub(crate) use locate::locate;
+pub(crate) use running::{Origin, Running};
 pub(crate) use scratch::Scratch;
 
 /// The measured proxy.
@@ -88,13 +89,13 @@ impl fmt::Display for Subject {
 }
 
 /// Removes temporary files of comparisons that were interrupted.
-pub fn sweep() {
+pub(crate) fn sweep() {
     scratch::sweep();
 }
 
 /// An installed proxy.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// The kind of proxy.
     pub subject: Subject,
     /// Its executable.
@@ -103,4 +104,27 @@ pub struct Peer {
     pub version: String,
     /// The certificates that both sides present, for a pair of an outbound and an inbound proxy.
     pub pair: Option<Arc<Credentials>>,
+}
+
+impl Peer {
+    /// Returns the command that starts it with the configuration in a file.
+    pub(crate) fn command(&self, file: &Path) -> Command {
+        let before: &[&str] = match self.subject {
+            Subject::Bare | Subject::Direct => &[],
+            Subject::Envoy => &[
+                "--concurrency",
+                "1",
+                "--disable-hot-restart",
+                "--log-level",
+                "error",
+                "-c",
+            ],
+            Subject::Haproxy => &["-W", "-db", "-f"],
+            Subject::Maglor | Subject::Earlier => &["--config"],
+            Subject::Nginx => &["-e", "stderr", "-c"],
+        };
+        let mut command = Command::new(&self.binary);
+        command.args(before).arg(file);
+        command
+    }
 }

@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 pub use options::Options;
 
 use crate::error::Result;
-use crate::histogram::Histogram;
 use crate::mesh::load::Sample;
 use crate::report::Machine;
+use crate::stats::quantile;
 use counters::{Counters, Rates};
 use load::Clients;
 use plan::{LiveGraph, Plan, Question};
@@ -230,18 +230,15 @@ impl Place<'_> {
         let failed = failed(&samples);
         samples.retain(|sample| sample.due >= WARM_UP);
         let times = |time: fn(&Sample) -> Duration| {
-            let mut histogram = Histogram::default();
-            samples
-                .iter()
-                .for_each(|sample| histogram.record(time(sample)));
-            histogram
+            let mut times: Vec<_> = samples.iter().map(time).collect();
+            times.sort_unstable();
+            times
         };
         let latency = times(|sample| sample.latency);
         let sum: f64 = samples
             .iter()
             .map(|sample| sample.latency.as_secs_f64())
             .sum();
-        let quantile = |q| latency.quantile_us(q) / 1e3;
         let run = Run {
             round: self.round,
             way: self.way,
@@ -249,10 +246,10 @@ impl Place<'_> {
             requests: samples.len(),
             failed,
             mean: sum / samples.len().max(1) as f64 * 1e3,
-            p50: quantile(0.5),
-            p95: quantile(0.95),
-            p99: quantile(0.99),
-            lag: times(|sample| sample.lag).quantile_us(0.99) / 1e3,
+            p50: quantile(&latency, 0.5),
+            p95: quantile(&latency, 0.95),
+            p99: quantile(&latency, 0.99),
+            lag: quantile(&times(|sample| sample.lag), 0.99),
             rates,
         };
         eprintln!(

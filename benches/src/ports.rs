@@ -11,10 +11,7 @@ const COUNT: u16 = 12_000;
 static OFFSET: AtomicU16 = AtomicU16::new(0);
 
 /// Returns a loopback address without a listener that was not returned recently.
-///
-/// # Errors
-/// All ports of the range are taken.
-pub fn free() -> Result<SocketAddr> {
+pub(crate) fn free() -> Result<SocketAddr> {
     let start = u16::try_from(std::process::id() % u32::from(COUNT)).unwrap_or(0);
     for _ in 0..COUNT {
         // Relaxed: the counter only has to return different numbers.
@@ -33,7 +30,7 @@ pub fn free() -> Result<SocketAddr> {
 
 /// A block of loopback addresses, by their users.
 #[derive(Debug, Clone, Copy)]
-pub enum Block {
+pub(crate) enum Block {
     /// Instances of an application: 127.1.0.0/16.
     Instances,
     /// Users of an application: 127.2.0.0/16.
@@ -43,7 +40,7 @@ pub enum Block {
 /// Returns a loopback address with a single owner, like that of a pod: policies may hash it. A
 /// block has 62 500 addresses, more than processes and connections on a machine.
 #[must_use]
-pub fn address(block: Block, index: usize) -> IpAddr {
+pub(crate) fn address(block: Block, index: usize) -> IpAddr {
     let part = |number: usize| u8::try_from(number % 250).unwrap_or_default();
     let block = match block {
         Block::Instances => 1,

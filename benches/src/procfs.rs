@@ -4,11 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use crate::error::{Doing, Error, Result};
-use crate::sys;
 
 /// Resident memory of one or more processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// `VmRSS` now, kB.
     pub rss_kb: u64,
     /// `RssAnon` and `RssShmem`: the part that holds data, not pages of executables, kB.
@@ -19,7 +18,7 @@ pub struct Memory {
 
 /// Processor time used by one or more processes since they started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CpuTime {
+pub(crate) struct CpuTime {
     /// Time on a processor of the live threads, from `schedstat`.
     pub run: Duration,
     /// Time ready to run but waiting for a processor.
@@ -31,7 +30,7 @@ pub struct CpuTime {
 impl CpuTime {
     /// Returns the difference to `earlier`.
     #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
+    pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             run: self.run.saturating_sub(earlier.run),
             wait: self.wait.saturating_sub(earlier.wait),
@@ -49,7 +48,7 @@ impl CpuTime {
 }
 
 /// Returns `root` and all its descendants, `root` first.
-pub fn tree(root: u32) -> Vec<u32> {
+pub(crate) fn tree(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
@@ -67,19 +66,13 @@ pub fn tree(root: u32) -> Vec<u32> {
 }
 
 /// Returns the memory of one process.
-///
-/// # Errors
-/// The process is gone.
-pub fn memory(pid: u32) -> Result<Memory> {
+pub(crate) fn memory(pid: u32) -> Result<Memory> {
     let path = format!("/proc/{pid}/status");
     parse_status(&fs::read_to_string(&path).doing(path)?)
 }
 
 /// Returns the total memory of several processes; pages that they share count in each.
-///
-/// # Errors
-/// One of them is gone.
-pub fn memory_sum(pids: &[u32]) -> Result<Memory> {
+pub(crate) fn memory_sum(pids: &[u32]) -> Result<Memory> {
     pids.iter().try_fold(Memory::default(), |sum, &pid| {
         let one = memory(pid)?;
         Ok(Memory {
@@ -91,15 +84,12 @@ pub fn memory_sum(pids: &[u32]) -> Result<Memory> {
 }
 
 /// Resets the high-water mark to the current value; without permission it stays unchanged.
-pub fn reset_peak(pid: u32) {
+pub(crate) fn reset_peak(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
 /// Returns the total processor time of several processes.
-///
-/// # Errors
-/// One of them is gone.
-pub fn cpu(pids: &[u32]) -> Result<CpuTime> {
+pub(crate) fn cpu(pids: &[u32]) -> Result<CpuTime> {
     pids.iter()
         .try_fold(CpuTime::default(), |sum, &pid| Ok(sum.plus(cpu_of(pid)?)))
 }
@@ -175,7 +165,7 @@ fn parse_stat(text: &str) -> Result<Duration> {
         .and_then(|field| field.parse().ok())
         .ok_or_else(bad)?;
     Ok(Duration::from_nanos(
-        (user + system) * (1_000_000_000 / sys::clock_ticks()),
+        (user + system) * (1_000_000_000 / rustix::param::clock_ticks_per_second()),
     ))
 }
 
@@ -209,7 +199,7 @@ mod tests {
     fn stat_survives_odd_names() {
         let text = "7 (a) b (c)) S 1 7 7 0 -1 4194304 10 0 0 0 150 50 0 0 20 0 1 0 1 2 3";
         let seconds = parse_stat(text).unwrap().as_secs_f64();
-        assert!((seconds - 200.0 / sys::clock_ticks() as f64).abs() < 1e-9);
+        assert!((seconds - 200.0 / rustix::param::clock_ticks_per_second() as f64).abs() < 1e-9);
     }
 
     #[test]

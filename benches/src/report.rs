@@ -3,13 +3,15 @@
 
 mod bars;
 mod findings;
+mod folder;
 mod headline;
 mod machine;
 mod summary;
 mod table;
 
 pub(crate) use findings::Findings;
-pub use machine::Machine;
+pub(crate) use folder::Folder;
+pub(crate) use machine::Machine;
 pub(crate) use summary::command_line;
-pub use summary::{Summary, print, readme, summary};
+pub(crate) use summary::{print, readme, summary};
 pub(crate) use table::{Table, number};

@@ -21,11 +21,10 @@ mod storm;
 mod subject;
 mod window;
 
-use tokio::task::LocalSet;
-
 pub use options::{Experiment, Options};
 
 use crate::error::{Doing, Error, Result};
+use crate::http::block_on;
 use crate::measure::Cpus;
 use crate::peer::{self, Subject};
 use crate::report::Machine;
@@ -59,11 +58,7 @@ pub fn run(options: &Options) -> Result<bool> {
         peers,
         cpu: cpus.proxy,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.doing("start the harness's runtime")?;
-    LocalSet::new().block_on(&runtime, all(&stage, &mut report))?;
+    block_on(all(&stage, &mut report))?;
     report.finish(&machine)
 }
 
@@ -78,7 +73,7 @@ async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
             Experiment::Restart => restart::run(stage, report).await?,
             Experiment::Storm => storm::run(stage, report).await?,
         };
-        report.add(findings)?;
+        report.folder.add(findings)?;
     }
     Ok(())
 }

@@ -5,11 +5,11 @@ use std::fmt;
 use clap::ValueEnum;
 
 /// The body sizes in bytes.
-pub const BODIES: [usize; 2] = [64, 10_000];
+pub(crate) const BODIES: [usize; 2] = [64, 10_000];
 /// The numbers of connections.
-pub const CONNECTIONS: [usize; 3] = [1, 64, 1000];
+pub(crate) const CONNECTIONS: [usize; 3] = [1, 64, 1000];
 /// The fixed rate of the open loop, requests per second.
-pub const RATE: u32 = 1000;
+pub(crate) const RATE: u32 = 1000;
 
 /// The client's protocol; to the servers it is always HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
@@ -43,14 +43,14 @@ pub struct Scenario {
 }
 
 /// The cell of the bars about CPU time per request.
-pub const HEADLINE: Scenario = Scenario {
+pub(crate) const HEADLINE: Scenario = Scenario {
     protocol: Protocol::H1,
     body: 64,
     connections: 64,
     mode: Loop::Closed,
 };
 /// The cell of the design's bars about latency.
-pub const LATENCY: Scenario = Scenario {
+pub(crate) const LATENCY: Scenario = Scenario {
     mode: Loop::Open,
     ..HEADLINE
 };

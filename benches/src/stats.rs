@@ -1,7 +1,9 @@
-//! Medians and paired ratios.
+//! Medians, quantiles and paired ratios.
+
+use std::time::Duration;
 
 /// Returns the median; the mean of the two middle values for an even count. `None` when empty.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values
         .into_iter()
         .filter(|value| value.is_finite())
@@ -15,16 +17,24 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// Returns the value in milliseconds that the fraction `q` of `sorted` does not exceed; NaN when
+/// empty.
+pub(crate) fn quantile(sorted: &[Duration], q: f64) -> f64 {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    let value = sorted.get(rank.saturating_sub(1));
+    value.map_or(f64::NAN, |value| value.as_secs_f64() * 1e3)
+}
+
 /// Returns the median of `a / b` over the rounds in which both were measured.
 ///
 /// Values of the same round share the noise of that minute, which a ratio of medians would not
 /// cancel.
-pub fn paired_ratio(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
+pub(crate) fn paired_ratio(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
     paired(a, b, |x, y| x / y)
 }
 
 /// Returns the median of `a - b` over the rounds in which both were measured.
-pub fn paired_difference(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
+pub(crate) fn paired_difference(a: &[(u32, f64)], b: &[(u32, f64)]) -> Option<f64> {
     paired(a, b, |x, y| x - y)
 }
 
@@ -45,6 +55,14 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median([f64::NAN, 7.0]), Some(7.0));
+    }
+
+    #[test]
+    fn quantiles() {
+        let times: Vec<_> = (1..=100).map(Duration::from_millis).collect();
+        assert!((quantile(&times, 0.99) - 99.0).abs() < 1e-9);
+        assert!((quantile(&times, 0.5) - 50.0).abs() < 1e-9);
+        assert!(quantile(&[], 0.5).is_nan());
     }
 
     #[test]

@@ -63,31 +63,31 @@ const PAGES: [Page; 10] = [
 pub(crate) struct Admin {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) table: Table,
-    /// The communication graph.
+    /// Communication graphs.
     pub(crate) graphs: Arc<Graphs>,
-    /// True once all resources are known.
+    /// Whether all resources are known.
     pub(crate) whole: Arc<AtomicBool>,
-    /// True if the API server can call the webhook, or if the webhook is disabled.
+    /// Whether the API server can call the webhook; true if the webhook is disabled.
     pub(crate) webhook: Arc<AtomicBool>,
-    /// The liveness of all threads.
+    /// Heartbeats of all threads.
     pub(crate) alive: Arc<Heartbeats>,
-    /// What certifies; `None` in plain text.
+    /// State of the certificate authority; `None` in plain text.
     pub(crate) identity: Option<Identity>,
 }
 
-/// What certifies.
+/// State of the certificate authority.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// The issuer and the roots.
+    /// The current issuer and roots.
     pub(crate) in_force: Watched,
-    /// Where a rotation is.
+    /// Progress of a CA rotation; `None` if there is none.
     pub(crate) progress: watch::Receiver<Option<Progress>>,
-    /// Why the controller has no certificate of its own.
+    /// Why the controller has no certificate of its own; `None` if it has one.
     pub(crate) failure: watch::Receiver<Option<String>>,
 }
 
 impl Identity {
-    /// Of the identity service.
+    /// Returns the state of the identity service.
     pub(crate) fn of(service: &Service) -> Self {
         Self {
             in_force: service.ca.clone(),
@@ -96,7 +96,7 @@ impl Identity {
         }
     }
 
-    /// What the port waits for before it serves; `None` = nothing that is known.
+    /// Returns what the xDS port waits for before it serves proxies; `None` if nothing is known to be missing.
     fn missing(&self) -> Option<String> {
         let refused = || self.progress.borrow().as_ref()?.refused.clone();
         match self.in_force.borrow().is_none() {
@@ -106,7 +106,7 @@ impl Identity {
     }
 }
 
-/// Serves requests until the future is dropped. If `opened`, every peer gets the pages for operators.
+/// Serves requests until the future is dropped. If `opened`, every peer may get the pages for operators.
 pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool) {
     let mut server = Server::new(socket, &PAGES, opened, Limits::default());
     loop {
@@ -169,7 +169,7 @@ impl Admin {
 }
 
 impl Admin {
-    /// Why proxies are not served yet.
+    /// Returns why proxies are not served yet.
     fn incomplete(&self) -> String {
         match self.identity.as_ref().and_then(Identity::missing) {
             Some(missing) => format!("no certificates can be issued: {missing}\n"),

@@ -1,7 +1,7 @@
 //! `maglor analyze`: applies manifests to the index and reports their statuses.
 //!
-//! Only the files are known: a Service that a route names may exist in the cluster. Missing resources are therefore
-//! warnings. Resources that can never take effect are errors, and so are a missing Gateway and a missing subset.
+//! Only the files are known. A Service that a route names may exist in the cluster, so missing resources are reported
+//! as warnings. Resources that can never take effect are errors, and so are a missing Gateway and a missing subset.
 
 mod fronts;
 mod gateways;
@@ -42,13 +42,13 @@ pub struct Problem {
     pub file: String,
     /// The line in the file, from 1.
     pub line: usize,
-    /// Kind, namespace and name.
+    /// Kind, namespace and name of the resource.
     pub resource: String,
     /// The severity.
     pub severity: Severity,
-    /// A CamelCase reason, as in the status of the resource.
+    /// A CamelCase reason, as in the resource's status.
     pub reason: String,
-    /// The problem; begins with the field's path if there is one.
+    /// Description of the problem. It begins with the field's path if there is one.
     pub message: String,
 }
 
@@ -78,9 +78,9 @@ impl fmt::Display for Problem {
 pub struct Analysis {
     /// The number of resources of supported kinds.
     pub resources: usize,
-    /// The number of resources of other kinds, including those whose kind is reported as a problem.
+    /// The number of other resources, including those whose kind is reported as a problem.
     pub others: usize,
-    /// The problems, by file and line.
+    /// The problems, ordered by file and line.
     pub problems: Vec<Problem>,
 }
 
@@ -124,7 +124,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 fronts.take(place, &value);
                 gateways.take(place, &value);
                 let mut value = value;
-                // Mistyped fields are removed, so that the rest is checked, too.
+                // Mistyped fields are removed so that the rest can be checked.
                 let mistyped = typed_as_its_own(&mut value);
                 for error in &mistyped {
                     let problem =
@@ -179,7 +179,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
 }
 
 impl Analysis {
-    /// Reports unknown or invalid labels and annotations of the mesh.
+    /// Reports labels and annotations of the mesh that are unknown or invalid.
     fn misread(&mut self, place: Place<'_>, value: &Value) {
         let problem = |finding: keys::Finding| {
             let (severity, reason) = match finding.fault {
@@ -240,7 +240,8 @@ fn group(value: &Value) -> &str {
     version.split_once('/').unwrap_or_default().0
 }
 
-/// Checks a resource of the mesh's own kinds against its schema, as an API server would, and removes mistyped fields.
+/// Checks a resource of one of the mesh's own kinds against its schema, as an API server would, and removes mistyped
+/// fields.
 fn typed_as_its_own(value: &mut Value) -> Vec<SpecError> {
     match group(value) {
         GROUP => typed::check(value),
@@ -248,7 +249,8 @@ fn typed_as_its_own(value: &mut Value) -> Vec<SpecError> {
     }
 }
 
-/// Returns whether a problem is about a block from which a mistyped field was removed: it may be a consequence.
+/// Returns whether a problem concerns a block from which a mistyped field was removed, so that it may be a
+/// consequence.
 fn follows_from(problem: &Problem, mistyped: &[SpecError]) -> bool {
     let block = problem.message.split(": ").next().unwrap_or_default();
     mistyped.iter().any(|error| {
@@ -258,7 +260,7 @@ fn follows_from(problem: &Problem, mistyped: &[SpecError]) -> bool {
     })
 }
 
-/// Returns why a route has no effect, if it has no parent whose status could report it.
+/// Returns why a route has no effect, if it has no parent in whose status this could be reported.
 fn without_parent(facts: &Facts) -> Option<&Unsupported> {
     match facts {
         // A VirtualService always has a status.
@@ -286,7 +288,8 @@ impl Place<'_> {
         }
     }
 
-    /// Returns the line that a message is about: that of the field that it begins with, else that of the name.
+    /// Returns the line that a message concerns: that of the field at its beginning, or otherwise that of the
+    /// resource's name.
     fn line(&self, message: &str) -> usize {
         let path = message.split(": ").next();
         let path = path.filter(|path| path.starts_with("spec") || path.starts_with("metadata"));
@@ -306,8 +309,8 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
     }
 }
 
-/// Reports a document that is not a resource: a warning, since folders contain other files, too. A configuration of
-/// the proxy is an error that names the right command.
+/// Reports a document that is not a resource. This is a warning, since directories contain other files, too. A proxy
+/// configuration is an error that names the right command.
 fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     let is_configuration = ["listeners", "clusters"]
         .iter()
@@ -328,7 +331,7 @@ fn no_resource(place: Place<'_>, value: &Value) -> Problem {
     }
 }
 
-/// Splits a message that names several fields into its parts.
+/// Splits a message that names several fields into one message per field.
 fn parts(message: &str) -> Vec<String> {
     if !message.starts_with("spec") {
         return vec![message.to_owned()];

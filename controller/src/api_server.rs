@@ -2,7 +2,8 @@
 //!
 //! A network partition, or an API server that dies without closing its connections, leaves connections on which no
 //! data arrives and no error is reported. Watches are therefore short: the server ends each of them after [`WATCH`],
-//! and the next one begins where it ended. A connection that is silent for longer is considered dead.
+//! and the next one begins where it ended. A connection that is silent for longer than [`SILENCE`] is considered
+//! dead.
 
 use std::time::Duration;
 
@@ -11,23 +12,23 @@ use kube::client::Body;
 use kube::runtime::watcher;
 use kube::{Client, Config};
 
-/// Time to connect, with TLS.
+/// Timeout to connect, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Duration of a watch, in seconds. Its end costs one request. With kube's own default, 290 s, proxies would use
+/// Duration of a watch in seconds. Each renewal costs one request. With kube's default of 290 s, proxies would use
 /// outdated data for that long.
 const WATCH: u32 = 20;
 /// Pause after a failed request for the version.
 const REST: Duration = Duration::from_secs(1);
-/// The longest time until a response begins; a watch is silent until its end at most.
+/// Maximum time until a response begins. A watch is silent for at most its duration.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Returns a client of the cluster of the kubeconfig, or of the pod that this process runs in. Each request is sent
-/// once: kube would silently retry one that is rejected temporarily (429 with `Retry-After`: an eviction by a
-/// PodDisruptionBudget, a busy server), and a retried write could outlast the term in which it was decided. Callers
-/// that need retries do them themselves.
+/// Returns a client for the cluster of the kubeconfig, or for that of the pod in which this process runs. Each
+/// request is sent once: kube would silently retry requests that are temporarily rejected (429 with `Retry-After`, by
+/// a PodDisruptionBudget or a busy server), and a retried write could outlast the term in which it was decided.
+/// Callers retry if they need to.
 ///
 /// # Errors
-/// There is neither of them, or the configuration cannot be read.
+/// If there is neither a kubeconfig nor a pod, or if the configuration cannot be read.
 pub(crate) async fn client() -> Result<Client, kube::Error> {
     let mut config = config().await?;
     config.default_retry = false;
@@ -38,18 +39,18 @@ async fn config() -> Result<Config, kube::Error> {
     let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
-    // Otherwise a pooled connection that was idle for long would be considered dead.
+    // Otherwise a pooled connection that was idle for a long time would be considered dead.
     config.reset_reader_on_write = true;
     Ok(config)
 }
 
-/// Returns the watch configuration for a kind; the caller adds selectors.
+/// Returns the configuration of a watch, to which the caller adds selectors.
 pub(crate) fn watch() -> watcher::Config {
     watcher::Config::default().timeout(WATCH)
 }
 
-/// Returns the same client with a hook: `answered` is called after each response of the API server, including one for
-/// an unknown kind. A request that is rejected for a missing permission does not count.
+/// Returns the same client with a hook: `answered` is called after each response of the API server, even one for an
+/// unknown kind. A response that a permission is missing does not count.
 pub(crate) fn noting_answers(
     client: &Client,
     answered: impl Fn() + Clone + Send + 'static,
@@ -75,16 +76,16 @@ pub(crate) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// Returns the minor version of Kubernetes 1 of the API server; `None` if unknown. It retries until the API server
-/// responds: a guess would hold until the next start, and an older server accepts pods with native sidecars whose
-/// applications then never start.
+/// Returns the minor version of the API server (Kubernetes 1.x); `None` if it is malformed or may not be read. Retries
+/// until the API server responds: a guessed version would apply until the next start, and an older server accepts pods
+/// with native sidecars whose applications then never start.
 pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
     loop {
         let error = match client.apiserver_version().await {
             Ok(version) => return minor(&version.minor),
             Err(error) => error,
         };
-        // Some clusters restrict access to it permanently.
+        // Some clusters permanently restrict access to the version.
         let kept = is(&error, 401) || is(&error, 403);
         tracing::warn!(%error, asked_again = !kept, "cannot read the API server's version");
         if kept {
@@ -94,7 +95,7 @@ pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
     }
 }
 
-/// Parses a minor version, including the form `30+`.
+/// Parses a minor version, which may have the form `30+`.
 fn minor(text: &str) -> Option<u32> {
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()

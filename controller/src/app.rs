@@ -46,30 +46,30 @@ use crate::status_writer::{self, Wanted};
 use crate::tuning;
 use crate::webhook;
 
-/// The most events that are applied to the index at once.
+/// Maximum number of events that are applied to the index at once.
 const AT_ONCE: usize = 4096;
-/// Time for streams to end and for the Lease to be released.
+/// Maximum time at shutdown for streams to end and for the Lease to be released.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The source of resources.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "once per process")]
 pub enum Source {
-    /// Files in a folder.
+    /// Files in a directory.
     Folder(PathBuf),
-    /// The API server of the kubeconfig, or of the pod that this runs in.
+    /// The API server of the kubeconfig, or of the cluster in which this process runs as a pod.
     Kubernetes {
-        /// The namespace of the Lease that lets one replica write.
+        /// The namespace of the Lease that allows one replica to write.
         namespace: String,
         /// The unique name of this replica.
         replica: String,
-        /// The revision of this control plane.
+        /// The revision that this control plane serves.
         revision: Revision,
-        /// Settings for the proxies of `ProxyService`s.
+        /// Settings of the proxies of `ProxyService`s.
         proxies: proxy_service::Settings,
-        /// The namespaces where such proxies may be started.
+        /// The namespaces where proxies of `ProxyService`s may be deployed.
         inserts: Scope,
-        /// Options for the proxies of Gateways; `None` = Gateways have no proxies, and Secrets are not read.
+        /// Options for the proxies of Gateways; `None` if Gateways have no proxies and Secrets are not read.
         gateways: Option<Box<gateway::run::Options>>,
         /// The namespaces where `PlacementPolicy`s may move pods.
         moves: Scope,
@@ -83,27 +83,27 @@ pub enum Source {
 pub struct Options {
     /// The source of resources.
     pub source: Source,
-    /// The address of the port for proxies; port 0 lets the system choose.
+    /// The address of the xDS port for proxies; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// How clients authenticate and get certificates; `None` = plain text, and every client is trusted.
+    /// How clients authenticate and get certificates; `None` for plain text, where every client is trusted.
     pub identity: Option<identity::Settings>,
     /// Options of the communication graph.
     pub graph: graph::Settings,
-    /// The admin server; `None` = none.
+    /// The address of the admin server; `None` if it is disabled.
     pub admin: Option<SocketAddr>,
-    /// Serves the admin pages for operators to every peer, not over loopback only.
+    /// Whether the admin server serves its pages for operators to every peer, not only over loopback.
     pub admin_opened: bool,
-    /// The admission webhook; `None` = disabled. Only with Kubernetes.
+    /// Options of the admission webhook; `None` if it is disabled. Supported only with Kubernetes.
     pub webhook: Option<webhook::Options>,
-    /// The address of the external metrics server, which uses the webhook's certificate; `None` = disabled.
+    /// The address of the external metrics server, which uses the webhook's certificate; `None` if it is disabled.
     pub external_metrics: Option<SocketAddr>,
-    /// Thresholds for starting and removing proxies of `ProxyService`s in automatic mode.
+    /// Thresholds for adding and removing proxies of `ProxyService`s in automatic mode.
     pub auto: Limits,
-    /// The file for the bound addresses, as JSON; written once proxies are served.
+    /// The JSON file to which the bound addresses are written once proxies are served; `None` to write none.
     pub ready_file: Option<PathBuf>,
 }
 
-/// The reason why a controller did not start, or could not continue.
+/// Reason why a controller did not start or could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A port is taken.
@@ -111,16 +111,16 @@ pub enum RunError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// The error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The folder cannot be read or watched.
+    /// The directory cannot be read or watched.
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// The identity service cannot be started.
     #[error(transparent)]
     Identity(#[from] StartError),
-    /// There is no kubeconfig, and the process does not run in a pod; or the API server's address is invalid.
+    /// There is no kubeconfig and the process does not run in a pod, or the API server's address is invalid.
     #[error("cannot reach Kubernetes: {0}")]
     Kubernetes(#[from] kube::Error),
     /// A task has panicked; the panic is in the log.
@@ -132,9 +132,9 @@ pub enum RunError {
     /// The ready file cannot be written.
     #[error("{}: {source}", path.display())]
     ReadyFile {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// The error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
@@ -142,7 +142,7 @@ pub enum RunError {
 /// Runs a controller until `stop` resolves.
 ///
 /// # Errors
-/// Returns an error if the controller cannot be started, or its folder cannot be watched any more.
+/// If the controller cannot be started, or its directory cannot be watched any longer.
 pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(), RunError> {
     panics::count();
     let listener = bind(options.listen).await?;
@@ -221,7 +221,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     outcome
 }
 
-/// Starts the servers for the API server: the webhook and external metrics.
+/// Starts the servers that the API server calls: the webhook and external metrics.
 async fn serve_api_server(
     webhook: webhook::Options,
     external_metrics: Option<SocketAddr>,
@@ -254,7 +254,7 @@ async fn serve_admin(
 ) -> Result<Option<SocketAddr>, RunError> {
     let socket = threads.make(Thread::Operators, bind(address)).await?;
     let address = socket.local_addr().ok();
-    // Before proxies are served: `/ready` has the reason while they are not.
+    // Bound before proxies are served, so that `/ready` can report why they are not.
     tracing::info!(?address, "admin server listening");
     threads.spawn(
         Thread::Operators,
@@ -269,7 +269,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(failed)
 }
 
-/// A running source, and the writers to where it reads from.
+/// A running source, and the writers to the place from which it reads.
 struct Started {
     watch: tokio::task::JoinHandle<Result<(), FolderError>>,
     statuses: Option<mpsc::UnboundedSender<Wanted>>,
@@ -289,7 +289,7 @@ impl Started {
     }
 }
 
-/// Makes proxies report their calls, and stores and publishes the resulting graph.
+/// Requests load reports from proxies, and stores and publishes the resulting graph.
 fn observe(
     settings: graph::Settings,
     table: &Table,
@@ -317,7 +317,7 @@ fn observe(
     graphs
 }
 
-/// Starts the identity service, unless everything is plain text.
+/// Starts the identity service; does nothing if TLS is disabled.
 fn secure(
     options: &Options,
     mut kubernetes: Option<&mut Kubernetes>,
@@ -436,7 +436,8 @@ fn start(
     }
 }
 
-/// How often the metric is compared with the leadership: in a partition that ends without an event.
+/// Interval at which the leader metric is compared with the leadership, because no event reports that a partition has
+/// ended the leadership.
 const LEADS: Duration = Duration::from_secs(1);
 
 /// Keeps the leader metric up to date.
@@ -454,7 +455,7 @@ async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
 mod tests {
     use super::*;
 
-    /// In a partition no event reports the end of the leadership.
+    /// In a partition, no event reports the end of the leadership.
     #[tokio::test]
     async fn the_metric_of_the_leader_is_true_in_a_partition() {
         let metrics = Arc::new(Metrics::new());

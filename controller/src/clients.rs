@@ -1,8 +1,7 @@
 //! Limits the connections of one port: in total, by source address, and new ones per second.
 //!
-//! If a source opens connections faster than [`PER_SECOND`], the newest of them are closed before any work is done
-//! for them. If the port is full, [`maglor_admin::Connections`] closes another connection, of the source with the
-//! most.
+//! If a source opens connections faster than [`PER_SECOND`], the newest ones are closed before any work is done for
+//! them. If the port is full, [`maglor_admin::Connections`] closes a connection of the source that has the most.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +13,13 @@ use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_telemetry::{Counter, Registry};
 use tokio::time::Instant;
 
-/// New connections of a source per second. A handshake takes half a millisecond of a core: a source gets 5 % of one.
+/// Maximum number of new connections of a source per second. A handshake takes half a millisecond of CPU time, so one
+/// source can use 5 % of a core.
 const PER_SECOND: u32 = 100;
-/// The burst of new connections of a source: behind NAT all pods of a node (at most 256 by default) are one source,
-/// and each has a proxy that opens several connections.
+/// Maximum burst of new connections of a source. Behind NAT, all pods of a node (at most 256 by default) are one
+/// source, and each has a proxy that opens several connections.
 const AT_ONCE: u32 = 1024;
-/// The number of sources that are remembered.
+/// Maximum number of sources that are tracked.
 const SOURCES: usize = 16_384;
 
 /// Token buckets by source address.
@@ -43,7 +43,7 @@ impl BySource {
         }
     }
 
-    /// Takes a token from a source's bucket, if there is one.
+    /// Takes a token from a source's bucket if it has one.
     pub(crate) fn take(&self, source: IpAddr) -> maglor_balance::guard::rate::Verdict {
         let key = match network_of(source) {
             IpAddr::V4(ip) => hash_bytes(&ip.octets()),
@@ -55,7 +55,7 @@ impl BySource {
     }
 }
 
-/// Connections that were closed without an answer, by reason.
+/// Counters of connections that were closed without a response, by reason.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMetrics {
     rate: Counter,
@@ -63,11 +63,11 @@ pub(crate) struct ClientMetrics {
     silent: Counter,
 }
 
-/// Ports with limits, as their label in metrics.
+/// Ports with limits, as named by their label in metrics.
 pub(crate) const PORTS: [&str; 3] = ["discovery", "external-metrics", "webhook"];
 
 impl ClientMetrics {
-    /// Registers the metrics of each of [`PORTS`].
+    /// Registers the metrics of all [`PORTS`].
     pub(crate) fn of_ports(registry: &Registry) -> [(&'static str, Self); PORTS.len()] {
         let family = registry.counter(
             "controller_connections_shed_total",
@@ -91,7 +91,7 @@ impl ClientMetrics {
     }
 }
 
-/// The connection limits of a port; see the module's documentation.
+/// The connection limits of a port.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections: Arc<Connections>,
@@ -100,7 +100,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Creates the limits of a port; loopback is a source like every other.
+    /// Creates the limits of a port. Loopback is treated like any other source.
     pub(crate) fn new(limits: Limits, metrics: ClientMetrics) -> Self {
         Self {
             connections: Arc::new(Connections::new(limits)),
@@ -109,7 +109,7 @@ impl Clients {
         }
     }
 
-    /// Admits an accepted connection; `None` = the connection must be closed immediately.
+    /// Admits an accepted connection; `None` if the connection must be closed immediately.
     pub(crate) fn enter(&self, peer: SocketAddr) -> Option<Place> {
         if !self.rate.take(peer.ip()).allowed {
             self.metrics.rate.add_shared(1);

@@ -1,10 +1,10 @@
 //! Conditional writes to the API server.
 //!
 //! A write names the UID and the version of the object that the decision was based on, and the API server rejects it
-//! if the object has changed. So a late request of a replica that has lost the Lease (it was suspended, or the
-//! request was slow) does not undo a write of the next leader. Objects are created under a field manager: an object
-//! that another client has created differently is a conflict. Every write of the controller is in this module, except
-//! those to its own Leases, TokenReviews and events; a test finds others.
+//! if the object has changed. Therefore a late request of a replica that has lost the Lease (because the replica was
+//! suspended or the request was slow) does not undo a write of the next leader. Objects are created under a field
+//! manager: an object that another client has created differently is a conflict. All writes of the controller are in
+//! this module, except those to its own Leases, TokenReviews and events; a test detects others.
 //!
 //! `fenced` returns the client for all leader-only writes: it sends nothing once the term of this replica is over,
 //! and no request outlasts the Lease.
@@ -29,10 +29,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::lease::{self, Term};
 
-/// The field manager of everything that has no other one.
+/// The field manager of writes that have no specific one.
 pub const FIELD_MANAGER: &str = "maglor-controller";
 
-/// The object, and its version, that a decision was based on; `None` of a part = any.
+/// The object, and its version, on which a decision was based; a part that is `None` is not checked.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Precondition {
     uid: Option<String>,
@@ -40,7 +40,7 @@ pub struct Precondition {
 }
 
 impl Precondition {
-    /// Returns the identity of an object that was read.
+    /// Returns the identity and version of an object that was read.
     #[must_use]
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
@@ -49,8 +49,8 @@ impl Precondition {
         }
     }
 
-    /// Returns the identity of an object that was read, in any version: for the deletion of an object that is no longer
-    /// needed.
+    /// Returns the identity of an object that was read, regardless of its version, to delete an object that is no
+    /// longer needed.
     #[must_use]
     pub fn in_any_version(meta: &ObjectMeta) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Precondition {
         }
     }
 
-    /// Returns the identity of an object that was read as JSON.
+    /// Returns the identity and version of an object that was read as JSON.
     #[must_use]
     pub fn of_value(object: &Value) -> Self {
         let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
@@ -96,10 +96,11 @@ impl<K: Clone + DeserializeOwned + Debug> Stored for K {}
 pub struct Manager(pub &'static str);
 
 impl Manager {
-    /// Applies an object that was read, and takes over fields of other managers; or creates one that did not exist.
+    /// Applies an object that was read and takes over fields of other managers, or creates an object that did not
+    /// exist.
     ///
     /// # Errors
-    /// 409 if the object has changed, or was created by another client meanwhile.
+    /// 409 if the object has changed, or if another client has created it in the meantime.
     pub async fn apply<K: Stored>(
         self,
         api: &Api<K>,
@@ -142,7 +143,7 @@ impl Manager {
         api.patch_status(name, &self.applies(true), &wanted).await
     }
 
-    /// Merges a status into that of an object that was read: for lists shared by several controllers.
+    /// Merges a status into that of an object that was read, for lists that several controllers share.
     ///
     /// # Errors
     /// As [`Manager::apply_status`].
@@ -187,7 +188,7 @@ impl Manager {
         api.patch(name, &self.patches(), &patch).await
     }
 
-    /// Replaces the object that was read, under the version that it contains.
+    /// Replaces an object that was read, if it still has the version that `object` contains.
     ///
     /// # Errors
     /// 409 if the object has changed.
@@ -212,8 +213,8 @@ impl Manager {
         api.create(&self.posts(), object).await
     }
 
-    /// Replaces the conditions of a signing request, with an approval among them; the object contains the version that
-    /// was seen.
+    /// Replaces the conditions of a signing request by those of the object, which include an approval. The object
+    /// also contains the version that was read.
     ///
     /// # Errors
     /// 409 if the object has changed.
@@ -228,7 +229,7 @@ impl Manager {
             .await
     }
 
-    /// Returns the parameters of an apply; `force`: take over fields of other managers.
+    /// Returns the parameters of an apply; `force` takes over fields of other managers.
     fn applies(self, force: bool) -> PatchParams {
         PatchParams {
             force,
@@ -251,7 +252,7 @@ impl Manager {
     }
 }
 
-/// Adds the UID and the version of the object that was read.
+/// Adds the UID and the version of the object that was read to a patch.
 fn stamped(mut patch: Value, seen: Option<&Precondition>) -> Value {
     let parts = seen.map(|seen| [("uid", &seen.uid), ("resourceVersion", &seen.version)]);
     for (name, part) in parts.into_iter().flatten() {
@@ -279,12 +280,12 @@ pub async fn delete<K: Stored>(
     api.delete(name, &params).await.map(drop)
 }
 
-/// Evicts a pod that was read, if its PodDisruptionBudget allows it.
+/// Evicts a pod that was read, if its PodDisruptionBudget allows the eviction.
 ///
 /// # Errors
-/// 409 if the pod has changed, 429 if the budget does not allow it now.
+/// 409 if the pod has changed, 429 if the budget does not currently allow the eviction.
 pub async fn evict(api: &Api<Pod>, name: &str, seen: &Precondition) -> Result<(), kube::Error> {
-    // kube itself writes `delete_options` (5.0.0), which API servers ignore: the preconditions would not be checked.
+    // kube (5.0.0) writes `delete_options`, which API servers ignore, so the preconditions would not be checked.
     let eviction = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -296,7 +297,7 @@ pub async fn evict(api: &Api<Pod>, name: &str, seen: &Precondition) -> Result<()
     evicted.await.map(drop)
 }
 
-/// The reason why a write was not sent, or why its result is unknown.
+/// Reason why a write was not sent, or why its result is unknown.
 #[derive(Debug, thiserror::Error)]
 enum FenceError {
     #[error("this replica is no longer the leader")]
@@ -307,7 +308,7 @@ enum FenceError {
     Path(#[from] http::Error),
 }
 
-/// Results of write requests.
+/// Counters of the results of write requests.
 #[derive(Clone, Debug)]
 pub struct WriteMetrics {
     conflict: Counter,
@@ -383,7 +384,7 @@ async fn send_in_term(
     sent.map_err(|_| FenceError::Slow(lease::REQUEST))
 }
 
-/// Adds a timeout for the API server, too: it aborts the request by then.
+/// Adds a timeout parameter, after which the API server aborts the request, too.
 fn limited(uri: &Uri) -> Result<Uri, http::Error> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = path.trim_end_matches(['?', '&']);

@@ -1,4 +1,4 @@
-//! Admin pages about discovery: sessions, receipts, resources.
+//! Admin pages about discovery: sessions, receipts and resources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use maglor_xds::{Health, Inbound, Kind, Listener, ServedEndpoint};
 use maglor_xds_server::SessionReport;
 use serde_json::{Value, json};
 
-/// Default number of receipts on a page.
+/// Default number of receipts on the page.
 const RECEIPTS: usize = 100;
 
 /// Returns the name of a protocol in metrics and admin pages.
@@ -42,7 +42,7 @@ pub(crate) fn session(session: &SessionReport) -> Value {
     })
 }
 
-/// Returns the last changes, the newest first; all retained ones if `all`.
+/// Returns the most recent changes, newest first; all retained ones if `all`.
 pub(crate) fn receipts(cache: &Cache, all: bool) -> Vec<Receipt> {
     let most = if all { usize::MAX } else { RECEIPTS };
     let last = cache.receipts().iter().rev().take(most);
@@ -77,7 +77,7 @@ pub(crate) fn receipt(receipt: &Receipt, now: Time) -> Value {
     })
 }
 
-/// A copy of a resource in the cache, made under its lock.
+/// A copy of a resource in the cache, taken while the cache is locked.
 pub(crate) struct Body {
     name: Arc<str>,
     body: Bytes,
@@ -85,7 +85,7 @@ pub(crate) struct Body {
     version: Option<String>,
 }
 
-/// Returns a resource in the cache; `None` = there is none of that name.
+/// Returns a resource in the cache; `None` if there is none of that name.
 pub(crate) fn body(cache: &Cache, kind: Kind, name: &str) -> Option<Body> {
     let (body, changed) = cache.body(kind, name)?;
     Some(Body {
@@ -104,7 +104,7 @@ pub(crate) fn bodies(cache: &Cache, kind: Kind) -> Vec<Body> {
     bodies
 }
 
-/// Returns kind, name and version of every resource, or of one kind.
+/// Returns the kind, name and version of all resources, or of those of one kind.
 pub(crate) fn listed(cache: &Cache, wanted: Option<Kind>) -> Vec<(Kind, Arc<str>, Option<String>)> {
     let kinds = Kind::ALL.into_iter();
     let kinds = kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind));
@@ -133,7 +133,7 @@ pub(crate) fn resources(mut listed: Vec<(Kind, Arc<str>, Option<String>)>) -> Ve
 /// Formats a resource as in the configuration file.
 ///
 /// # Errors
-/// The resource cannot be decoded, which would be a bug in the encoder.
+/// If the resource cannot be decoded, which would be a bug in the encoder.
 pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError> {
     let Body {
         name,
@@ -141,7 +141,7 @@ pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError
         changed,
         version,
     } = resource;
-    // A per-client variant has another name in the cache than in the resource itself.
+    // The cache's name of a per-client variant differs from the name in the resource itself.
     let (own, of) = name.split_once('#').unwrap_or((name, ""));
     let (node, zone) = (of.strip_prefix("node/"), of.strip_prefix("zone/"));
     let namespace = (!of.is_empty() && node.is_none() && zone.is_none()).then_some(of);
@@ -197,7 +197,7 @@ fn endpoint(endpoint: &ServedEndpoint) -> Value {
     value
 }
 
-/// Formats an `Inbound` without private keys; clients of the admin port may see the rest.
+/// Formats an `Inbound` without private keys, which admin clients must not see.
 fn shown_inbound(mut inbound: Inbound) -> Value {
     let chains = inbound.gateway.iter_mut().flat_map(|port| &mut port.chains);
     for certificate in chains.flat_map(|chain| &mut chain.certificates) {

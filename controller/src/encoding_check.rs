@@ -1,5 +1,5 @@
-//! Verifies that a resource survives encoding: encodes it, decodes it like a proxy, runs the proxy's own checks, and
-//! compares the result.
+//! Verifies that a resource survives encoding: encodes the resource, decodes it like a proxy, runs the proxy's own
+//! checks, and compares the result with the original.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use maglor_xds::{Inbound, Listener, Resource, ServedEndpoint, decode, encode};
 /// Encodes a cluster.
 ///
 /// # Errors
-/// The reason why a proxy would reject it, or decode it to something else.
+/// If a proxy would reject the cluster or decode a different one; the error contains the reason.
 pub(crate) fn cluster(raw: &raw::Cluster) -> Result<Resource, String> {
     let meant = resource::cluster(raw, true).map_err(text)?;
     let encoded = encode::cluster(raw).map_err(text)?;
@@ -22,7 +22,7 @@ pub(crate) fn cluster(raw: &raw::Cluster) -> Result<Resource, String> {
 /// Encodes the endpoints of a cluster.
 ///
 /// # Errors
-/// The reason why a proxy would reject them.
+/// If a proxy would reject the endpoints; the error contains the reason.
 pub(crate) fn endpoints(name: &str, all: &[ServedEndpoint]) -> Result<Resource, String> {
     let encoded = encode::endpoints(name, all).map_err(text)?;
     decode::usable_endpoints(name, &encoded.body).map_err(text)?;
@@ -32,7 +32,7 @@ pub(crate) fn endpoints(name: &str, all: &[ServedEndpoint]) -> Result<Resource, 
 /// Encodes a table of routes.
 ///
 /// # Errors
-/// The reason why a proxy would reject it, or decode it to something else.
+/// If a proxy would reject the table or decode a different one; the error contains the reason.
 pub(crate) fn routes(raw: &raw::RouteTable) -> Result<Resource, String> {
     let meant = resource::routes(raw).map_err(text)?;
     let encoded = encode::routes(raw).map_err(text)?;
@@ -42,10 +42,10 @@ pub(crate) fn routes(raw: &raw::RouteTable) -> Result<Resource, String> {
     Ok(encoded)
 }
 
-/// Encodes the listener for connections to a name.
+/// Encodes the listener that describes connections to a name.
 ///
 /// # Errors
-/// The reason why a proxy would reject it.
+/// If a proxy would reject the listener; the error contains the reason.
 pub(crate) fn listener(name: &str, listener: &Listener) -> Result<Resource, String> {
     let encoded = encode::listener(name, listener).map_err(text)?;
     decode::listener(name, &encoded.body).map_err(text)?;
@@ -55,7 +55,7 @@ pub(crate) fn listener(name: &str, listener: &Listener) -> Result<Resource, Stri
 /// Encodes the inbound configuration of a workload's own proxy.
 ///
 /// # Errors
-/// The reason why a proxy would reject it, or decode it to something else.
+/// If a proxy would reject the configuration or decode a different one; the error contains the reason.
 pub(crate) fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result<Resource, String> {
     let encoded = encode::inbound(name, inbound, ahead).map_err(text)?;
     let (read, _) = decode::inbound(name, &encoded.body).map_err(text)?;
@@ -68,7 +68,7 @@ pub(crate) fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result
 
 const CHANGED: &str = "a proxy would read another value than this one";
 
-/// Compares by debug text: regular expressions, which a checked configuration contains, have no equality.
+/// Compares by debug text, because regular expressions in checked configurations do not implement equality.
 fn same(read: &impl Debug, meant: &impl Debug) -> Result<(), String> {
     match format!("{read:?}") == format!("{meant:?}") {
         true => Ok(()),

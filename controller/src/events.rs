@@ -1,8 +1,8 @@
 //! Events (`events.k8s.io/v1`) about rejections, attached to the objects concerned.
 //!
-//! Reporting never blocks: the queue is short, and events that do not fit are only in the log and the metrics. An
-//! object gets one event of a reason in ten seconds; repetitions within six minutes are counted in the existing event
-//! (kube's recorder). Each replica reports its own responses.
+//! Reporting never blocks: the queue is short, and events that do not fit appear only in the log and the metrics. An
+//! object gets at most one event per reason in ten seconds; kube's recorder counts repetitions within six minutes in
+//! the existing event. Each replica reports its own rejections.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -15,13 +15,14 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// The most events that wait to be written.
+/// Maximum number of events that wait to be written.
 const QUEUE: usize = 64;
-/// The minimum time between two events of one reason about one resource.
+/// Minimum time between two events with the same reason about one object.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Objects whose last event is remembered; further objects get events only when some of those are old.
+/// Maximum number of objects whose last event is remembered. Further objects get events only when some of these
+/// events are old.
 const REMEMBERED: usize = 1024;
-/// The longest note that Kubernetes accepts.
+/// Maximum length of a note in Kubernetes.
 const LONGEST_NOTE: usize = 1024;
 
 type Receiver = mpsc::Receiver<(ObjectReference, Event)>;
@@ -31,8 +32,8 @@ type Receiver = mpsc::Receiver<(ObjectReference, Event)>;
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
 
 impl Events {
-    /// Writes events as long as a handle exists. `controller` is the reporter, as in `maglor.dev/webhook`; `replica`
-    /// is its instance.
+    /// Writes events as long as a handle exists. `controller` is the reporter, such as `maglor.dev/webhook`;
+    /// `replica` is the reporting instance.
     #[must_use]
     pub fn new(client: Client, controller: &str, replica: &str) -> Self {
         let reporter = Reporter {
@@ -78,8 +79,8 @@ fn shortened(note: &str) -> String {
     note[..end.unwrap_or(0)].to_owned()
 }
 
-/// Writes events until all senders are dropped. After a panic, which the log and the metrics show, it continues with
-/// the next event.
+/// Writes events until all senders are dropped. A panic is logged and counted, and writing continues with the next
+/// event.
 async fn kept_up(recorder: Recorder, mut reported: Receiver) {
     while AssertUnwindSafe(write(&recorder, &mut reported))
         .catch_unwind()
@@ -100,7 +101,7 @@ async fn write(recorder: &Recorder, reported: &mut Receiver) {
     }
 }
 
-/// Times of the last events.
+/// Times of recent events.
 #[derive(Debug, Default)]
 struct Pauses(HashMap<String, Instant>);
 

@@ -2,8 +2,8 @@
 //! connections.
 //!
 //! The API server presents no certificate to a webhook by default, so it cannot be distinguished from a pod before
-//! its request is read. A pod still cannot lock it out: connections are limited by source ([`crate::clients`]), so
-//! are the bytes of incomplete requests, and a connection that has sent no request is closed first.
+//! its request is read. A pod still cannot lock out the API server: connections and the bytes of incomplete requests
+//! are limited by source ([`crate::clients`]), and connections that have sent no request are closed first.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,14 +26,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::clients::Clients;
 
-/// The API server's timeout is ten seconds by default.
+/// Timeout of a request. The API server's own timeout is ten seconds by default.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
-/// The largest body, in bytes: an object that etcd accepts is 1.5 MB, and a request contains it twice.
+/// Maximum size of a body in bytes. An object that etcd accepts has up to 1.5 MB, and a request contains it twice.
 const LARGEST: usize = 4 << 20;
-/// Bytes for a request's head, and for the part of a body that hyper reads ahead.
+/// Buffer size in bytes for a request head, and for the part of a body that hyper reads ahead.
 const BUFFER: usize = 64 << 10;
-/// An API server keeps a few connections, and opens one for each concurrent request. JSON takes up to 16 times its
-/// text in memory, so that all requests together take at most 200 MB.
+/// Limits of the port. An API server keeps a few connections, and opens one for each concurrent request. JSON takes
+/// up to 16 times its text size in memory, so all requests together take at most 200 MB.
 pub(crate) const LIMITS: Limits = Limits {
     network: 256,
     source: 128,
@@ -44,7 +44,8 @@ pub(crate) const LIMITS: Limits = Limits {
 /// The TLS configuration for new connections; `None` until there is a certificate.
 pub(crate) type Serving = watch::Receiver<Option<Arc<ServerConfig>>>;
 
-/// Serves requests as long as it is polled; waits for a certificate first. `what` names the service in the log.
+/// Serves requests for as long as the future is polled, once there is a certificate. `what` is the name of the
+/// service in the log.
 pub(crate) async fn serve<H, F>(
     socket: TcpListener,
     mut serving: Serving,
@@ -132,7 +133,7 @@ async fn connection<H, F>(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        // Also the longest idle time between two requests.
+        // This is also the maximum idle time between two requests.
         .header_read_timeout(9 * LONGEST)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(tls), service);
@@ -141,14 +142,14 @@ async fn connection<H, F>(
     }
 }
 
-/// Reads the whole body; its bytes are counted in `held`.
+/// Reads the whole body. Its bytes are counted in `held`.
 async fn whole(
     mut body: Incoming,
     place: &Place,
     held: &mut Held,
 ) -> Result<Bytes, Response<Full<Bytes>>> {
     let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB");
-    // Do not read a body whose announced length is too large.
+    // A body whose announced length is too large is not read.
     if body.size_hint().lower() > LARGEST as u64 {
         return Err(too_long());
     }
@@ -167,7 +168,7 @@ async fn whole(
     Ok(whole.freeze())
 }
 
-/// Returns an error response with its reason.
+/// Returns an error response that contains the reason.
 pub(crate) fn refuse(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(format!("{why}\n")));
     *response.status_mut() = status;

@@ -1,10 +1,10 @@
-//! Leader election by a Lease (`coordination.k8s.io/v1`): only the leader writes. Reading needs no Lease: every
-//! replica serves proxies.
+//! Leader election with a Lease (`coordination.k8s.io/v1`): only the leader writes. Every replica serves proxies,
+//! which needs no Lease.
 //!
-//! The rules are those of client-go's leader election: no clocks are compared between machines. A replica takes over
-//! a Lease that has not changed for the Lease's duration by the replica's own clock; the holder stops writing well
-//! before that, by its own clock, if it cannot renew. Replacing the object under its `resourceVersion` lets only one
-//! of several replicas win.
+//! As in client-go's leader election, clocks of different machines are not compared. A replica takes over a Lease
+//! that has not changed for the Lease's duration, by the replica's own clock. A holder that cannot renew the Lease
+//! stops writing well before that, by its own clock. Replacing the object is conditional on its `resourceVersion`, so
+//! that only one of several replicas wins.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,17 +18,17 @@ use tokio::time::Instant;
 
 /// How long a Lease is valid without being renewed.
 const DURATION: Duration = Duration::from_secs(15);
-/// How long its holder may write without having renewed it: a write that was sent in time has arrived before another
-/// replica holds the Lease.
+/// How long the holder may write after it has renewed the Lease. A write that was sent within this time arrives
+/// before another replica holds the Lease.
 const WRITES: Duration = Duration::from_secs(10);
-/// How often it is renewed or read.
+/// Interval at which the Lease is renewed or read.
 const PERIOD: Duration = Duration::from_secs(2);
-/// The timeout of a request about it, and of any write of its holder.
+/// Timeout of a request about the Lease, and of any write of its holder.
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 
-/// The end of a term by two clocks. The monotonic clock stands still while a machine is suspended, and another
-/// replica may hold the Lease when it resumes. The system clock continues meanwhile; if it is set forward, the term
-/// ends early.
+/// The end of a term by two clocks. The monotonic clock stops while a machine is suspended, so another replica may
+/// hold the Lease when it resumes. The system clock continues in that time; if it is set forward, the term ends
+/// early.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Until {
     steady: Instant,
@@ -36,7 +36,7 @@ struct Until {
 }
 
 impl Until {
-    /// Returns the end of a term that lasts `time` from the moment `asked`.
+    /// Returns the end of a term that lasts for `time` from the moment `asked`.
     fn after(asked: (Instant, SystemTime), time: Duration) -> Self {
         Self {
             steady: asked.0 + time,
@@ -53,7 +53,7 @@ impl Until {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Term {
     until: Option<Until>,
-    /// How often the Lease has changed hands; it identifies the term.
+    /// How often the holder of the Lease has changed, which identifies the term.
     transitions: i32,
 }
 
@@ -69,7 +69,7 @@ impl Term {
             .is_some_and(|until| until.is_to_come(now, system))
     }
 
-    /// Returns how long it will last if it is not renewed.
+    /// Returns how long the term will last if the Lease is not renewed.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.until.map_or(Duration::ZERO, |until| {
@@ -95,7 +95,7 @@ impl Term {
         Self::of_seconds(86_400)
     }
 
-    /// Returns the number of the term, larger than that of any term before it.
+    /// Returns the number of the term, which is greater than that of any earlier term.
     #[must_use]
     pub fn number(&self) -> i32 {
         self.transitions
@@ -205,7 +205,7 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
     term.send_replace(held);
 }
 
-/// Reads the Lease and renews or takes it over; returns it if this replica holds it now.
+/// Reads the Lease, and renews it or takes it over if possible. Returns the Lease if this replica now holds it.
 async fn step(
     api: &Api<Lease>,
     name: &str,
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(decide(Some(&lease("", "1")), 0), Decision::TakeOver);
         assert_eq!(decide(Some(&lease("other", "2")), 0), Decision::Wait);
         assert_eq!(decide(Some(&lease("other", "2")), 15), Decision::Wait);
-        // It was renewed: from now on anew.
+        // The Lease was renewed, so the time starts anew.
         assert_eq!(decide(Some(&lease("other", "3")), 20), Decision::Wait);
         assert_eq!(decide(Some(&lease("other", "3")), 35), Decision::Wait);
         assert_eq!(decide(Some(&lease("other", "3")), 36), Decision::TakeOver);
@@ -318,11 +318,11 @@ mod tests {
         };
         assert!(term.holds(now));
         assert!(!term.holds(now + WRITES));
-        // The machine was suspended: only the system's clock has gone on.
+        // The machine was suspended: only the system clock has continued.
         let passed = WRITES / 2;
         assert!(term.holds_at(now + passed, system + passed));
         assert!(!term.holds_at(now + passed, system + WRITES));
-        // The clock was set back: the other one has not.
+        // The clock was set back; the monotonic clock was not.
         assert!(!term.holds_at(now + WRITES, system - WRITES));
         assert!(WRITES + REQUEST < DURATION);
         assert!(!Term::default().holds(now));

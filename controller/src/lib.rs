@@ -1,8 +1,8 @@
-//! The control plane: turns resources from Kubernetes, or from a folder, into configuration for proxies.
+//! The control plane: translates resources from Kubernetes, or from a directory, into the configuration of proxies.
 //!
 //! ```text
-//! source: folder, kubernetes ──events──► pipeline: index ──changes──► serve: proxies, by xDS
-//!                     ▲                             └──statuses──► status, under the lease
+//! source: folder, kubernetes ──events──► pipeline: index ──changes──► resource_server: proxies, by xDS
+//!                     ▲                             └──statuses──► status_writer, while the lease is held
 //!                     └──────────────────────────────────────────────┘
 //! ```
 //!
@@ -10,21 +10,21 @@
 //! | --- | --- |
 //! | [`args`], [`app`] | the program: arguments, start and shutdown |
 //! | [`crd`] | the mesh's own resources |
-//! | [`source`] | reading resources from a folder or from Kubernetes |
+//! | [`source`] | reading resources from a directory or from Kubernetes |
 //! | [`index`], [`pipeline`] | translation of objects into resources for proxies; pure |
 //! | [`analyze`] | checks of manifests before they are applied |
-//! | [`generated`] | recommendations of Algorithm 2 as a resource |
-//! | [`serve`] | discovery: which client gets which resources |
+//! | [`recommended_policy`] | recommendations of Algorithm 2 as a resource |
+//! | [`resource_server`] | discovery: which client gets which resources |
 //! | `clients` | connection limits of a port |
-//! | `wire` | checks that an accepted resource survives encoding and decoding |
+//! | `encoding_check` | checks that an accepted resource survives encoding and decoding |
 //! | [`identity`] | certificates: authentication, authorities and rotation |
-//! | [`events`] | events about rejections, attached to the objects concerned |
-//! | [`status`], [`lease`], [`writes`] | writes to the API server: statuses, leader election and preconditions |
+//! | [`events`] | events about rejections, attached to the affected objects |
+//! | [`status_writer`], [`lease`], [`conditional_writes`] | writes to the API server |
 //! | [`graph`] | the communication graph, from proxies' reports |
 //! | [`webhook`] | admission webhooks: sidecar injection and validation |
 //! | `external_metrics` | the external metrics API: proxies' load, for their autoscalers |
 //! | [`gateway`] | proxies that serve Gateways |
-//! | `reconcile` | the kernel of the operators below: watches, caches, and a queue of units of work |
+//! | `reconcile` | the common part of the operators below: watches, caches, and a queue of units of work |
 //! | [`placement`] | moving pods so that few calls leave a node |
 //! | [`tuning`] | applying recommendations of Algorithm 2 to running services |
 //! | [`proxy_service`] | starting and removing proxies in front of Services |
@@ -53,6 +53,7 @@ pub mod index;
 pub mod lease;
 pub mod lifecycle;
 mod metrics;
+mod missing_kind;
 mod names;
 mod panics;
 pub mod pipeline;

@@ -22,7 +22,7 @@ use on_call::OnCall;
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    /// Counters by kind.
+    /// Counters of events by kind.
     events: Vec<(Kind, Counter)>,
     changes: Vec<(ResourceKind, Counter)>,
     refused: Counter,
@@ -260,7 +260,7 @@ impl Metrics {
         self.update.observe_shared(time);
     }
 
-    /// Returns the client metrics of a port, one of [`PORTS`].
+    /// Returns the client metrics of a port, which must be one of [`PORTS`].
     pub(crate) fn clients(&self, port: &'static str) -> ClientMetrics {
         let mut all = self.clients.iter();
         let found = all.find(|(name, _)| *name == port);

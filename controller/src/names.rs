@@ -1,4 +1,4 @@
-//! Validates names of Kubernetes objects from untrusted input, before they become a part of an API server path.
+//! Validates names of Kubernetes objects from untrusted input before they become part of an API server path.
 
 /// Returns whether a text is an RFC 1123 label, the form of namespace names: 1 to 63 of `a-z 0-9 -`, with no hyphen
 /// at either end.
@@ -6,8 +6,8 @@ pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Returns whether a text is an RFC 1123 subdomain in the sense of Kubernetes, the form of most other names: parts
-/// like labels, separated by dots, up to 253 bytes in all. A single part has no length limit there.
+/// Returns whether a text is an RFC 1123 subdomain as Kubernetes defines it, the form of most other names: parts like
+/// labels, separated by dots, with up to 253 bytes in total. The length of a single part is not limited.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }

@@ -1,7 +1,7 @@
-//! Counts the panics of the process, wherever they are caught.
+//! Counts the panics of the process, regardless of where they are caught.
 //!
 //! A long-running task that panics ends the process ([`crate::app::threads`]) or is restarted; a panic in a task that
-//! serves a connection ends only that connection. The metric counts all of them.
+//! serves a connection ends only this connection. The metric counts all of them.
 
 use std::panic;
 use std::sync::Once;
@@ -38,7 +38,7 @@ mod tests {
         let before = counted();
         let task = tokio::spawn(async { assert_eq!(1, 2, "as a fault of ours would") });
         assert!(task.await.unwrap_err().is_panic());
-        // Other tests may panic meanwhile.
+        // Other tests may panic at the same time.
         assert!(counted() > before);
     }
 }

@@ -1,7 +1,7 @@
 //! Applies events to the index, returns the changes, and tracks whether the index is complete.
 //!
-//! Changes are published only after every kind has been listed once: a proxy that connected earlier would learn that
-//! a Service has no endpoints, which is worse than getting no response.
+//! Changes are published only after every kind has been listed once: otherwise a proxy could receive a Service
+//! without endpoints, which is worse than receiving no response.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,8 @@ impl Pipeline {
         }
     }
 
-    /// Sets the nodes from which Services are called, in proportion, and returns the resulting changes.
+    /// Sets the nodes from which Services are called, with their shares of the calls, and returns the resulting
+    /// changes.
     pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) -> Changes {
         self.index.set_callers(callers);
         match self.is_whole() {
@@ -56,7 +57,7 @@ impl Pipeline {
         }
     }
 
-    /// Sets which Services are called by which pods, and returns the resulting changes.
+    /// Sets the Services that pods call, and returns the resulting changes.
     pub fn set_called(&mut self, called: Called) -> Changes {
         self.index.set_called(called);
         match self.is_whole() {

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 
 use crate::api_server;
 
-/// A terminating proxy accepts connections for this long, in seconds: by then every node has stopped sending to it.
+/// Time for which a terminating proxy continues to accept connections, in seconds: by its end, every node has stopped
+/// sending to the proxy.
 pub(crate) const FAREWELL_SECONDS: u32 = 5;
 /// Default drain time of a proxy, in seconds.
 pub(crate) const DRAIN_SECONDS: u32 = 30;
 
-/// Returns the grace period after which a pod is killed, in seconds; `drain` as for [`pod`].
+/// Returns the grace period after which a pod is killed, in seconds. `drain` is as for [`pod`].
 pub(crate) fn grace_seconds(drain: u32) -> u32 {
     FAREWELL_SECONDS + drain + 5
 }
@@ -19,22 +20,23 @@ pub(crate) fn grace_seconds(drain: u32) -> u32 {
 /// Settings of all standalone proxies.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
-    /// Their image.
+    /// Image of the proxies.
     pub image: String,
-    /// The image pull policy, `Always`, `IfNotPresent` or `Never`; `None` = the default of Kubernetes.
+    /// Image pull policy: `Always`, `IfNotPresent` or `Never`; `None` for the default of Kubernetes.
     pub pull_policy: Option<String>,
     /// The address of this control plane, as `NAME:PORT`.
     pub control_plane: String,
-    /// The domain of the Services' names.
+    /// The domain of Service names.
     pub cluster_domain: String,
     /// The trust domain of issued certificates; `None` if TLS is off.
     pub trust_domain: Option<String>,
-    /// The cluster supports `preStop.sleep`. Without it, a terminating proxy refuses requests of nodes that still
-    /// send to it.
+    /// Whether the cluster supports `preStop.sleep`. Without it, a terminating proxy refuses requests of nodes that
+    /// still send to it.
     pub sleeps: bool,
 }
 
-/// The minor version of Kubernetes 1 that supports `preStop.sleep` by default (KEP-3960); older ones reject it.
+/// The minor version of Kubernetes (1.x) from which `preStop.sleep` is supported by default (KEP-3960). Older
+/// versions reject it.
 const SLEEP: u32 = 30;
 
 impl Settings {
@@ -48,7 +50,7 @@ impl Settings {
     }
 }
 
-/// Returns the arguments of a proxy that all roles (`maglor-proxy ROLE`) have in common; `drain` as for [`pod`].
+/// Returns the arguments of a proxy that all roles (`maglor-proxy ROLE`) have in common. `drain` is as for [`pod`].
 pub(crate) fn arguments(role: &str, drain: u32, settings: &Settings) -> Vec<String> {
     let mut arguments = vec![
         role.to_owned(),
@@ -100,7 +102,7 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
     container
 }
 
-/// Returns a pod of one proxy, which gets `drain` seconds to finish its requests on termination. Pods with the same
+/// Returns a pod with one proxy, which gets `drain` seconds to finish its requests on termination. Pods with the same
 /// labels are spread over nodes; `own` is the subset of labels that identifies them.
 pub(crate) fn pod(own: &Value, drain: u32, container: &Value) -> Value {
     json!({
@@ -116,12 +118,12 @@ pub(crate) fn pod(own: &Value, drain: u32, container: &Value) -> Value {
     })
 }
 
-/// Returns the security context for ports below 1024 without any capability: a "safe" sysctl.
+/// Returns the security context that allows ports below 1024 without any capability, with a "safe" sysctl.
 pub(crate) fn low_ports() -> Value {
     json!({"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]})
 }
 
-/// Returns the rollout settings of a Deployment of such pods: a new pod is ready before an old one is removed.
+/// Returns the rollout settings of a Deployment of proxies: a new pod must be ready before an old one is removed.
 pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value) -> Value {
     json!({
         "selector": {"matchLabels": own},
@@ -134,7 +136,7 @@ pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value) -> Value {
 mod tests {
     use super::*;
 
-    /// An API server that does not know `sleep` refuses a hook that does nothing else.
+    /// An API server that does not know `sleep` rejects a hook that contains nothing else.
     #[test]
     fn a_proxy_waits_before_it_ends_only_where_the_cluster_can() {
         let hook = |sleeps| {

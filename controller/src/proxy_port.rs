@@ -1,4 +1,4 @@
-//! The port for proxies and for other replicas: TLS, or plain text if configured.
+//! The xDS port, which serves proxies and other replicas over TLS, or in plain text if configured.
 //!
 //! A connection passes through three sets of limits, each by source and in total: connections in the TLS handshake,
 //! unauthenticated clients that request a certificate, and members. Clients without an identity therefore take no
@@ -23,12 +23,13 @@ use crate::metrics::Metrics;
 use crate::metrics::on_call::Expiries;
 use crate::resource_server::Table;
 
-/// Handshakes: 20 kB each. A thousand proxies may reconnect at once, behind NAT from one address.
+/// Limits of connections in the handshake, which take 20 kB each. A thousand proxies may reconnect at the same time,
+/// and behind NAT they have one address.
 const ARRIVING: Limits = limits(2048, 1024);
-/// Clients without an identity: at most 100 kB each ([`maglor_xds_server::Server::serve`]). All proxies of a node may
-/// start at the same time.
+/// Limits of clients without an identity, which take at most 100 kB each ([`maglor_xds_server::Server::serve`]). All
+/// proxies of a node may start at the same time.
 const ENROLLING: Limits = limits(512, 256);
-/// Members; all nodes behind one address are limited to 4096.
+/// Limits of members. All nodes behind one address together are limited to 4096.
 const MEMBERS: Limits = limits(1 << 16, 4096);
 
 const fn limits(all: usize, source: usize) -> Limits {
@@ -42,15 +43,15 @@ const fn limits(all: usize, source: usize) -> Limits {
 
 /// Time limit for unauthenticated clients, which only request a certificate.
 const ANONYMOUS: Duration = Duration::from_secs(60);
-/// Time limit for the first byte in plain text.
+/// Time limit for the first byte of a plain-text connection.
 const FIRST: Duration = Duration::from_secs(10);
 /// Pause after a failed accept.
 const REST: Duration = Duration::from_millis(100);
 
-/// The TLS configuration; `None` inside until there is a certificate.
+/// The TLS configuration; the inner value is `None` until there is a certificate.
 type Tls = watch::Receiver<Option<OpenServer>>;
 
-/// The port for proxies and replicas; see the module's documentation.
+/// The xDS port for proxies and replicas.
 pub(crate) struct Port {
     listener: TcpListener,
     tls: Option<Tls>,
@@ -68,7 +69,7 @@ struct Served {
 }
 
 impl Port {
-    /// Serves a table to proxies and `peers` to other replicas; in plain text without `tls`.
+    /// Serves a table to proxies and `peers` to other replicas, in plain text if `tls` is `None`.
     pub(crate) fn new(
         listener: TcpListener,
         table: Table,
@@ -96,7 +97,7 @@ impl Port {
         self.tls.as_ref().is_none_or(|tls| tls.borrow().is_some())
     }
 
-    /// Accepts one client, if clients may be `served` yet; else waits for a change.
+    /// Accepts one client if clients may be `served` yet; otherwise waits for a change.
     pub(crate) async fn accept(&mut self, served: bool) {
         if !served {
             if let Some(tls) = &mut self.tls
@@ -104,7 +105,7 @@ impl Port {
             {
                 return;
             }
-            // The sender is gone: there will be no change.
+            // The sender is gone, so there will be no change.
             std::future::pending::<()>().await;
         }
         match self.listener.accept().await {
@@ -126,8 +127,8 @@ impl Port {
 }
 
 impl Served {
-    /// Serves one client until it disconnects or its certificate expires: by then it has a new certificate, and
-    /// reconnects with that.
+    /// Serves one client until it disconnects or its certificate expires. By then the client has a new certificate
+    /// and reconnects with it.
     async fn connection(
         self: Arc<Self>,
         place: Place,
@@ -166,8 +167,8 @@ impl Served {
         }
     }
 
-    /// Runs the handshake and returns the peer's identity; `None`: it has failed, or the connection was closed in
-    /// favour of another one.
+    /// Performs the handshake and returns the peer's identity; `None` if it has failed, or if the connection was
+    /// closed in favour of another one.
     async fn handshake(
         &self,
         place: &Place,
@@ -188,7 +189,8 @@ impl Served {
             .ok()
     }
 
-    /// Serves a client in plain text, which is not authenticated. Proxies speak HTTP/2; another replica sends GET.
+    /// Serves a client in plain text, which is not authenticated. Proxies speak HTTP/2; other replicas send a GET
+    /// request over HTTP/1.1.
     async fn plain(&self, place: Place, socket: TcpStream, address: SocketAddr) {
         let mut first = [0];
         let peeked = tokio::select! {
@@ -215,7 +217,7 @@ impl Served {
     }
 }
 
-/// Returns the identity of a client, and how long its connection may last.
+/// Returns the identity of a client, and the maximum duration of its connection.
 fn until(proved: own::Proved, client: SocketAddr) -> (Option<SpiffeId>, Duration) {
     match proved {
         Ok((identity, until)) => {

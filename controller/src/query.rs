@@ -1,11 +1,11 @@
-//! Parses the query of a request: `name`, or `name=value`, with escapes. Clients that rebuild queries, such as
-//! kubectl, write `name=` for `name`, and add their own escapes.
+//! Parses the query of a request, whose parameters have the form `name` or `name=value` and may contain escapes.
+//! Clients that rebuild queries, such as kubectl, write `name=` instead of `name` and add their own escapes.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// A parsed query; see the module's documentation.
+/// A parsed query.
 pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {

@@ -5,7 +5,7 @@ use maglor_service_graph::advise::{BreakerAdvice, RetryAdvice, TrafficAdvice};
 
 use crate::crd::{TargetRef, TrafficPolicy, TrafficPolicySpec};
 
-/// The conditions for a retry, as in the paper's Fig. 5.
+/// The conditions for a retry, as in Fig. 5 of the paper.
 const RETRY_ON: [&str; 3] = ["gateway-error", "connect-failure", "refused-stream"];
 
 /// Returns the policy of a Service, named `SERVICE-generated`.
@@ -22,7 +22,7 @@ pub fn traffic_policy(namespace: &str, service: &str, advice: &TrafficAdvice) ->
     policy
 }
 
-/// Returns the reference to a Service in a policy.
+/// Returns a policy's reference to a Service.
 pub(crate) fn target(service: &str) -> TargetRef {
     TargetRef {
         kind: "Service".to_owned(),
@@ -82,7 +82,8 @@ pub fn route(advice: &TrafficAdvice) -> raw::Route {
     }
 }
 
-/// Returns the breakers of the whole service and of single endpoints; the latter use only fields that Istio has, too.
+/// Returns the circuit breakers of the whole service and of single endpoints. The latter use only fields that Istio
+/// also has.
 fn breakers(advice: &BreakerAdvice) -> (Option<raw::CircuitBreaker>, Option<raw::OutlierEjection>) {
     let breaker = raw::CircuitBreaker {
         consecutive_failures: Some(advice.consecutive_failures),
@@ -117,8 +118,8 @@ mod tests {
     use super::*;
     use crate::crd::check;
 
-    /// Services that fail from never to always, called from hardly to very often, fast and slow. One that is not
-    /// called gets nothing.
+    /// Returns recommendations for services with all error rates, call rates and latencies. There is none for a
+    /// service that is not called.
     fn advice() -> Vec<TrafficAdvice> {
         let mut all = Vec::new();
         for (rps, latency, failing) in [
@@ -157,7 +158,8 @@ mod tests {
         }
     }
 
-    /// What is written for Istio is read back as the same, but for what it has no word for.
+    /// A policy that is exported to Istio's format and read again is unchanged, except for settings that Istio does
+    /// not have.
     #[test]
     fn istio_s_words_mean_the_same() {
         for advice in advice() {
@@ -190,7 +192,7 @@ mod tests {
             let read = VirtualService::read(&service.spec);
             assert!(read.findings.is_empty(), "{:?}", read.findings);
             let mut action = read.value.unwrap().rules.remove(0).action;
-            // Envoy repeats any method.
+            // Envoy retries any method.
             if let Some(Short(retry)) = &mut action.retry {
                 retry.non_idempotent = None;
             }

@@ -1,4 +1,5 @@
-//! Serves the index to proxies: encodes changed resources, and decides which client may get which resource.
+//! Serves the resources of the index to proxies: encodes changed resources, and determines which client may get which
+//! resource.
 //!
 //! An authenticated client gets what is visible to its namespace, and the configuration of its own workload: its node
 //! ID, `NAMESPACE/POD`, is trusted if the pod's service account is that of the certificate. For an unauthenticated
@@ -42,21 +43,21 @@ pub struct Table {
     pushes: Arc<OnceLock<PushMetrics>>,
 }
 
-/// A proxy that a group of Services shares, and the ports on which it has reported to listen.
+/// A proxy that a group of Services shares, and the ports on which it has reported that it listens.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct SharedProxy {
-    /// `NAMESPACE/POD`
+    /// Node ID of the proxy, `NAMESPACE/POD`.
     pub(crate) proxy: String,
     pub(crate) ports: BTreeSet<u16>,
 }
 
-/// The service accounts of proxies that may request an `Inbound`, by `NAMESPACE/POD`.
+/// The service accounts of the proxies that may request an `Inbound`, by `NAMESPACE/POD`.
 type Accounts = Arc<RwLock<BTreeMap<String, String>>>;
 
-/// The ports of proxies that groups of Services share, by `NAMESPACE/POD`.
+/// The ports of the proxies that groups of Services share, by `NAMESPACE/POD`.
 type Shared = Arc<RwLock<BTreeMap<String, BTreeSet<u16>>>>;
 
-/// The per-client variants of resources.
+/// The existing per-client variants of resources.
 type Consumers = Arc<RwLock<Variants>>;
 
 impl fmt::Debug for Table {
@@ -66,13 +67,14 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// Creates an empty table; `strict`: clients must authenticate.
+    /// Creates an empty table. If `strict`, clients must authenticate.
     #[must_use]
     pub fn new(strict: bool) -> Self {
         Self::with(strict, None)
     }
 
-    /// Creates an empty table for clients that authenticate, and get their certificates here for a token.
+    /// Creates an empty table for clients that authenticate, and that get their certificates from this server for a
+    /// token.
     #[must_use]
     pub fn certifying(certifier: Certifier) -> Self {
         Self::with(true, Some(certifier))
@@ -99,24 +101,24 @@ impl Table {
         }
     }
 
-    /// Makes clients report their calls from now on.
+    /// Requests load reports from clients from now on.
     pub fn observe(&self, graphs: Arc<Graphs>) {
-        // The first one is kept: there is one graph.
+        // The first value is kept, because there is one graph.
         let _ = self.graphs.set(graphs);
     }
 
     /// Counts the clients' acknowledgements and rejections from now on.
     pub fn count(&self, pushes: PushMetrics) {
-        // The first one is kept, as above.
+        // The first value is kept, as above.
         let _ = self.pushes.set(pushes);
     }
 
-    /// Returns the longest time for which a client has not acknowledged or rejected a response.
+    /// Returns the longest time for which a client has neither acknowledged nor rejected a response.
     pub(crate) fn longest_unanswered(&self) -> Duration {
         self.server.longest_unanswered()
     }
 
-    /// Publishes the roots that clients trust from now on.
+    /// Publishes the roots that clients should trust from now on.
     pub fn trust(&self, bundle: &TrustBundle) {
         let resource = encode::bundle(bundle);
         self.server.cache(|cache, now| cache.set(resource, now));
@@ -128,17 +130,17 @@ impl Table {
         self.server.holders(Kind::Bundle, xds::BUNDLE)
     }
 
-    /// Returns the clients that do not trust it, by node ID.
+    /// Returns the clients that do not trust the current bundle, by node ID.
     pub(crate) fn distrusting(&self) -> Vec<Arc<str>> {
         let clients = self.trusting().into_iter();
         let behind = clients.filter(|(_, holds)| !holds);
         behind.map(|(node, _)| node).collect()
     }
 
-    /// Returns the shared proxies of groups of Services that are connected and have acknowledged the last published
-    /// version: a proxy acknowledges it when it listens.
+    /// Returns the shared proxies of groups of Services that are connected and have acknowledged the latest published
+    /// version. A proxy acknowledges a version once it listens on the ports.
     pub(crate) fn shared_proxies(&self) -> Vec<SharedProxy> {
-        // Read before the cache: an entry is in the cache before the cache can be read.
+        // Read before the cache, because entries are added to the cache first.
         let known = self
             .shared
             .read()
@@ -154,7 +156,7 @@ impl Table {
             .collect()
     }
 
-    /// Publishes changes, all at once; returns how many of them cannot be encoded.
+    /// Publishes all changes at once; returns the number of resources that cannot be encoded.
     pub fn publish(&self, changes: &[Change]) -> u64 {
         let mut unserved = 0;
         self.server.cache(|cache, now| {
@@ -186,7 +188,7 @@ impl Table {
                     let mut consumers = self.consumers.write().unwrap_or_else(PoisonError::into_inner);
                     let differs = consumers.note(&key, consumer, matches!(change, Change::Set(..)));
                     drop(consumers);
-                    // Subscribers of the name now get another resource.
+                    // Subscribers of this name now get a different resource.
                     if differs {
                         cache.mark_changed(kind, &id.name, now);
                     }
@@ -196,7 +198,7 @@ impl Table {
         unserved
     }
 
-    /// Records the owner and the ports of an `Inbound` before it is served.
+    /// Records the owner and ports of an `Inbound` before it is served.
     fn note_account(&self, id: &ResourceId, change: &Change) {
         if id.kind != ResourceKind::Inbound {
             return;
@@ -219,7 +221,7 @@ impl Table {
         }
     }
 
-    /// Records where pods run, which determines their variants of some Services.
+    /// Records the nodes on which pods run, which determine their variants of some Services.
     pub fn place(&self, places: Vec<(Key, Option<Place>)>) {
         if places.is_empty() {
             return;
@@ -275,7 +277,7 @@ impl Table {
         sessions.iter().map(discovery_pages::session).collect()
     }
 
-    /// Returns the last changes, the newest first; all retained ones if `all`.
+    /// Returns the most recent changes, newest first; all retained ones if `all`.
     pub(crate) fn receipts(&self, all: bool) -> Vec<Value> {
         let (last, now) = self
             .server
@@ -287,14 +289,14 @@ impl Table {
 
     /// Returns the resources, or those of one kind.
     pub(crate) fn resources(&self, kind: Option<Kind>) -> Vec<Value> {
-        // Work under the lock delays proxies: strings are formatted after it.
+        // Work while the lock is held delays proxies, so strings are formatted afterwards.
         let listed = self
             .server
             .cache(|cache, _| discovery_pages::listed(cache, kind));
         discovery_pages::resources(listed)
     }
 
-    /// Returns every resource of a kind, in the format of the configuration file.
+    /// Returns all resources of a kind in the format of the configuration file.
     pub(crate) fn all_of(&self, kind: Kind) -> Result<Vec<Value>, DecodeError> {
         let bodies = self
             .server
@@ -305,7 +307,7 @@ impl Table {
         each.collect()
     }
 
-    /// Returns a resource in the format of the configuration file.
+    /// Returns a resource in the format of the configuration file; `None` if there is none of that name.
     pub(crate) fn resource(&self, kind: Kind, name: &str) -> Result<Option<Value>, DecodeError> {
         let body = self
             .server
@@ -352,11 +354,11 @@ struct Access {
 
 /// A client's identity and location.
 struct Client {
-    /// Its namespace, if it has one.
+    /// Namespace of the client; `None` if it has none.
     namespace: Option<String>,
-    /// Its node ID, as it reports it.
+    /// Node ID as reported by the client.
     node: String,
-    /// The service account that it has authenticated as.
+    /// Service account with which the client has authenticated; `None` if it has not.
     account: Option<String>,
 }
 
@@ -426,7 +428,8 @@ impl Policy for Access {
                 }
                 (Kind::Endpoints, Some(namespace)) => {
                     let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
-                    // The pod is only the client's claim: it decides which endpoints are near, nothing else.
+                    // The pod is only claimed by the client. It determines which endpoints are near, and nothing
+                    // else.
                     let pod = client.node.split_once('/').map_or("", |(_, pod)| pod);
                     Some((&*consumers.of_pod(name, namespace, pod)).into())
                 }
@@ -470,7 +473,7 @@ impl Policy for Access {
                 let what = format!("node `{}` belongs to another workload", client.node);
                 return Err(Status::new(Code::PermissionDenied, what));
             }
-            // There is no such pod, or it is not known yet: the report is ignored.
+            // There is no such pod, or it is not known yet, so the report is ignored.
             None => {}
         }
         Ok(())

@@ -1,8 +1,9 @@
-//! Revisions: control planes in addition to the default one, for chosen namespaces, such as to try a new version.
+//! Revisions: control planes in addition to the default one, for chosen namespaces, for example to try a new version.
 //!
-//! A revision injects sidecars into the pods of namespaces with the label `maglor.dev/revision: NAME`, certifies
-//! their proxies and configures them. It writes nothing else: statuses, roots and what operators deploy are the
-//! default control plane's. Both use one authority, so their workloads authenticate each other.
+//! A revision injects sidecars into the pods of namespaces with the label `maglor.dev/revision: NAME`, and certifies
+//! and configures their proxies. It writes nothing else: the default control plane writes statuses and roots, and
+//! deploys the operators' objects. Both use the same certificate authority, so their workloads authenticate each
+//! other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,14 +15,15 @@ use crate::names::is_label;
 
 /// Name of the controller's Service, Lease and Deployment.
 const CONTROLLER: &str = "maglor-controller";
-/// `maglor-controller-NAME` with the suffixes of a ReplicaSet and a pod is a label of at most 63 bytes.
+/// Maximum length of a revision's name: `maglor-controller-NAME` with the suffixes of a ReplicaSet and a pod must be
+/// a label of at most 63 bytes.
 const LONGEST: usize = 25;
 
-/// Which control plane this is: the default one, or a named revision.
+/// A control plane: the default one, or a named revision.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Revision(Option<String>);
 
-/// The name of a revision is invalid.
+/// Error for an invalid name of a revision.
 #[derive(Debug, thiserror::Error)]
 #[error("must be 1 to {LONGEST} lower-case letters, digits and `-`, and not `default`")]
 pub struct RevisionError;
@@ -44,7 +46,7 @@ impl fmt::Display for Revision {
 }
 
 impl Revision {
-    /// The name; `None` for the default control plane.
+    /// Returns the name; `None` for the default control plane.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.as_deref()
@@ -56,7 +58,7 @@ impl Revision {
         self.0.is_none()
     }
 
-    /// The name of an object that each control plane has of its own: `base`, or `base-NAME`.
+    /// Returns the name of an object that each control plane has: `base`, or `base-NAME`.
     #[must_use]
     pub fn object(&self, base: &str) -> String {
         match &self.0 {
@@ -65,25 +67,25 @@ impl Revision {
         }
     }
 
-    /// Name of the Service at which proxies and the API server reach this control plane.
+    /// Returns the name of the Service at which proxies and the API server reach this control plane.
     #[must_use]
     pub fn service(&self) -> String {
         self.object(CONTROLLER)
     }
 
-    /// Name of the Lease that its leader holds.
+    /// Returns the name of the Lease that the leader of this control plane holds.
     #[must_use]
     pub fn lease(&self) -> String {
         self.object(CONTROLLER)
     }
 }
 
-/// Label selector of all pods of the mesh itself; [`is_replica`] finds those of the controller among them.
+/// Label selector of all pods of the mesh itself. [`is_replica`] identifies those of the controller.
 pub const PODS: &str = "app.kubernetes.io/part-of=maglor";
-/// The label that names the program of a pod.
+/// The label that contains the name of a pod's program.
 const NAME: &str = "app.kubernetes.io/name";
 
-/// Returns whether a pod is a replica of a control plane, of any revision.
+/// Returns whether a pod is a replica of a control plane of any revision.
 #[must_use]
 pub fn is_replica(pod: &Pod) -> bool {
     pod.labels()

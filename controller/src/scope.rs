@@ -1,4 +1,4 @@
-//! The scope of an optional feature: disabled, all namespaces, or those of the installation.
+//! The scope of an optional feature: disabled, all namespaces, or those chosen at the installation.
 //!
 //! The chart binds the feature's role to the same scope, so that the controller sends no requests that the API server
 //! rejects.
@@ -60,7 +60,8 @@ impl Scope {
         }
     }
 
-    /// Returns whether it may write in all of these namespaces; an empty list means every namespace of the cluster.
+    /// Returns whether the feature may write in all of these namespaces; an empty list stands for all namespaces of
+    /// the cluster.
     #[must_use]
     pub fn covers_all(&self, namespaces: &[String]) -> bool {
         match namespaces {
@@ -70,12 +71,12 @@ impl Scope {
     }
 }
 
-/// Which certificates of Gateways the controller reads: Secrets of type `kubernetes.io/tls`.
+/// Which certificates of Gateways, in Secrets of type `kubernetes.io/tls`, the controller reads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Certificates {
-    /// All in this scope.
+    /// All certificates in this scope.
     All(Scope),
-    /// These.
+    /// Only the certificates in these Secrets.
     Named(BTreeSet<SecretName>),
 }
 
@@ -85,16 +86,16 @@ impl Default for Certificates {
     }
 }
 
-/// The name of a Secret, written `NAMESPACE/NAME`.
+/// The namespace and name of a Secret, written `NAMESPACE/NAME`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct SecretName {
-    /// Its namespace.
+    /// Namespace of the Secret.
     pub namespace: String,
-    /// Its own name.
+    /// Name of the Secret in its namespace.
     pub name: String,
 }
 
-/// A text is no name of a Secret.
+/// Error for a text that is not the name of a Secret.
 #[derive(Debug, thiserror::Error)]
 #[error("expected NAMESPACE/NAME, such as edge/shop-example")]
 pub struct SecretNameError;

@@ -1,8 +1,9 @@
 //! Writes the statuses of resources while this replica holds the Lease.
 //!
-//! A status that is already up to date is not written; a condition keeps its transition time as long as its status is
-//! the same. The mesh's own kinds are written by server-side apply; the status of a route is a list shared with other
-//! controllers, so it is replaced. Both are conditional on the version that was read ([`crate::conditional_writes`]).
+//! A status that is already up to date is not written. A condition keeps its transition time as long as its status is
+//! unchanged. Statuses of the mesh's own kinds are written by server-side apply. The status of a route is a list
+//! shared with other controllers, so it is replaced. Both writes are conditional on the version that was read
+//! ([`crate::conditional_writes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,13 +24,13 @@ use crate::index::{CONTROLLER, Status};
 use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
 
-/// Pause after a failure; each further failure doubles it.
+/// Pause after a failure. Each further failure doubles the pause.
 const REST: Duration = Duration::from_secs(1);
 const MOST_REST: Duration = Duration::from_secs(60);
-/// Delay in which changes of one resource are merged into one write.
+/// Delay during which changes of one resource are merged into one write.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// The desired status of an object; `None`: another controller writes it from now on.
+/// The desired status of an object; `None` if another controller writes the status from now on.
 pub type Wanted = (Kind, Key, Option<Status>);
 
 /// The desired statuses, and the keys of those that are not written yet.
@@ -37,7 +38,7 @@ pub type Wanted = (Kind, Key, Option<Status>);
 struct Queue {
     all: BTreeMap<Id, Status>,
     open: BTreeSet<Id>,
-    /// Rejected at the last attempt; logged once.
+    /// Statuses that were rejected at the last attempt, which is logged once.
     refused: BTreeSet<Id>,
 }
 
@@ -67,7 +68,7 @@ pub async fn write(
         }
         let now = *term.borrow_and_update();
         if now.holds(Instant::now()) && term_seen.replace(now.number()) != Some(now.number()) {
-            // The previous leader may not have written everything.
+            // The previous leader may not have written all statuses.
             queue.open.extend(queue.all.keys().cloned());
         }
         rest = match queue.write(&client, &term).await {
@@ -94,7 +95,7 @@ impl Queue {
         }
     }
 
-    /// Writes all pending statuses, as long as this replica may; a rejected one does not delay others. Returns
+    /// Writes all pending statuses while this replica may write; a rejected one does not delay others. Returns
     /// whether none was rejected.
     async fn write(&mut self, client: &Client, term: &watch::Receiver<Term>) -> bool {
         let mut again = BTreeSet::new();
@@ -130,9 +131,9 @@ impl Queue {
 }
 
 enum Written {
-    /// The object was changed between two requests: it is checked again.
+    /// The object changed between two requests and is checked again.
     Changed,
-    /// The object does not exist any more.
+    /// The object no longer exists.
     Gone,
     /// The status was already up to date.
     There,
@@ -152,7 +153,7 @@ async fn write_one(
     let Some(current) = api.get_opt(&key.name).await? else {
         return Ok(Written::Gone);
     };
-    // To the second, as other controllers write them.
+    // With a resolution of one second, as other controllers write times.
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     let now = now.to_string();
     let before = current.data.get("status").cloned().unwrap_or(Value::Null);
@@ -175,14 +176,14 @@ async fn write_one(
         Status::Route(_) => by.merge_status(&api, &key.name, patch, &seen).await,
     };
     match written {
-        // It was deleted meanwhile, or its kind has no status subresource.
+        // The object was deleted in the meantime, or its kind has no status subresource.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Written::Gone),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(Written::Changed),
         other => other.map(|_| Written::There),
     }
 }
 
-/// Returns the status to write: entries of other controllers stay, and so do times of unchanged conditions.
+/// Returns the status to write. Entries of other controllers are kept, as are the times of unchanged conditions.
 fn merged(before: &Value, status: &Status, now: &str) -> Value {
     let mut wanted = status.to_json();
     match status {
@@ -222,7 +223,7 @@ fn merged(before: &Value, status: &Status, now: &str) -> Value {
     wanted
 }
 
-/// Returns the patch that sets the status of a mesh resource; `None` if it equals `before`.
+/// Returns the patch that sets the status of a resource of the mesh; `None` if it equals `before`.
 pub(crate) fn patch_of(kind: &str, name: &str, before: &Value, mut status: Value) -> Option<Value> {
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     keep_times(
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!((queue.all.len(), queue.open.len()), (1, 1));
         queue.put((id().0, id().1, None));
         assert_eq!((queue.all.len(), queue.open.len()), (0, 0));
-        // A route has nothing of ours left, and keeps what is others'.
+        // A route without entries of this controller keeps those of others.
         let theirs = json!({"controllerName": "example.com/other", "parentRef": {"name": "g"}});
         let ours = json!({"controllerName": CONTROLLER, "parentRef": {"name": "gone"}});
         let before = json!({"parents": [theirs, ours]});

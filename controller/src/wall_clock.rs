@@ -1,4 +1,4 @@
-//! Wall-clock times that outlast a process: since 1970, and in the format of statuses.
+//! Wall-clock times that remain valid after a restart: durations since 1970, and the format of statuses.
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
@@ -12,7 +12,7 @@ fn time(at: Timestamp) -> Time {
     Time::from_nanos(u64::try_from(at.as_nanosecond()).unwrap_or(0))
 }
 
-/// Formats a time to the second, as Kubernetes does (RFC 3339).
+/// Formats a time with a resolution of one second, as Kubernetes does (RFC 3339).
 pub(crate) fn text(at: Time) -> Option<String> {
     let seconds = i64::try_from(at.as_nanos() / 1_000_000_000).ok()?;
     Timestamp::from_second(seconds)

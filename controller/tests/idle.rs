@@ -34,7 +34,7 @@ async fn an_idle_controller_asks_for_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let api = FakeApi::start();
-    api.define("verticalpodautoscalers", false);
+    api.define("verticalpodautoscalers.autoscaling.k8s.io", false);
     api.write_kubeconfig(&at("kubeconfig"));
     let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
     let gateway = json!({"gatewayClassName": "maglor", "listeners": [listener]});

@@ -1,7 +1,7 @@
 //! The data plane: sidecar and standalone reverse proxy.
 //!
-//! The folders are layers: each uses those above it in this list and none below. ARCHITECTURE.md describes in
-//! which order a connection and a request pass through them.
+//! The directories are layers: each uses those above it in this list and none below. ARCHITECTURE.md describes the
+//! order in which a connection and a request pass through them.
 
 // The operating system: memory, descriptors, redirection.
 mod os;
@@ -35,7 +35,7 @@ pub use os::redirection;
 pub use protocol::error::{ProxyError, Verdict};
 pub use protocol::http1::{FramingError, HeadError};
 
-/// Parts that benchmarks and fuzz targets drive directly. No other code may use them: they change without
+/// Parts that benchmarks and fuzz targets use directly. No other code may use them, because they change without
 /// notice.
 #[doc(hidden)]
 pub mod seams {

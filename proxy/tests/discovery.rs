@@ -331,7 +331,7 @@ fn a_proxy_goes_on_without_its_control_plane_and_catches_up() {
     let control = ControlPlane::start();
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     control.serve(CART, "cart", &[a.address()]);
-    let proxy = proxy(control.address, "timeout: 200ms");
+    let proxy = proxy(control.address, "timeout: 1s");
     assert_eq!(get(&proxy, "cart"), ok("a"));
     let (address, server) = control.kill();
     eventually(TIMEOUT, "it is noticed", || {

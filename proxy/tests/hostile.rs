@@ -11,9 +11,7 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use maglor_testkit::hostile::{
-    self, Case, Http1, Http2, Impostor, Port, Recorder, Response, Signer, Tls, Transport,
-};
+use maglor_testkit::hostile::{self, Case, Http1, Impostor, Port, Recorder, Response, Signer, Tls};
 use maglor_testkit::{Authority, Proxy, RawHttp1, TIMEOUT, Upstream};
 use support::mesh::{Pair, Root, id};
 use support::{Web, get, start};
@@ -59,7 +57,7 @@ fn frames_of_http2() {
     let origin = Recorder::start();
     let proxy = Web::to([origin.address()]).start();
     all(&cases, |case| {
-        let seen = Http2::run(case, proxy.listener("web"), &origin, TIMEOUT);
+        let seen = hostile::run_http2(case, proxy.listener("web"), &origin, TIMEOUT);
         hostile::check_http2(case, &seen)
     });
 }
@@ -77,7 +75,7 @@ fn frames_of_the_mesh_transport() {
     all(&cases, |case| {
         let address = proxy.listener("web");
         let client = RawHttp1::connect_tls(address, "a.test", config.clone());
-        let seen = Transport::run(case, client.into_connection(), &origin, TIMEOUT);
+        let seen = hostile::run_transport(case, client.into_connection(), &origin, TIMEOUT);
         hostile::check_transport(case, &seen)
     });
 }

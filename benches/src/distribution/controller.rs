@@ -1,8 +1,7 @@
 //! The controller that is measured.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use serde_json::Value;
 
 use super::members::NAMESPACE;
 use crate::error::{Doing, Error, Result};
+use crate::http;
 use crate::procfs::{self, CpuTime, Memory};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,11 +64,8 @@ impl Controller {
             if ended.is_some() || started.elapsed() > PATIENCE {
                 let log = fs::read_to_string(folder.join("controller.log")).unwrap_or_default();
                 let _ = child.kill();
-                return Err(Error::NotReady {
-                    name: "maglor-controller".into(),
-                    seconds: PATIENCE.as_secs(),
-                    detail: log.lines().last().unwrap_or_default().to_owned(),
-                });
+                let last = log.lines().last().unwrap_or_default();
+                return Err(Error::late("maglor-controller", started, last));
             }
             tokio::time::sleep(POLL).await;
         }
@@ -87,14 +84,8 @@ impl Controller {
     }
 
     /// Returns the number of connected clients.
-    pub(super) fn sessions(&self) -> Result<u32> {
-        let mut stream = TcpStream::connect(self.admin).doing("connect to the admin port")?;
-        let request = "GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n";
-        stream
-            .write_all(request.as_bytes())
-            .doing("ask the admin port")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).doing("read metrics")?;
+    pub(super) async fn sessions(&self) -> Result<u32> {
+        let text = http::text(self.admin, "GET", "/metrics", String::new()).await?;
         let counts = text.lines().filter_map(|line| {
             let line = line.strip_prefix("maglor_controller_sessions{")?;
             line.rsplit(' ').next()?.parse::<u32>().ok()

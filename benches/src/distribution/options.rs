@@ -78,9 +78,6 @@ impl Options {
     }
 
     /// Returns the measured controller's program.
-    ///
-    /// # Errors
-    /// It does not exist.
     pub(super) fn controller(&self) -> Result<PathBuf> {
         let beside = || Some(std::env::current_exe().ok()?.with_file_name(CONTROLLER));
         let found = self.controller.clone().or_else(beside);

@@ -1,16 +1,14 @@
 //! The report of a run.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use super::changes::Series;
 use super::ledger::Delays;
 use super::options::{Options, Through};
 use crate::bar::{self, Bar};
-use crate::error::{Doing, Result};
-use crate::report::{Machine, Table, command_line, number};
+use crate::error::Result;
+use crate::report::{Folder, Machine, Table, command_line, number};
 
 /// The measurements.
 #[derive(Debug, Default)]
@@ -149,17 +147,9 @@ fn ratio(count: u64, of: u32) -> f64 {
 }
 
 /// Writes `summary.md` and `delays.csv`, prints the bars; returns whether all were reached.
-///
-/// # Errors
-/// They cannot be written.
-#[allow(clippy::print_stdout, reason = "this is what a person waits for")]
 pub(super) fn write(options: &Options, machine: &Machine, figures: &Figures) -> Result<bool> {
-    let directory = options.out.clone().unwrap_or_else(|| {
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("results")
-            .join(format!("{}-distribution", machine.date))
-    });
-    fs::create_dir_all(&directory).doing("make the directory of results")?;
+    let mut folder = Folder::create(options.out.as_deref(), machine, "distribution")?;
+    folder.bars = figures.bars(options);
     let mut delays = String::from("changed,rate,seconds\n");
     for series in &figures.series {
         let (through, rate) = (series.through.word(), series.rate);
@@ -167,35 +157,21 @@ pub(super) fn write(options: &Options, machine: &Machine, figures: &Figures) -> 
             let _ = writeln!(delays, "{through},{rate},{:.6}", delay.as_secs_f64());
         }
     }
-    fs::write(directory.join("delays.csv"), delays).doing("write delays.csv")?;
-    let bars = figures.bars(options);
-    let mut facts = Table::new(["what", "here"]);
-    for (name, value) in &machine.facts {
-        facts.row(vec![name.clone(), value.clone()]);
-    }
+    folder.write("delays.csv", &delays)?;
+    let bars = bar::table(&folder.bars);
+    let (series, table) = (figures.series().markdown(), table(figures).markdown());
     let summary = format!(
         "# Distribution of changes, {}\n\n`cargo xtask distribution{}`\n\n{} Services of {} pods, {} proxies that use {} \
-         Services each\n\n## Bars\n\n{}\n## Changes\n\n{}\n## Figures\n\n{}\n## Machine\n\n{}",
+         Services each\n\n## Bars\n\n{bars}\n## Changes\n\n{series}\n## Figures\n\n{table}\n## Machine\n\n{}",
         machine.date,
         command_line(std::env::args().skip(1)),
         options.services,
         options.endpoints,
         options.proxies,
         options.uses,
-        bar::table(&bars),
-        figures.series().markdown(),
-        table(figures).markdown(),
-        facts.markdown(),
+        machine.table(&[]),
     );
-    fs::write(directory.join("summary.md"), &summary).doing("write summary.md")?;
-    println!(
-        "{}\n{}\n{}",
-        bar::table(&bars),
-        figures.series().markdown(),
-        table(figures).markdown()
-    );
-    eprintln!("written to {}", directory.display());
-    Ok(bars.iter().all(Bar::is_reached))
+    folder.finish(&summary, &format!("{bars}\n{series}\n{table}"))
 }
 
 fn table(figures: &Figures) -> Table {

@@ -45,9 +45,6 @@ fn endpoints(slice: &Value) -> impl Iterator<Item = (String, bool)> {
 }
 
 /// Records when the API server reports slices.
-///
-/// # Errors
-/// The watch ends.
 pub(super) async fn follow(mut connection: Connection, board: Rc<Board>) -> Result<()> {
     let mut body = connection.get(WATCH).await?;
     let mut text = bytes::BytesMut::new();

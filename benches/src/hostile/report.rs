@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use maglor_testkit::hostile::Class;
 
 use super::Row;
-use crate::error::{Doing, Result};
+use crate::error::Result;
 use crate::peer::Peer;
-use crate::report::Machine;
+use crate::report::{Folder, Machine};
 
 pub(super) struct Report<'a> {
     pub(super) peers: &'a [Peer],
@@ -22,12 +21,7 @@ impl Report<'_> {
     /// Writes all files; returns the summary.
     pub(super) fn write(&self, out: Option<&Path>) -> Result<String> {
         let machine = Machine::look(self.peers);
-        let usual = || {
-            let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
-            results.join(format!("{}-hostile", machine.date))
-        };
-        let folder = out.map_or_else(usual, PathBuf::from);
-        fs::create_dir_all(&folder).doing("make the folder of the results")?;
+        let folder = Folder::create(out, &machine, "hostile")?;
         let summary = self.summary();
         let facts = machine.facts.iter();
         let facts: String = facts
@@ -43,7 +37,7 @@ impl Report<'_> {
             ("summary.md", &summary),
             ("README.md", &readme),
         ] {
-            fs::write(folder.join(name), text).doing("write results")?;
+            folder.write(name, text)?;
         }
         Ok(summary)
     }

@@ -7,12 +7,12 @@ use crate::error::{Error, Result};
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Returns the request for a body of `body` bytes, as a small client sends it.
-pub fn request(authority: &str, body: usize) -> Vec<u8> {
+pub(crate) fn request(authority: &str, body: usize) -> Vec<u8> {
     request_for(authority, &format!("/{body}"))
 }
 
 /// Returns a `GET` request for `path`.
-pub fn request_for(authority: &str, path: &str) -> Vec<u8> {
+pub(crate) fn request_for(authority: &str, path: &str) -> Vec<u8> {
     format!(
         "GET {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: maglor-load\r\naccept: */*\r\n\r\n"
     )
@@ -20,7 +20,7 @@ pub fn request_for(authority: &str, path: &str) -> Vec<u8> {
 }
 
 /// Returns a `200` answer with `body`.
-pub fn response(body: &[u8]) -> Vec<u8> {
+pub(crate) fn response(body: &[u8]) -> Vec<u8> {
     let mut answer = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {}\r\n\r\n",
         body.len()
@@ -31,15 +31,12 @@ pub fn response(body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the length of the head in `bytes`, with the empty line, once it is complete.
-pub fn head_len(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn head_len(bytes: &[u8]) -> Option<usize> {
     memmem::find(bytes, HEAD_END).map(|at| at + HEAD_END.len())
 }
 
 /// Returns the path of a `GET` request head.
-///
-/// # Errors
-/// Not a `GET`, or not HTTP/1.1.
-pub fn path(head: &[u8]) -> Result<&str> {
+pub(crate) fn path(head: &[u8]) -> Result<&str> {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     std::str::from_utf8(line)
         .ok()
@@ -48,10 +45,7 @@ pub fn path(head: &[u8]) -> Result<&str> {
 }
 
 /// Checks an answer's head and returns the length of the whole message.
-///
-/// # Errors
-/// The status is not 200 or the announced length is not `body`.
-pub fn check_head(head: &[u8], body: usize) -> Result<usize> {
+pub(crate) fn check_head(head: &[u8], body: usize) -> Result<usize> {
     let whole = message_len(head)?;
     if whole - head.len() == body {
         return Ok(whole);
@@ -63,10 +57,7 @@ pub fn check_head(head: &[u8], body: usize) -> Result<usize> {
 }
 
 /// Returns the length of the whole `200` answer that begins with `head`.
-///
-/// # Errors
-/// The status is not 200 or there is no length.
-pub fn message_len(head: &[u8]) -> Result<usize> {
+pub(crate) fn message_len(head: &[u8]) -> Result<usize> {
     if !head.starts_with(b"HTTP/1.1 200 ") {
         let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
         return Err(Error::protocol(String::from_utf8_lossy(line)));

@@ -6,9 +6,9 @@
 use crate::error::{Error, Result};
 
 /// The client connection preface.
-pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The largest frame that a peer may send without negotiation, with its header.
-pub const MAX_FRAME: usize = HEAD + 16_384;
+pub(crate) const MAX_FRAME: usize = HEAD + 16_384;
 
 const HEAD: usize = 9;
 const DATA: u8 = 0;
@@ -39,7 +39,7 @@ const USER_AGENT: &[u8] = &[15, 58 - 15];
 
 /// One frame, borrowed from the receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     kind: u8,
     flags: u8,
     stream: u32,
@@ -47,10 +47,7 @@ pub struct Frame<'a> {
 }
 
 /// Returns the first frame of `bytes` and its length, once it is complete.
-///
-/// # Errors
-/// The frame is larger than [`MAX_FRAME`].
-pub fn first_frame(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>> {
+pub(crate) fn first_frame(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else {
         return Ok(None);
     };
@@ -103,7 +100,7 @@ fn housekeeping(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<()> {
 
 /// The client's side of one connection.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     block: Vec<u8>,
     body: usize,
     stream: u32,
@@ -114,7 +111,7 @@ pub struct Client {
 
 impl Client {
     /// Creates a client that requests bodies of `body` bytes.
-    pub fn new(authority: &str, body: usize) -> Self {
+    pub(crate) fn new(authority: &str, body: usize) -> Self {
         let mut block = vec![0x82, 0x86];
         literal(&mut block, PATH, &format!("/{body}"));
         literal(&mut block, AUTHORITY, authority);
@@ -131,7 +128,7 @@ impl Client {
     }
 
     /// Appends the connection preface.
-    pub fn open(&self, out: &mut Vec<u8>) {
+    pub(crate) fn open(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(PREFACE);
         let mut settings = Vec::with_capacity(12);
         settings.extend_from_slice(&ENABLE_PUSH.to_be_bytes());
@@ -149,7 +146,7 @@ impl Client {
     }
 
     /// Appends the next request.
-    pub fn ask(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn ask(&mut self, out: &mut Vec<u8>) {
         self.stream = if self.stream == 0 { 1 } else { self.stream + 2 };
         self.status = false;
         self.received = 0;
@@ -164,10 +161,7 @@ impl Client {
 
     /// Processes one frame, appends the necessary answers, and returns whether the answer is
     /// complete.
-    ///
-    /// # Errors
-    /// The status is not 200, the length is wrong, or the peer aborted.
-    pub fn take(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn take(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<bool> {
         match frame.kind {
             HEADERS if frame.stream == self.stream => self.take_head(frame)?,
             DATA if frame.stream == self.stream => self.take_data(frame, out),
@@ -223,19 +217,16 @@ fn unpadded<'a>(frame: &Frame<'a>, skip: usize) -> &'a [u8] {
 
 /// The server's side, which supports the requests of [`Client`] only.
 #[derive(Debug, Default)]
-pub struct Server;
+pub(crate) struct Server;
 
 impl Server {
     /// Appends the server's settings.
-    pub fn open(&self, out: &mut Vec<u8>) {
+    pub(crate) fn open(&self, out: &mut Vec<u8>) {
         put(out, SETTINGS, 0, 0, &[]);
     }
 
     /// Processes one frame and appends the answer, with the body of `body_of` for a path.
-    ///
-    /// # Errors
-    /// A request that [`Client`] would not send.
-    pub fn take<'b>(
+    pub(crate) fn take<'b>(
         &self,
         frame: &Frame<'_>,
         out: &mut Vec<u8>,

@@ -12,7 +12,7 @@ use super::{Options, Report};
 use crate::error::Result;
 
 pub(super) async fn run(options: &Options) -> Result<Report> {
-    let shared = Shared::new();
+    let shared = Shared::new()?;
     let mut asking = JoinSet::new();
     for connection in open_all(&options.target).await? {
         asking.spawn_local(ask(connection, Rc::clone(&shared)));

@@ -2,9 +2,10 @@
 
 use std::io::{self, Read, Write};
 
+use super::Target;
 use super::connection::open_all;
-use super::{Target, block_on};
 use crate::error::{Doing, Result};
+use crate::http::block_on;
 
 /// Opens the connections, prints `ready`, and holds them until standard input closes.
 ///

@@ -5,6 +5,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use maglor_testkit::app::Clock;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -13,7 +14,6 @@ use super::connection::{Connection, open_all};
 use super::shared::{Border, Shared};
 use super::{Options, Report};
 use crate::error::{Doing, Result};
-use crate::sys::Ticker;
 
 /// How long responses may still arrive after the window.
 const GRACE: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ struct Due {
 }
 
 pub(super) async fn run(options: &Options, rate: u32) -> Result<Report> {
-    let shared = Shared::new();
+    let shared = Shared::new()?;
     let (mut senders, mut asking) = (Vec::new(), JoinSet::new());
     for connection in open_all(&options.target).await? {
         let (sender, receiver) = unbounded_channel();
@@ -63,14 +63,15 @@ async fn pace(
     began: Instant,
 ) -> Result<u64> {
     let period = Duration::from_secs(1) / rate;
-    let ticker = Ticker::new(period).doing("start the pacing timer")?;
+    let clock = Clock::new().doing("start the pacing timer")?;
     let mut at = began;
     let mut planned = 0;
     for sender in senders.iter().cycle() {
         at += period;
-        while Instant::now() < at {
-            ticker.tick().await.doing("read the pacing timer")?;
-        }
+        clock
+            .sleep_until(at)
+            .await
+            .doing("wait for a request's time")?;
         let measured = at >= began + warmup;
         if at >= began + warmup + measure {
             break;

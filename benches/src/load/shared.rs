@@ -4,25 +4,39 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
+
 use super::Report;
 use crate::error::{Error, Result};
-use crate::histogram::Histogram;
 use crate::procfs::{self, CpuTime};
 
+/// The longest latency; longer ones count as this.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// State of one run, on one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shared {
     pub(super) completed: Cell<u64>,
     pub(super) recording: Cell<bool>,
     pub(super) stopped: Cell<bool>,
     errors: Cell<u64>,
     first_error: RefCell<Option<String>>,
-    latencies: RefCell<Histogram>,
+    /// In nanoseconds.
+    latencies: RefCell<Histogram<u64>>,
 }
 
 impl Shared {
-    pub(super) fn new() -> Rc<Self> {
-        Rc::default()
+    pub(super) fn new() -> Result<Rc<Self>> {
+        let latencies = Histogram::new_with_bounds(1, nanos(LONGEST), 3);
+        let latencies = latencies.map_err(|error| Error::protocol(error.to_string()))?;
+        Ok(Rc::new(Self {
+            completed: Cell::default(),
+            recording: Cell::default(),
+            stopped: Cell::default(),
+            errors: Cell::default(),
+            first_error: RefCell::default(),
+            latencies: RefCell::new(latencies),
+        }))
     }
 
     pub(super) fn complete(&self) {
@@ -30,7 +44,9 @@ impl Shared {
     }
 
     pub(super) fn record(&self, latency: Duration) {
-        self.latencies.borrow_mut().record(latency);
+        self.latencies
+            .borrow_mut()
+            .saturating_record(nanos(latency));
     }
 
     pub(super) fn recorded(&self) -> u64 {
@@ -50,6 +66,7 @@ impl Shared {
     pub(super) fn report(&self, start: &Border, end: &Border) -> Report {
         let cpu = end.cpu.since(start.cpu);
         let latencies = self.latencies.borrow();
+        let micros = |q| latencies.value_at_quantile(q) as f64 / 1e3;
         Report {
             requests: end.completed - start.completed,
             errors: self.errors.get(),
@@ -58,10 +75,10 @@ impl Shared {
             cpu_run_ns: nanos(cpu.run),
             cpu_wait_ns: nanos(cpu.wait),
             cpu_ticks_ns: nanos(cpu.ticks),
-            p50_us: latencies.quantile_us(0.5),
-            p99_us: latencies.quantile_us(0.99),
-            p999_us: latencies.quantile_us(0.999),
-            max_us: latencies.max_us(),
+            p50_us: micros(0.5),
+            p99_us: micros(0.99),
+            p999_us: micros(0.999),
+            max_us: latencies.max() as f64 / 1e3,
         }
     }
 }

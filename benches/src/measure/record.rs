@@ -9,57 +9,57 @@ use crate::scenario::Scenario;
 use crate::stats;
 
 /// Names of the metrics in `raw.csv`.
-pub mod metric {
+pub(crate) mod metric {
     /// Responses in the window.
-    pub const REQUESTS: &str = "requests";
+    pub(crate) const REQUESTS: &str = "requests";
     /// Wrong or missing responses.
-    pub const ERRORS: &str = "errors";
+    pub(crate) const ERRORS: &str = "errors";
     /// Responses per second.
-    pub const THROUGHPUT: &str = "requests_per_s";
+    pub(crate) const THROUGHPUT: &str = "requests_per_s";
     /// Processor time per response (`schedstat`).
-    pub const CPU: &str = "cpu_us_per_request";
+    pub(crate) const CPU: &str = "cpu_us_per_request";
     /// Processor time per response (`utime + stime`).
-    pub const CPU_TICKS: &str = "cpu_ticks_us_per_request";
+    pub(crate) const CPU_TICKS: &str = "cpu_ticks_us_per_request";
     /// Share of the window in which the proxy ran.
-    pub const BUSY: &str = "proxy_busy_pct";
+    pub(crate) const BUSY: &str = "proxy_busy_pct";
     /// Share of the window in which it waited for its processor.
-    pub const WAIT: &str = "proxy_wait_pct";
+    pub(crate) const WAIT: &str = "proxy_wait_pct";
     /// Median latency.
-    pub const P50: &str = "p50_us";
+    pub(crate) const P50: &str = "p50_us";
     /// 99 % latency.
-    pub const P99: &str = "p99_us";
+    pub(crate) const P99: &str = "p99_us";
     /// 99.9 % latency.
-    pub const P999: &str = "p999_us";
+    pub(crate) const P999: &str = "p999_us";
     /// Worst latency.
-    pub const MAX: &str = "max_us";
+    pub(crate) const MAX: &str = "max_us";
     /// Highest sampled sum of `VmRSS` under load.
-    pub const RSS_LOAD: &str = "rss_load_kb";
+    pub(crate) const RSS_LOAD: &str = "rss_load_kb";
     /// The peak by `VmHWM`, reset before the run.
-    pub const RSS_PEAK: &str = "rss_hwm_kb";
+    pub(crate) const RSS_PEAK: &str = "rss_hwm_kb";
     /// Memory after start, before traffic.
-    pub const RSS_IDLE: &str = "rss_idle_kb";
+    pub(crate) const RSS_IDLE: &str = "rss_idle_kb";
     /// The same, of the largest single process.
-    pub const RSS_IDLE_WORKER: &str = "rss_idle_worker_kb";
+    pub(crate) const RSS_IDLE_WORKER: &str = "rss_idle_worker_kb";
     /// Memory when idle again after a little traffic.
-    pub const RSS_WARM: &str = "rss_warm_kb";
+    pub(crate) const RSS_WARM: &str = "rss_warm_kb";
     /// Memory with idle connections open.
-    pub const RSS_HELD: &str = "rss_held_kb";
+    pub(crate) const RSS_HELD: &str = "rss_held_kb";
     /// Growth of data (`RssAnon`, `RssShmem`) per idle connection.
-    pub const PER_CONNECTION: &str = "kb_per_idle_connection";
+    pub(crate) const PER_CONNECTION: &str = "kb_per_idle_connection";
     /// Processor time per second with idle connections open, by `schedstat`.
-    pub const CPU_IDLE: &str = "cpu_idle_us_per_s";
+    pub(crate) const CPU_IDLE: &str = "cpu_idle_us_per_s";
     /// Memory some time after the burst.
-    pub const RSS_AFTER: &str = "rss_after_burst_kb";
+    pub(crate) const RSS_AFTER: &str = "rss_after_burst_kb";
     /// The same relative to idle.
-    pub const AFTER_RATIO: &str = "rss_after_burst_over_idle";
+    pub(crate) const AFTER_RATIO: &str = "rss_after_burst_over_idle";
     /// Time from spawn to the first 200.
-    pub const READY: &str = "ready_ms";
+    pub(crate) const READY: &str = "ready_ms";
     /// Size of the stripped executable.
-    pub const BINARY: &str = "binary_mb";
+    pub(crate) const BINARY: &str = "binary_mb";
 }
 
 /// The columns of `raw.csv` after the ones that identify the run.
-pub const METRICS: [&str; 23] = {
+pub(crate) const METRICS: [&str; 23] = {
     use metric::*;
     [
         REQUESTS,
@@ -90,7 +90,7 @@ pub const METRICS: [&str; 23] = {
 
 /// The part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Memory after a burst of active connections.
     Burst,
     /// Memory with idle connections.
@@ -117,7 +117,7 @@ impl fmt::Display for Phase {
 
 /// The result of one run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub(crate) struct Record {
     /// The part of the comparison.
     pub phase: Phase,
     /// The round, from 0.
@@ -132,7 +132,7 @@ pub struct Record {
 
 /// A run that does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The subject of the run.
     pub subject: Subject,
     /// Its place in the comparison.
@@ -142,7 +142,7 @@ pub struct Failure {
 }
 
 /// All runs so far.
-pub struct Results {
+pub(crate) struct Results {
     records: Vec<Record>,
     failures: Vec<Failure>,
     raw: Box<dyn Write>,
@@ -161,10 +161,7 @@ impl fmt::Debug for Results {
 
 impl Results {
     /// Creates the results, and writes the names of the columns to `raw`.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn new(mut raw: Box<dyn Write>) -> Result<Self> {
+    pub(crate) fn new(mut raw: Box<dyn Write>) -> Result<Self> {
         let names = METRICS.join(",");
         writeln!(
             raw,
@@ -179,10 +176,7 @@ impl Results {
     }
 
     /// Keeps and writes one run.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn add(&mut self, record: Record) -> Result<()> {
+    pub(crate) fn add(&mut self, record: Record) -> Result<()> {
         writeln!(self.raw, "{}", csv_line(&record)).doing("write raw.csv")?;
         self.raw.flush().doing("write raw.csv")?;
         self.records.push(record);
@@ -190,7 +184,12 @@ impl Results {
     }
 
     /// Records a run that does not count.
-    pub fn fail(&mut self, subject: Subject, place: impl Into<String>, reason: impl fmt::Display) {
+    pub(crate) fn fail(
+        &mut self,
+        subject: Subject,
+        place: impl Into<String>,
+        reason: impl fmt::Display,
+    ) {
         let failure = Failure {
             subject,
             place: place.into(),
@@ -201,12 +200,12 @@ impl Results {
     }
 
     /// Returns the runs that do not count.
-    pub fn failures(&self) -> &[Failure] {
+    pub(crate) fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
     /// Returns one metric by round; runs with errors are left out.
-    pub fn series(
+    pub(crate) fn series(
         &self,
         phase: Phase,
         scenario: Option<Scenario>,
@@ -228,7 +227,7 @@ impl Results {
     }
 
     /// Returns the median of [`Self::series`].
-    pub fn median(
+    pub(crate) fn median(
         &self,
         phase: Phase,
         scenario: Option<Scenario>,

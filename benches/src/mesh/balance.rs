@@ -7,18 +7,18 @@
 use std::time::Duration;
 
 use maglor_balance::PolicySpec;
-use maglor_sim::des::{Estimate, Network, Proxies, Scenario};
+use maglor_sim::chart::Figure;
+use maglor_sim::des::{Network, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::fleet;
 use super::plan::{Central, Shape};
-use super::point::Point;
+use super::point::{self, Point};
 use super::report::Report;
 use super::stage::{Case, Stage};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::{Error, Result};
-use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
 
 const SERVERS: u32 = 40;
@@ -37,8 +37,6 @@ const POLICIES: [&str; 6] = [
 const CENTRAL: &str = "lor(choices=2)";
 /// The number of service times that a queue needs to forget its initial state.
 const SETTLING: u32 = 250;
-/// The tolerated difference of a measured point from the simulator's.
-const TOLERANCE_PCT: f64 = 5.0;
 /// The limit of the mean latency with four balancers that use true queues, relative to one.
 const MANY_AS_ONE: f64 = 1.05;
 /// The number of simulated requests of each point: ten runs of this number.
@@ -64,9 +62,6 @@ struct Cell {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run, or a policy is invalid.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let (ways, skipped) = ways(stage)?;
     let balancers: Vec<u32> = match (&*stage.options.balancers, stage.options.quick) {
@@ -200,41 +195,22 @@ fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
 }
 
 fn text(stage: &Stage, cells: &[Cell], skipped: &[String]) -> String {
-    let mut table = Table::new([
-        "policy",
-        "inbound",
-        "M",
-        "measured ms",
-        "simulated ms",
-        "ratio",
-        "beyond both intervals %",
-        "p99 ms",
-        "simulated",
-        "added µs",
-        "ρ",
-        "proxies, µs a request",
-        "proxies busy %",
-        "failed",
-    ]);
+    let before = ["policy", "inbound", "M"];
+    let after = ["proxies, µs a request", "proxies busy %", "failed"];
+    let columns = before.iter().chain(&Point::COLUMNS).chain(&after);
+    let mut table = Table::new(columns.copied());
     for cell in cells {
-        let (run, simulated) = (&cell.point.measured, &cell.point.simulated);
-        let interval = |one: Estimate| format!("{:.2} ± {:.2}", one.value, one.half_width);
-        table.row(vec![
+        let run = &cell.point.measured;
+        let mut row = vec![
             cell.way.name.clone(),
             if cell.way.inbound { "yes" } else { "no" }.into(),
             cell.balancers.to_string(),
-            interval(run.mean),
-            interval(simulated.mean_ms),
-            format!("{:.3}", cell.point.ratio()),
-            format!("{:.1}", cell.point.beyond()),
-            number(Some(run.p99)),
-            number(Some(simulated.p99_ms.value)),
-            number(Some(1000.0 * run.added.0)),
-            format!("{:.3}", run.rho),
-            number(Some(run.cpu[0])),
-            number(Some(run.proxies_busy)),
-            run.failed.to_string(),
-        ]);
+        ];
+        row.extend(cell.point.cells(2));
+        row.push(number(Some(run.cpu[0])));
+        row.push(number(Some(run.proxies_busy)));
+        row.push(run.failed.to_string());
+        table.row(row);
     }
     let mut text = format!(
         "{SERVERS} FIFO servers, exponential service of {} ms, ρ = {RHO}; M outbound proxies, each with its share of \
@@ -253,24 +229,12 @@ fn text(stage: &Stage, cells: &[Cell], skipped: &[String]) -> String {
 }
 
 fn bars(cells: &[Cell]) -> Vec<Bar> {
-    let worst = cells
-        .iter()
-        .map(|cell| cell.point.beyond())
-        .reduce(f64::max);
-    let failed: usize = cells.iter().map(|cell| cell.point.measured.failed).sum();
     let at_40 = |policy: &str| {
         let mut own = cells.iter().filter(|cell| cell.balancers == 40);
         own.find(|cell| cell.way.policy == policy && !cell.way.central)
             .map(|cell| cell.point.measured.mean.value)
     };
-    let mut bars = vec![
-        Bar::at_most(
-            "balance: measured off simulated beyond both intervals, %, worst point",
-            TOLERANCE_PCT,
-            worst,
-        ),
-        Bar::at_most("balance: failed requests", 0.0, Some(failed as f64)),
-    ];
+    let mut bars = point::bars("balance", cells.iter().map(|cell| &cell.point));
     if let Some((ledger, lor)) = at_40("ledger(group=40)").zip(at_40("lor(choices=2)")) {
         bars.push(Bar::at_most(
             "balance: ledger / lor(2) at M = 40",
@@ -302,23 +266,14 @@ fn many_as_one(cells: &[Cell]) -> Vec<Bar> {
     ways.filter_map(bar).collect()
 }
 
-fn chart(ways: &[Way], cells: &[Cell]) -> Chart {
+fn chart(ways: &[Way], cells: &[Cell]) -> Figure {
     let mut lines = Vec::new();
     for way in ways {
-        let own = || cells.iter().filter(|cell| cell.way == *way);
-        let measured =
-            own().map(|cell| (f64::from(cell.balancers), cell.point.measured.mean.value));
-        let simulated = own().map(|cell| {
-            (
-                f64::from(cell.balancers),
-                cell.point.simulated.mean_ms.value,
-            )
-        });
-        let name = |what: &str| format!("{}, {what}", way.name);
-        lines.push(Line::new(name("measured"), Subject::Maglor, measured));
-        lines.push(Line::new(name("simulated"), Subject::Direct, simulated));
+        let own = cells.iter().filter(|cell| cell.way == *way);
+        let points = own.map(|cell| (f64::from(cell.balancers), &cell.point));
+        lines.extend(point::lines(&way.name, points));
     }
-    Chart::new(
+    chart::chart(
         "balance",
         "Mean latency behind M outbound proxies",
         "outbound proxies M",

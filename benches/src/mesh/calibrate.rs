@@ -42,9 +42,6 @@ const WAYS: [(&str, u32, bool); 4] = [
 ];
 
 /// Runs the calibration.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let service = stage.options.service();
     let ms = 1000.0 * service.as_secs_f64();

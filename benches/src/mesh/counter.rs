@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use maglor_sim::chart::Figure;
 use maglor_testkit::app::{Service, WorkModel};
 use tokio::time::sleep;
 
@@ -16,12 +17,13 @@ use super::fleet::{Fleet, Places};
 use super::load::{self, Target};
 use super::plan::{Plan, Shape};
 use super::report::Report;
-use super::stage::{Stage, quantile};
+use super::stage::Stage;
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::{Doing, Result};
 use crate::peer::{Peer, Subject};
 use crate::report::{Findings, Table, number};
+use crate::stats::quantile;
 use crate::sys;
 
 const INSTANCES: u32 = 12;
@@ -80,9 +82,6 @@ fn model(services: u32) -> WorkModel {
 }
 
 /// Runs the experiment; with `envoy`, if it is given.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Result<Findings> {
     let quick = stage.options.quick;
     let services: &[u32] = if quick { &SERVICES_QUICK } else { &SERVICES };
@@ -111,7 +110,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Res
             }
         }
     }
-    report.file("counter.csv", &raw)?;
+    report.folder.write("counter.csv", &raw)?;
     sys::pin_to(&stage.places.app).doing("pin the harness")?;
     Ok(Findings {
         title: "The chain of counters".into(),
@@ -290,7 +289,7 @@ fn table(cells: &[Cell], each: u32) -> String {
     )
 }
 
-fn charts(cells: &[Cell]) -> Vec<Chart> {
+fn charts(cells: &[Cell]) -> Vec<Figure> {
     let most = cells
         .iter()
         .map(|cell| cell.services)
@@ -302,13 +301,9 @@ fn charts(cells: &[Cell]) -> Vec<Chart> {
                 .iter()
                 .filter(|one| one.mesh == mesh && one.services == most);
             let points = own.map(|cell| (f64::from(cell.users), value(cell)));
-            Line::new(
-                format!("{most} services, {}", mesh_name(mesh)),
-                mesh,
-                points,
-            )
+            chart::line(format!("{most} services, {}", mesh_name(mesh)), points)
         };
-        Chart::new(file, title, "users", y, meshes.iter().map(line).collect())
+        chart::chart(file, title, "users", y, meshes.iter().map(line).collect())
     };
     let meshes = [Subject::Direct, Subject::Maglor, Subject::Envoy];
     vec![

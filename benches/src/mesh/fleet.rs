@@ -4,18 +4,18 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::app::{Counts, WorkModel};
 use tokio::time::sleep;
 
 use super::configuration;
-use super::control;
 use super::plan::{Duty, Plan, Process};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
 use crate::forward;
+use crate::http;
 use crate::peer::{Peer, Scratch, Subject};
 use crate::procfs::{self, CpuTime, Memory};
 
@@ -61,9 +61,6 @@ impl Used {
 
 impl Fleet {
     /// Starts everything and waits until all listen.
-    ///
-    /// # Errors
-    /// A process does not start; its output is in the error.
     pub(super) async fn start(
         plan: Plan,
         model: &WorkModel,
@@ -111,11 +108,8 @@ impl Fleet {
                         let log = log.unwrap_or_default();
                         let last: Vec<_> = log.lines().rev().take(5).collect();
                         let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                        return Err(Error::NotReady {
-                            name: format!("proxy {index}"),
-                            seconds: began.elapsed().as_secs(),
-                            detail: format!("ended: {status:?}\n{last}"),
-                        });
+                        let detail = format!("ended: {status:?}\n{last}");
+                        return Err(Error::late(format!("proxy {index}"), began, detail));
                     }
                     sleep(POLL).await;
                 }
@@ -125,13 +119,10 @@ impl Fleet {
     }
 
     /// Returns the counts of the application.
-    ///
-    /// # Errors
-    /// It does not respond.
     pub(super) async fn counts(&self) -> Result<Vec<Counts>> {
         let mut all = Vec::new();
         for &control in &self.plan.controls {
-            let text = control::text(control, "GET", "/counts").await?;
+            let text = http::text(control, "GET", "/counts", String::new()).await?;
             let counts: Vec<Counts> = serde_json::from_str(&text)
                 .map_err(|error| Error::parse("counts of the application", error.to_string()))?;
             all.extend(counts);
@@ -140,20 +131,14 @@ impl Fleet {
     }
 
     /// Resets the counts of the application.
-    ///
-    /// # Errors
-    /// It does not respond.
     pub(super) async fn reset_counts(&self) -> Result<()> {
         for &control in &self.plan.controls {
-            control::text(control, "DELETE", "/counts").await?;
+            http::text(control, "DELETE", "/counts", String::new()).await?;
         }
         Ok(())
     }
 
     /// Returns the processor time since the start.
-    ///
-    /// # Errors
-    /// A process is gone.
     pub(super) fn used(&self) -> Result<Used> {
         Ok(Used {
             app: procfs::cpu(&pids(&self.apps))?,
@@ -164,9 +149,6 @@ impl Fleet {
 
     /// Returns the processor time of each Proxy-Service since the start, with the host that it
     /// serves.
-    ///
-    /// # Errors
-    /// One is gone.
     pub(super) fn central(&self) -> Result<Vec<(String, CpuTime)>> {
         let both = self.plan.processes.iter().zip(&self.proxies);
         let central = both.filter(|(process, _)| process.duty == Duty::ProxyService);
@@ -177,9 +159,6 @@ impl Fleet {
     }
 
     /// Returns the present memory of all proxies together.
-    ///
-    /// # Errors
-    /// A process is gone.
     pub(super) fn memory(&self) -> Result<Memory> {
         procfs::memory_sum(&self.pids())
     }
@@ -258,30 +237,15 @@ fn start_proxy(
     let text = configuration::text(peer.subject, process);
     fs::write(&yaml, text).doing("write a configuration")?;
     let log = fs::File::create(file(scratch, index, "log")).doing("make a log file")?;
-    let mut command = Command::new(&peer.binary);
-    match peer.subject {
-        Subject::Bare => command = forward::command(&peer.binary, process.first_destinations()),
-        Subject::Envoy => {
-            command.arg("-c").arg(&yaml);
-            command.args(["--concurrency", "1", "--disable-hot-restart"]);
-            command.args(["--log-level", "error"]);
-        }
-        _ => {
-            command.arg("--config").arg(&yaml);
-        }
-    }
-    command
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().doing("share a log file")?)
-        .stderr(log)
-        .current_dir(scratch.path());
+    let mut command = match peer.subject {
+        Subject::Bare => forward::command(&peer.binary, process.first_destinations()),
+        _ => peer.command(&yaml),
+    };
+    scratch.run_in(&mut command, &log)?;
     Guarded::start_on(format!("proxy {index}"), &mut command, &places.proxies)
 }
 
 /// Returns why `peer` rejects a policy, in one line; `None` if it accepts it.
-///
-/// # Errors
-/// It cannot be run.
 pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
     let scratch = Scratch::new("policy")?;
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));

@@ -9,17 +9,16 @@
 use std::time::Duration;
 
 use maglor_balance::PolicySpec;
-use maglor_sim::des::{Estimate, Graph, Proxies, Scenario};
+use maglor_sim::chart::Figure;
+use maglor_sim::des::{Graph, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::plan::{Central, Shape};
-use super::point::Point;
+use super::point::{self, Point};
 use super::report::Report;
 use super::stage::{Case, Stage};
-use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::{Error, Result};
-use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
 
 const SERVICES: u16 = 4;
@@ -29,7 +28,6 @@ const REPLICAS_QUICK: [u32; 2] = [2, 10];
 /// The number of service times that queues in a row need to forget their initial state.
 const SETTLING: u32 = 200;
 const SIMULATED: u64 = 100_000;
-const TOLERANCE_PCT: f64 = 5.0;
 
 /// The call graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,9 +125,6 @@ impl Way {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let replicas: &[u32] = if stage.options.quick {
         &REPLICAS_QUICK
@@ -167,21 +162,10 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
             },
         });
     }
-    let failed: usize = cells.iter().map(|cell| cell.point.measured.failed).sum();
     Ok(Findings {
         title: "Fig. 7 on real proxies: hub-and-spoke and chain".into(),
         text: text(stage, &cells),
-        bars: vec![
-            Bar::at_most(
-                "graphs: measured off simulated beyond both intervals, %, worst point",
-                TOLERANCE_PCT,
-                cells
-                    .iter()
-                    .map(|cell| cell.point.beyond())
-                    .reduce(f64::max),
-            ),
-            Bar::at_most("graphs: failed requests", 0.0, Some(failed as f64)),
-        ],
+        bars: point::bars("graphs", cells.iter().map(|cell| &cell.point)),
         charts: Form::ALL.map(|form| chart(form, &cells)).into(),
     })
 }
@@ -234,41 +218,22 @@ fn case(stage: &Stage, form: Form, way: Way, replicas: u32) -> Case {
 }
 
 fn text(stage: &Stage, cells: &[Cell]) -> String {
-    let mut table = Table::new([
-        "graph",
-        "policy",
-        "R",
-        "measured ms",
-        "simulated ms",
-        "ratio",
-        "beyond both intervals %",
-        "p99 ms",
-        "simulated",
-        "added µs",
-        "ρ",
-        "proxies",
-        "their CPU, µs a request",
-        "failed",
-    ]);
+    let before = ["graph", "policy", "R"];
+    let after = ["proxies", "their CPU, µs a request", "failed"];
+    let columns = before.iter().chain(&Point::COLUMNS).chain(&after);
+    let mut table = Table::new(columns.copied());
     for cell in cells {
-        let (run, simulated) = (&cell.point.measured, &cell.point.simulated);
-        let interval = |one: Estimate| format!("{:.1} ± {:.1}", one.value, one.half_width);
-        table.row(vec![
+        let run = &cell.point.measured;
+        let mut row = vec![
             cell.form.name().into(),
             cell.way.name().into(),
             cell.replicas.to_string(),
-            interval(run.mean),
-            interval(simulated.mean_ms),
-            format!("{:.3}", cell.point.ratio()),
-            format!("{:.1}", cell.point.beyond()),
-            number(Some(run.p99)),
-            number(Some(simulated.p99_ms.value)),
-            number(Some(1000.0 * run.added.0)),
-            format!("{:.3}", run.rho),
-            run.proxies.to_string(),
-            number(Some(run.cpu[0])),
-            run.failed.to_string(),
-        ]);
+        ];
+        row.extend(cell.point.cells(1));
+        row.push(run.proxies.to_string());
+        row.push(number(Some(run.cpu[0])));
+        row.push(run.failed.to_string());
+        table.row(row);
     }
     format!(
         "{SERVICES} services of {} ms (exponential), ρ = {RHO:.2}, R replicas of each; one ingress proxy, an outbound \
@@ -278,26 +243,19 @@ fn text(stage: &Stage, cells: &[Cell]) -> String {
     )
 }
 
-fn chart(form: Form, cells: &[Cell]) -> Chart {
+fn chart(form: Form, cells: &[Cell]) -> Figure {
     let mut lines = Vec::new();
     for way in Way::ALL {
-        let own = || {
-            cells
-                .iter()
-                .filter(|cell| cell.form == form && cell.way == way)
-        };
-        let x = |cell: &Cell| f64::from(cell.replicas);
-        let measured = own().map(|cell| (x(cell), cell.point.measured.mean.value));
-        let simulated = own().map(|cell| (x(cell), cell.point.simulated.mean_ms.value));
-        let name = |what: &str| format!("{}, {what}", way.name());
-        lines.push(Line::new(name("measured"), Subject::Maglor, measured));
-        lines.push(Line::new(name("simulated"), Subject::Direct, simulated));
+        let same = |cell: &&Cell| cell.form == form && cell.way == way;
+        let own = cells.iter().filter(same);
+        let points = own.map(|cell| (f64::from(cell.replicas), &cell.point));
+        lines.extend(point::lines(way.name(), points));
     }
     let (file, title) = match form {
         Form::Chain => ("graphs-chain", "Chain of four services"),
         Form::Hub => ("graphs-hub", "Hub-and-spoke of four services"),
     };
-    Chart::new(
+    chart::chart(
         file,
         title,
         "replicas R of each service",

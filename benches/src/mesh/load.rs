@@ -95,9 +95,6 @@ impl Generator {
 
 /// Sends `rate` requests per second for `length`, and executes `at` at its moment. Samples are in
 /// the order of their due times.
-///
-/// # Errors
-/// There is no timer, or `at` fails.
 pub(crate) async fn open(
     target: &Target,
     rate: f64,
@@ -166,9 +163,6 @@ pub(crate) async fn open(
 
 /// Lets `users` send `each` requests, one after another, all users at the same time; each user
 /// keeps to one of the addresses. Returns the samples and how long it took.
-///
-/// # Errors
-/// There is no timer.
 pub(super) async fn users(
     target: &Target,
     users: u32,

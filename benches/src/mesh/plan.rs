@@ -136,9 +136,6 @@ const NO_CHOICE: &str = "round-robin";
 
 impl Plan {
     /// Assigns all addresses.
-    ///
-    /// # Errors
-    /// Ports have run out.
     pub(super) fn new(model: &WorkModel, shape: &Shape) -> Result<Self> {
         let mut plan = Self {
             deployment: Deployment::default(),

@@ -2,25 +2,22 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 
 use super::options::Options;
 use super::stage::Measured;
-use crate::bar::{self, Bar};
-use crate::error::{Doing, Error, Result};
-use crate::report::{Findings, Machine, Table, command_line};
+use crate::bar;
+use crate::error::{Doing, Result};
+use crate::report::{Folder, Machine, command_line};
 
 /// The utilization above which a processor is too busy for latencies to be those of queues.
 const BUSY_PCT: f64 = 80.0;
 
-/// The directory of results, while it is written.
+/// The folder of results, while it is written.
 #[derive(Debug)]
 pub(super) struct Report {
-    directory: PathBuf,
+    pub(super) folder: Folder,
     runs: fs::File,
     batches: fs::File,
-    sections: String,
-    bars: Vec<Bar>,
     /// Cases whose processors were too busy.
     busy: Vec<String>,
     /// Cases that another program has disturbed in all attempts.
@@ -29,43 +26,24 @@ pub(super) struct Report {
 
 impl Report {
     /// Creates an empty report, replacing an older one in the same directory.
-    ///
-    /// # Errors
-    /// The directory cannot be created or written.
     pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
-        let directory = options.out.clone().unwrap_or_else(|| {
-            let end = if options.quick { "-quick" } else { "" };
-            let name = format!("{}-mesh{end}", machine.date);
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("results")
-                .join(name)
-        });
-        fs::create_dir_all(directory.join("charts")).doing("make the directory of results")?;
-        let file = |name: &str, head: &str| {
-            let mut file = fs::File::create(directory.join(name)).doing(format!("make {name}"))?;
-            writeln!(file, "{head}").doing(format!("write {name}"))?;
-            Ok::<_, Error>(file)
-        };
+        let name = if options.quick { "mesh-quick" } else { "mesh" };
+        let folder = Folder::create(options.out.as_deref(), machine, name)?;
         Ok(Self {
-            runs: file(
+            runs: folder.file(
                 "runs.csv",
                 "experiment,case,requests,failed,offered_rps,answered_rps,mean_ms,ci95_ms,p50_ms,p99_ms,exact_ms,added_ms,added_p50_ms,added_p99_ms,visits,work_ms,rho,\
                  timer_late_ms,lag_mean_ms,lag_p99_ms,proxies,proxy_rss_mb,proxies_us,application_us,generator_us,\
                  proxies_busy_pct,proxies_wait_pct,harness_busy_pct",
             )?,
-            batches: file("batches.csv", "experiment,case,batch,mean_ms")?,
-            directory,
-            sections: String::new(),
-            bars: Vec::new(),
+            batches: folder.file("batches.csv", "experiment,case,batch,mean_ms")?,
+            folder,
             busy: Vec::new(),
             disturbed: Vec::new(),
         })
     }
 
     /// Writes the results of a run.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn keep(&mut self, experiment: &str, case: &str, run: &Measured) -> Result<()> {
         let key = format!("{experiment},\"{case}\"");
         let [proxies_us, app_us, generator_us] = run.cpu;
@@ -110,44 +88,9 @@ impl Report {
         Ok(())
     }
 
-    /// Creates a further file of raw data.
-    ///
-    /// # Errors
-    /// It cannot be created.
-    pub(super) fn file(&self, name: &str, text: &str) -> Result<()> {
-        fs::write(self.directory.join(name), text).doing(format!("write {name}"))
-    }
-
-    /// Adds the findings of an experiment.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(super) fn add(&mut self, findings: Findings) -> Result<()> {
-        let mut text = format!("## {}\n\n{}", findings.title, findings.text);
-        for chart in &findings.charts {
-            let name = format!("charts/{}.svg", chart.file);
-            fs::write(self.directory.join(&name), chart.svg()).doing("write a chart")?;
-            text.push_str(&format!("\n![]({name})\n"));
-        }
-        self.sections.push_str(&text);
-        self.sections.push('\n');
-        eprintln!("\n{}\n{}", findings.text, bar::table(&findings.bars));
-        self.bars.extend(findings.bars);
-        Ok(())
-    }
-
     /// Writes `summary.md`, prints the bars; returns whether all were reached.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    #[allow(clippy::print_stdout, reason = "this is what a person waits for")]
     pub(super) fn finish(self, machine: &Machine, options: &Options) -> Result<bool> {
-        let mut facts = Table::new(["what", "here"]);
-        for (name, value) in &machine.facts {
-            facts.row(vec![name.clone(), value.clone()]);
-        }
-        facts.row(vec!["seed".into(), options.seed.to_string()]);
-        let bars = bar::table(&self.bars);
+        let bars = bar::table(&self.folder.bars);
         let named = |what: &str, cases: &[String]| {
             if cases.is_empty() {
                 return String::new();
@@ -163,12 +106,9 @@ impl Report {
             "# Experiments on whole applications, {}\n\n`cargo xtask mesh{}`\n\n{notes}{}## Bars\n\n{bars}\n## Machine\n\n{}",
             machine.date,
             command_line(std::env::args().skip(1)),
-            self.sections,
-            facts.markdown(),
+            self.folder.sections,
+            machine.table(&[("seed", options.seed.to_string())]),
         );
-        fs::write(self.directory.join("summary.md"), summary).doing("write summary.md")?;
-        println!("## Bars\n\n{bars}");
-        eprintln!("written to {}", self.directory.display());
-        Ok(self.bars.iter().all(Bar::is_reached))
+        self.folder.finish(&summary, &format!("## Bars\n\n{bars}"))
     }
 }

@@ -264,14 +264,11 @@ fn case(stage: &Stage, model: &WorkModel, way: &Way, rate: u32) -> Case {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let stretch = Stretch::of(stage);
     let model = model(stretch, |_, service| service);
     let text = serde_json::to_string_pretty(&model).unwrap_or_default();
-    report.file("sock-shop.json", &text)?;
+    report.folder.write("sock-shop.json", &text)?;
     let (coarse, fine) = match stage.options.quick {
         true => STEPS_OF_LOAD_QUICK,
         false => STEPS_OF_LOAD,

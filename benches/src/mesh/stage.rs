@@ -13,6 +13,7 @@ use super::plan::{Plan, Shape};
 use crate::error::{Doing, Error, Result};
 use crate::peer::Peer;
 use crate::procfs::CpuTime;
+use crate::stats::quantile;
 use crate::sys;
 
 /// The number of equal parts of a run whose means give the confidence interval.
@@ -100,9 +101,6 @@ pub(super) struct Measured {
 
 impl Stage {
     /// Simulates the scenarios on all processors, while nothing is measured.
-    ///
-    /// # Errors
-    /// A scenario is invalid.
     pub(super) fn simulate(&self, scenarios: &[Scenario]) -> Result<Vec<Outcome>> {
         eprintln!("{} points are simulated", scenarios.len());
         let all = [&*self.places.app, &*self.places.proxies].concat();
@@ -114,9 +112,6 @@ impl Stage {
 
     /// Runs a case; a run that another program has disturbed is repeated, and the least disturbed
     /// run counts.
-    ///
-    /// # Errors
-    /// Something does not start, or ends too early.
     pub(super) async fn run(&self, case: &Case) -> Result<Measured> {
         eprintln!("{}", case.name);
         let mut best = self.once(case).await?;
@@ -302,12 +297,6 @@ fn batch_means(good: &[&Sample], case: &Case) -> Vec<f64> {
     (0..BATCHES).filter_map(mean).collect()
 }
 
-/// Returns a quantile of sorted times in milliseconds; NaN if there are none.
-pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied().map_or(f64::NAN, ms)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,13 +341,5 @@ mod tests {
         assert!((run.offered - 1.5).abs() < 1e-9, "{run:?}");
         assert!((run.throughput - 1.0).abs() < 1e-9, "{run:?}");
         assert_eq!((run.requests, run.failed), (3, 1));
-    }
-
-    #[test]
-    fn quantiles() {
-        let times: Vec<_> = (1..=100).map(Duration::from_millis).collect();
-        assert!((quantile(&times, 0.99) - 99.0).abs() < 1e-9);
-        assert!((quantile(&times, 0.5) - 50.0).abs() < 1e-9);
-        assert!(quantile(&[], 0.5).is_nan());
     }
 }

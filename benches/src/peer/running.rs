@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::scratch::Scratch;
@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_micros(100);
 
 /// The origin server: two upstream endpoints and a port for the HTTP/2 baseline.
 #[derive(Debug)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// The two endpoints, HTTP/1.1.
     pub upstreams: [SocketAddr; 2],
     /// HTTP/2 with prior knowledge.
@@ -31,10 +31,7 @@ pub struct Origin {
 
 impl Origin {
     /// Starts the origin on processor `cpu`.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start(cpu: usize) -> Result<Self> {
+    pub(crate) fn start(cpu: usize) -> Result<Self> {
         let upstreams = [ports::free()?, ports::free()?];
         let h2 = ports::free()?;
         let mut arguments = Vec::new();
@@ -52,7 +49,7 @@ impl Origin {
 
     /// Uses an origin that is already running for both endpoints; `GET /64` has to be answered with
     /// 200.
-    pub fn at(address: SocketAddr) -> Self {
+    pub(crate) fn at(address: SocketAddr) -> Self {
         Self {
             upstreams: [address; 2],
             h2: address,
@@ -61,7 +58,7 @@ impl Origin {
     }
 
     /// Returns the address that the generator connects to when there is no proxy.
-    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+    pub(crate) fn address(&self, protocol: Protocol) -> SocketAddr {
         match protocol {
             Protocol::H1 => self.upstreams[0],
             Protocol::H2c => self.h2,
@@ -71,7 +68,7 @@ impl Origin {
 
 /// A started proxy; it is stopped when this is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     /// The kind of proxy.
     pub subject: Subject,
     /// The time from just before the spawn to the first 200.
@@ -88,10 +85,7 @@ pub struct Running {
 
 impl Running {
     /// Starts `peer` on processor `cpu` and waits until it serves.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
+    pub(crate) fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
         let scratch = Scratch::new(peer.subject.key())?;
         let places = Places::choose(peer.subject, origin)?;
         let commands = match &peer.pair {
@@ -109,10 +103,7 @@ impl Running {
     /// Starts `peer` as a TLS server: with plain text at `h1`, TLS at `h2`, and TLS with client
     /// certificates at [`Running::mutual`]. `write` writes `root.pem`, `leaf.pem`, `key.pem` and
     /// `pair.pem` into a directory.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start_tls(
+    pub(crate) fn start_tls(
         peer: &Peer,
         origin: &Origin,
         cpu: usize,
@@ -131,9 +122,7 @@ impl Running {
         };
         let file = scratch.path().join("tls.yaml");
         fs::write(&file, places.fill(template, &scratch)).doing("write a configuration")?;
-        let mut command = Command::new(&peer.binary);
-        with_file(&mut command, peer.subject, &file);
-        Self::spawn(peer, &places, scratch, vec![command], cpu)
+        Self::spawn(peer, &places, scratch, vec![peer.command(&file)], cpu)
     }
 
     fn spawn(
@@ -147,12 +136,7 @@ impl Running {
         let began = Instant::now();
         let mut children = Vec::new();
         for mut command in commands {
-            let shared = || log.try_clone().doing("share a log file");
-            command
-                .stdin(Stdio::null())
-                .stdout(shared()?)
-                .stderr(shared()?)
-                .current_dir(scratch.path());
+            scratch.run_in(&mut command, &log)?;
             children.push(Guarded::start(peer.subject.key(), &mut command, cpu)?);
         }
         let &Places {
@@ -179,7 +163,7 @@ impl Running {
     }
 
     /// Returns the address that the generator connects to.
-    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+    pub(crate) fn address(&self, protocol: Protocol) -> SocketAddr {
         match protocol {
             Protocol::H1 => self.h1,
             Protocol::H2c => self.h2,
@@ -188,12 +172,12 @@ impl Running {
 
     /// Returns the address where it requests client certificates, if it was started with
     /// [`Running::start_tls`].
-    pub fn mutual(&self) -> SocketAddr {
+    pub(crate) fn mutual(&self) -> SocketAddr {
         self.inbound
     }
 
     /// Returns its process ids, in the order in which they were started.
-    pub fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         let roots = self.children.iter().map(Guarded::pid);
         roots.flat_map(procfs::tree).collect()
     }
@@ -210,13 +194,8 @@ impl Running {
                 .flatten()
                 .next();
             if status.is_some() || began.elapsed() > PATIENCE {
-                let seconds = began.elapsed().as_secs();
                 let detail = format!("{last}; ended: {status:?}\n{}", self.scratch.log_end());
-                return Err(Error::NotReady {
-                    name: self.subject.to_string(),
-                    seconds,
-                    detail,
-                });
+                return Err(Error::late(self.subject.to_string(), began, detail));
             }
             std::thread::sleep(POLL);
         }
@@ -357,28 +336,7 @@ fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result
     let template = templates[usize::from(side == "inbound")];
     let file = scratch.path().join(format!("{side}.yaml"));
     fs::write(&file, places.fill(template, scratch)).doing("write a configuration")?;
-    let mut command = Command::new(&peer.binary);
-    with_file(&mut command, peer.subject, &file);
-    Ok(command)
-}
-
-/// Adds the arguments that start a proxy from a file.
-fn with_file(command: &mut Command, subject: Subject, file: &Path) {
-    let before: &[&str] = match subject {
-        Subject::Bare | Subject::Direct => &[],
-        Subject::Envoy => &[
-            "--concurrency",
-            "1",
-            "--disable-hot-restart",
-            "--log-level",
-            "error",
-            "-c",
-        ],
-        Subject::Haproxy => &["-W", "-db", "-f"],
-        Subject::Maglor | Subject::Earlier => &["--config"],
-        Subject::Nginx => &["-e", "stderr", "-c"],
-    };
-    command.args(before).arg(file);
+    Ok(peer.command(&file))
 }
 
 fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
@@ -387,26 +345,27 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
         fs::write(&file, places.fill(template, scratch)).doing("write a configuration")?;
         Ok(file)
     };
-    let mut command = Command::new(&peer.binary);
-    match peer.subject {
+    let file = match peer.subject {
         Subject::Bare => {
             let h1 = (places.h1, places.upstreams[0]);
             let h2 = (places.h2, places.origin_h2);
             return Ok(forward::command(&peer.binary, [h1, h2]));
         }
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
-        Subject::Envoy => with_file(&mut command, peer.subject, &write("envoy.yaml", ENVOY)?),
-        Subject::Haproxy => with_file(&mut command, peer.subject, &write("haproxy.cfg", HAPROXY)?),
+        Subject::Envoy => write("envoy.yaml", ENVOY)?,
+        Subject::Haproxy => write("haproxy.cfg", HAPROXY)?,
         Subject::Maglor | Subject::Earlier => {
+            let mut command = Command::new(&peer.binary);
             command.args(["--listen", &places.h1.to_string()]);
             command.args(["--admin", &places.admin.to_string()]);
             for upstream in places.upstreams {
                 command.args(["--upstream", &upstream.to_string()]);
             }
+            return Ok(command);
         }
-        Subject::Nginx => with_file(&mut command, peer.subject, &write("nginx.conf", NGINX)?),
-    }
-    Ok(command)
+        Subject::Nginx => write("nginx.conf", NGINX)?,
+    };
+    Ok(peer.command(&file))
 }
 
 #[cfg(test)]

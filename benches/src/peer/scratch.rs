@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Doing, Result};
@@ -32,6 +33,17 @@ impl Scratch {
 
     pub(crate) fn log_file(&self) -> Result<fs::File> {
         fs::File::create(self.path.join("log")).doing("make a log file")
+    }
+
+    /// Lets a command run in this directory, with its output in `log`.
+    pub(crate) fn run_in(&self, command: &mut Command, log: &fs::File) -> Result<()> {
+        let shared = || log.try_clone().doing("share a log file");
+        command
+            .stdin(Stdio::null())
+            .stdout(shared()?)
+            .stderr(shared()?)
+            .current_dir(&self.path);
+        Ok(())
     }
 
     /// Returns the end of the proxy's output.

@@ -14,10 +14,7 @@ const POLL: Duration = Duration::from_millis(20);
 impl Running {
     /// Checks once that the proxy does the work that all proxies do, except for the bare forwarder,
     /// which does not by design.
-    ///
-    /// # Errors
-    /// The check fails.
-    pub fn verify(&self) -> Result<()> {
+    pub(crate) fn verify(&self) -> Result<()> {
         if self.subject == Subject::Bare {
             return Ok(());
         }

@@ -43,9 +43,6 @@ pub(super) struct Rates {
 
 impl Counters {
     /// Reads the counters; `instances` are the pods whose arrivals are calls.
-    ///
-    /// # Errors
-    /// A pod does not respond, or the system does not report.
     pub(super) fn look(cluster: &Cluster, instances: Vec<Ipv4Addr>) -> Result<Self> {
         let counts = cluster.in_network(move || {
             let counts = instances.iter().map(|pod| counts(*pod));

@@ -41,9 +41,6 @@ pub(super) struct Degraded {
 }
 
 /// Removes replicas and makes one fail, under load.
-///
-/// # Errors
-/// A step does not take effect.
 pub(super) fn run(stage: &Stage, clients: &Clients, round: u32) -> Result<Degraded> {
     // An instance that answers with 503 receives requests until it is ejected, and refused requests
     // are retried elsewhere.

@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use maglor_cluster::Cluster;
-use tokio::task::LocalSet;
 
 use super::bookinfo::ENTRY;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
+use crate::http::block_on;
 use crate::mesh::load::{Sample, Target, open};
 
 /// The length of a part of a load that runs until it is stopped.
@@ -33,18 +33,12 @@ pub(super) struct Running {
 
 impl Clients {
     /// Sends requests for `length`, on a separate thread.
-    ///
-    /// # Errors
-    /// The network of the cluster cannot be entered.
     pub(super) fn send(&self, cluster: &Cluster, length: Duration) -> Result<Running> {
         let own = self.clone();
         self.spawn(cluster, move |_| own.requests(length, own.seed))
     }
 
     /// Sends requests until it is stopped.
-    ///
-    /// # Errors
-    /// As [`Clients::send`].
     pub(super) fn go_on(&self, cluster: &Cluster) -> Result<Running> {
         let own = self.clone();
         self.spawn(cluster, move |stop| {
@@ -71,10 +65,6 @@ impl Clients {
     }
 
     fn requests(&self, length: Duration, seed: u64) -> Result<Vec<Sample>> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let runtime = runtime.doing("start the generator's runtime")?;
         let target = Target {
             addresses: vec![self.entry],
             host: ENTRY.to_owned(),
@@ -83,24 +73,18 @@ impl Clients {
         };
         let nothing = (Duration::ZERO, async || Ok(()));
         let requests = open(&target, f64::from(self.rate), length, seed, nothing);
-        LocalSet::new().block_on(&runtime, requests)
+        block_on(requests)
     }
 }
 
 impl Running {
     /// Waits for the last answers.
-    ///
-    /// # Errors
-    /// The generator has failed.
     pub(super) fn finish(self) -> Result<Vec<Sample>> {
         let ended = self.thread.join();
         ended.unwrap_or_else(|_| Err(Error::protocol("the generator panicked")))
     }
 
     /// Stops a load that runs until it is stopped.
-    ///
-    /// # Errors
-    /// As [`Running::finish`].
     pub(super) fn stop(self) -> Result<Vec<Sample>> {
         self.stop.store(true, Ordering::Relaxed);
         self.finish()

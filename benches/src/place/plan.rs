@@ -71,9 +71,6 @@ pub(super) struct LiveGraph<'a> {
 
 impl<'a> LiveGraph<'a> {
     /// Waits under load until the live graph shows the traffic of the clients, and stores it.
-    ///
-    /// # Errors
-    /// The graph does not converge in time.
     pub(super) fn wait(stage: &'a Stage, rate: u32, seed: u64) -> Result<Self> {
         let mut snapshot = String::new();
         until("the live graph shows all calls", || {
@@ -95,18 +92,12 @@ impl<'a> LiveGraph<'a> {
     }
 
     /// Returns the recommended placement of replicas.
-    ///
-    /// # Errors
-    /// The replicas do not fit.
     pub(super) fn plan(&self, question: Question) -> Result<Plan> {
         let text = self.partition(question, &[])?;
         serde_json::from_str(&text).map_err(|error| Error::parse("a plan", error.to_string()))
     }
 
     /// Returns the recommended placement as affinities of Deployments.
-    ///
-    /// # Errors
-    /// As [`LiveGraph::plan`].
     pub(super) fn affinities(&self, question: Question) -> Result<String> {
         self.partition(question, &["--emit=affinity"])
     }
@@ -164,9 +155,6 @@ fn pinned(text: &str) -> Result<String> {
 ///
 /// It consists of required node affinity, and an even spread over the nodes of a service: rolling
 /// updates start new pods there and remove the old ones, one or two at a time.
-///
-/// # Errors
-/// It is refused, or the replicas do not move.
 pub(super) fn apply(stage: &Stage, plan: &Plan) -> Result<()> {
     let placement = plan.placement();
     let services = SERVICES.iter().filter(|service| service.name != ENTRY);
@@ -180,9 +168,6 @@ pub(super) fn apply(stage: &Stage, plan: &Plan) -> Result<()> {
 }
 
 /// Applies partial Deployments, and waits until they have rolled out.
-///
-/// # Errors
-/// As [`apply`].
 pub(super) fn apply_partly(stage: &Stage, documents: &str) -> Result<()> {
     let arguments = [
         "apply",

@@ -1,9 +1,9 @@
 //! The report of a run.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use maglor_sim::chart::Figure;
 
 use super::bookinfo::{self, SERVICES};
 use super::degrade::Degraded;
@@ -12,10 +12,9 @@ use super::plan::even_share;
 use super::stage::Placement;
 use super::{Moved, Run, Way};
 use crate::bar::{self, Bar};
-use crate::chart::{Chart, Line};
-use crate::error::{Doing, Result};
-use crate::peer::Subject;
-use crate::report::{Machine, Table, command_line, number};
+use crate::chart;
+use crate::error::Result;
+use crate::report::{Folder, Machine, Table, command_line, number};
 use crate::stats::median;
 
 /// The required decrease of the mean latency at every delay, and at this one, in percent.
@@ -26,7 +25,7 @@ const CROSSING: f64 = 60.0;
 
 /// The results so far.
 pub(super) struct Report {
-    directory: PathBuf,
+    folder: Folder,
     runs: Vec<Run>,
     moved: Vec<Moved>,
     degraded: Vec<Degraded>,
@@ -36,19 +35,9 @@ pub(super) struct Report {
 
 impl Report {
     /// Creates an empty report.
-    ///
-    /// # Errors
-    /// Its directory cannot be created.
     pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
-        let directory = options.out.clone().unwrap_or_else(|| {
-            let name = format!("{}-place", machine.date);
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("results")
-                .join(name)
-        });
-        fs::create_dir_all(directory.join("charts")).doing("make the directory of results")?;
         Ok(Self {
-            directory,
+            folder: Folder::create(options.out.as_deref(), machine, "place")?,
             runs: Vec::new(),
             moved: Vec::new(),
             degraded: Vec::new(),
@@ -57,9 +46,6 @@ impl Report {
     }
 
     /// Records a measurement.
-    ///
-    /// # Errors
-    /// `runs.csv` cannot be written.
     pub(super) fn run(&mut self, run: Run) -> Result<()> {
         self.runs.push(run);
         let mut text = String::from(
@@ -89,13 +75,10 @@ impl Report {
                 rates.cpu[1],
             );
         }
-        fs::write(self.directory.join("runs.csv"), text).doing("write runs.csv")
+        self.folder.write("runs.csv", &text)
     }
 
     /// Records a transition to a way of placement.
-    ///
-    /// # Errors
-    /// `moves.csv` cannot be written.
     pub(super) fn moved(&mut self, moved: Moved) -> Result<()> {
         self.moved.push(moved);
         let mut text = String::from(
@@ -118,13 +101,10 @@ impl Report {
                 described(&one.placement),
             );
         }
-        fs::write(self.directory.join("moves.csv"), text).doing("write moves.csv")
+        self.folder.write("moves.csv", &text)
     }
 
     /// Records the results of local-first routing without local replicas.
-    ///
-    /// # Errors
-    /// `degraded.csv` cannot be written.
     pub(super) fn degraded(&mut self, degraded: Degraded) -> Result<()> {
         self.degraded.push(degraded);
         let mut text = String::from("round,state,calls_s,cross_node_calls_s\n");
@@ -134,50 +114,28 @@ impl Report {
                 let _ = writeln!(text, "{},{state},{calls:.2},{away:.2}", one.round);
             }
         }
-        fs::write(self.directory.join("degraded.csv"), text).doing("write degraded.csv")
+        self.folder.write("degraded.csv", &text)
     }
 
     /// Writes `summary.md` and the charts, and prints the bars; returns whether all were reached.
-    ///
-    /// # Errors
-    /// They cannot be written.
-    #[allow(clippy::print_stdout, reason = "this is what a person waits for")]
-    pub(super) fn finish(&self, machine: &Machine, options: &Options) -> Result<bool> {
-        let bars = self.bars(options);
-        let mut facts = Table::new(["what", "here"]);
-        for (name, value) in &machine.facts {
-            facts.row(vec![name.clone(), value.clone()]);
-        }
-        facts.row(vec!["seed".into(), options.seed.to_string()]);
-        let mut charts = String::new();
-        for chart in self.charts(options) {
-            let name = format!("charts/{}.svg", chart.file);
-            fs::write(self.directory.join(&name), chart.svg()).doing("write a chart")?;
-            let _ = writeln!(charts, "![]({name})\n");
-        }
+    pub(super) fn finish(&mut self, machine: &Machine, options: &Options) -> Result<bool> {
+        self.folder.bars = self.bars(options);
+        let bars = bar::table(&self.folder.bars);
+        let charts = self.folder.charts(&self.charts(options))?;
+        let latency = self.table(options).markdown();
+        let moves = self.moves().markdown();
+        let degraded = self.without_local().markdown();
         let text = format!(
-            "# Where replicas run, {}\n\n`cargo xtask place{}`\n\n{}\n## Bars\n\n{}\n## Latency and traffic\n\nMedians of \
-             {} rounds.\n\n{}\n{charts}## Moves\n\n{}\n## Local replicas go\n\n{}\n## Machine\n\n{}",
+            "# Where replicas run, {}\n\n`cargo xtask place{}`\n\n{}\n## Bars\n\n{bars}\n## Latency and traffic\n\nMedians of \
+             {} rounds.\n\n{latency}\n{charts}\n## Moves\n\n{moves}\n## Local replicas go\n\n{degraded}\n## Machine\n\n{}",
             machine.date,
             command_line(std::env::args().skip(1)),
             self.application(options),
-            bar::table(&bars),
             options.rounds,
-            self.table(options).markdown(),
-            self.moves().markdown(),
-            self.without_local().markdown(),
-            facts.markdown(),
+            machine.table(&[("seed", options.seed.to_string())]),
         );
-        fs::write(self.directory.join("summary.md"), text).doing("write summary.md")?;
-        println!(
-            "{}\n{}\n{}\n{}",
-            bar::table(&bars),
-            self.table(options).markdown(),
-            self.moves().markdown(),
-            self.without_local().markdown()
-        );
-        eprintln!("written to {}", self.directory.display());
-        Ok(bars.iter().all(Bar::is_reached))
+        let main = format!("{bars}\n{latency}\n{moves}\n{degraded}");
+        self.folder.finish(&text, &main)
     }
 
     fn application(&self, options: &Options) -> String {
@@ -349,25 +307,20 @@ impl Report {
         table
     }
 
-    fn charts(&self, options: &Options) -> [Chart; 2] {
+    fn charts(&self, options: &Options) -> [Figure; 2] {
         let lines = |value: fn(&Run) -> f64| {
             let line = |way: Way| {
                 let points = options.delays().filter_map(|delay| {
                     Some((delay.as_secs_f64() * 1e3, self.median(way, delay, value)?))
                 });
-                let subject = match way {
-                    Way::Placement | Way::LocalFirst => Subject::Maglor,
-                    Way::Default | Way::Affinity => Subject::Direct,
-                };
-                // The text before a comma determines the colour.
-                Line::new(format!("{way}, "), subject, points)
+                chart::line(way.to_string(), points)
             };
             Way::ALL.into_iter().map(line).collect()
         };
         let x = "delay between nodes, one way, ms";
         [
-            Chart::new("mean", "Mean latency", x, "ms", lines(|run| run.mean)),
-            Chart::new("p95", "95th percentile", x, "ms", lines(|run| run.p95)),
+            chart::chart("mean", "Mean latency", x, "ms", lines(|run| run.mean)),
+            chart::chart("p95", "95th percentile", x, "ms", lines(|run| run.p95)),
         ]
     }
 }
@@ -417,7 +370,7 @@ mod tests {
     fn bars_compare_within_rounds() {
         let options = Options::try_parse_from(["place", "--delays", "10"]).unwrap();
         let report = Report {
-            directory: PathBuf::new(),
+            folder: Folder::default(),
             runs: vec![
                 run(1, Way::Default, 10, 50.0, 270.0),
                 run(1, Way::Placement, 10, 35.0, 100.0),

@@ -51,9 +51,6 @@ pub(super) struct Stage {
 impl Stage {
     /// Starts a cluster with `delay` between its nodes, and installs the mesh, with mutual TLS for
     /// all workloads.
-    ///
-    /// # Errors
-    /// A cluster cannot be started here, a program is missing, or something does not start.
     pub(super) fn start(options: &Options, delay: Duration) -> Result<Self> {
         let program = |name: &str| match &options.programs {
             Some(folder) => Ok(folder.join(name)),
@@ -106,9 +103,6 @@ impl Stage {
     }
 
     /// Applies the configuration of the whole mesh.
-    ///
-    /// # Errors
-    /// It is refused.
     pub(super) fn set_mesh(&self, local_first: bool) -> Result<()> {
         let mut config = serde_json::json!({
             "apiVersion": "maglor.dev/v1alpha1",
@@ -123,18 +117,12 @@ impl Stage {
     }
 
     /// Applies a manifest.
-    ///
-    /// # Errors
-    /// It is refused.
     pub(super) fn apply(&self, manifest: &Value) -> Result<()> {
         let applied = self.kubectl().apply(&manifest.to_string());
         Ok(applied?)
     }
 
     /// Runs `maglor` and returns its output.
-    ///
-    /// # Errors
-    /// It fails.
     pub(super) fn maglor(&self, arguments: &[&str]) -> Result<String> {
         let command = || format!("maglor {}", arguments.join(" "));
         let output = Command::new(&self.maglor)
@@ -152,9 +140,6 @@ impl Stage {
     }
 
     /// Deploys the application from scratch, placed by the scheduler.
-    ///
-    /// # Errors
-    /// It does not start.
     pub(super) fn deploy_anew(&self) -> Result<()> {
         let delete = ["delete", "deployments", "--all", "-n", NAMESPACE];
         self.kubectl().run(&delete)?;
@@ -166,17 +151,11 @@ impl Stage {
     }
 
     /// Waits until all of the application's pods serve, and no earlier pods are left.
-    ///
-    /// # Errors
-    /// That does not happen in time.
     pub(super) fn settled(&self) -> Result<()> {
         self.settled_with(bookinfo::replicas())
     }
 
     /// Does the same as [`Stage::settled`] for a total of `replicas` pods.
-    ///
-    /// # Errors
-    /// As [`Stage::settled`].
     pub(super) fn settled_with(&self, replicas: u32) -> Result<()> {
         for service in &SERVICES {
             self.rolled_out(NAMESPACE, service.name)?;
@@ -211,9 +190,6 @@ impl Stage {
     }
 
     /// Returns the pods that are ready and not terminating.
-    ///
-    /// # Errors
-    /// The API server does not answer.
     pub(super) fn pods(&self) -> Result<Vec<Pod>> {
         let all = self.all_pods()?;
         let all = all.as_array().map_or(&[][..], Vec::as_slice);
@@ -221,9 +197,6 @@ impl Stage {
     }
 
     /// Returns the placement of replicas.
-    ///
-    /// # Errors
-    /// As [`Stage::pods`].
     pub(super) fn placement(&self) -> Result<Placement> {
         let mut placement = Placement::new();
         for pod in self.pods()? {
@@ -234,9 +207,6 @@ impl Stage {
     }
 
     /// Returns the address that clients connect to.
-    ///
-    /// # Errors
-    /// No pod serves there.
     pub(super) fn entry(&self) -> Result<SocketAddr> {
         let mut pods = self.pods()?.into_iter();
         let entry = pods.find(|pod| pod.service == ENTRY);
@@ -245,9 +215,6 @@ impl Stage {
     }
 
     /// Returns the pods whose arrivals are calls within the mesh.
-    ///
-    /// # Errors
-    /// As [`Stage::pods`].
     pub(super) fn called(&self) -> Result<Vec<Ipv4Addr>> {
         let pods = self.pods()?.into_iter();
         let called = pods.filter(|pod| pod.service != ENTRY);
@@ -279,18 +246,11 @@ fn pod(pod: &Value) -> Option<Pod> {
 }
 
 /// Waits for a condition.
-///
-/// # Errors
-/// It does not hold in time, or cannot be evaluated.
 pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let started = Instant::now();
     while !holds()? {
         if started.elapsed() > PATIENCE {
-            return Err(Error::NotReady {
-                name: what.into(),
-                seconds: PATIENCE.as_secs(),
-                detail: "it still did not hold".into(),
-            });
+            return Err(Error::late(what, started, "it still did not hold"));
         }
         std::thread::sleep(POLL);
     }

@@ -1,25 +1,10 @@
 //! The bars of a comparison: its required results, and whether they are reached.
 
-use super::table::{Table, number};
+use crate::bar::Bar;
 use crate::measure::{Phase, Results, metric};
 use crate::peer::Subject;
 use crate::scenario::{HEADLINE, LATENCY, Scenario};
 use crate::stats;
-
-/// A condition on a measured value.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Bar {
-    what: String,
-    limit: f64,
-    measured: Option<f64>,
-}
-
-impl Bar {
-    /// Returns whether it was reached; without a measurement it was not.
-    pub(super) fn reached(&self) -> bool {
-        self.measured.is_some_and(|measured| measured <= self.limit)
-    }
-}
 
 /// Returns the bars that the executed phases can decide.
 pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject]) -> Vec<Bar> {
@@ -32,14 +17,18 @@ pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject]) -> Vec<B
         ] {
             if peers.contains(&peer) {
                 let measured = ratio(results, HEADLINE, peer, metric::CPU);
-                bars.push(bar(format!("CPU a request / {peer}'s"), limit, measured));
+                bars.push(Bar::at_most(
+                    format!("CPU a request / {peer}'s"),
+                    limit,
+                    measured,
+                ));
             }
         }
         if peers.contains(&Subject::Haproxy) {
             for name in [metric::P50, metric::P99] {
                 let measured = added_over(results, Subject::Haproxy, name);
                 let short = name.trim_end_matches("_us");
-                bars.push(bar(
+                bars.push(Bar::at_most(
                     format!("added {short} at 1000 req/s / HAProxy's"),
                     1.0,
                     measured,
@@ -50,33 +39,29 @@ pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject]) -> Vec<B
     let own = |phase, metric| results.median(phase, None, Subject::Maglor, metric);
     if ran.contains(&Phase::Idle) {
         let idle = own(Phase::Idle, metric::RSS_IDLE).map(|kb| kb / 1e3);
-        bars.push(bar("RSS idle, MB", 6.0, idle));
+        bars.push(Bar::at_most("RSS idle, MB", 6.0, idle));
         let each = own(Phase::Idle, metric::PER_CONNECTION);
-        bars.push(bar("kB an idle keep-alive connection", 3.0, each));
+        bars.push(Bar::at_most("kB an idle keep-alive connection", 3.0, each));
         let after = own(Phase::Burst, metric::AFTER_RATIO);
-        bars.push(bar("RSS 10 s after 2000 connections / idle", 1.3, after));
+        bars.push(Bar::at_most(
+            "RSS 10 s after 2000 connections / idle",
+            1.3,
+            after,
+        ));
     }
     if ran.contains(&Phase::Startup) {
-        bars.push(bar(
+        bars.push(Bar::at_most(
             "start to ready, ms",
             15.0,
             own(Phase::Startup, metric::READY),
         ));
-        bars.push(bar(
+        bars.push(Bar::at_most(
             "stripped binary, MB",
             10.0,
             own(Phase::Size, metric::BINARY),
         ));
     }
     bars
-}
-
-fn bar(what: impl Into<String>, limit: f64, measured: Option<f64>) -> Bar {
-    Bar {
-        what: what.into(),
-        limit,
-        measured,
-    }
 }
 
 /// Returns the ratio of Maglor's value to that of `peer`, paired by round.
@@ -101,22 +86,6 @@ pub(super) fn added(
 fn added_over(results: &Results, peer: Subject, metric: &str) -> Option<f64> {
     let own = added(results, LATENCY, Subject::Maglor, metric)?;
     Some(own / added(results, LATENCY, peer, metric)?)
-}
-
-/// Formats the bars as a table.
-pub(super) fn table(bars: &[Bar]) -> Table {
-    let mut table = Table::new(["bar", "at most", "measured", "verdict"]);
-    for bar in bars {
-        let verdict = if bar.reached() { "pass" } else { "FAIL" };
-        let limit = number(Some(bar.limit));
-        table.row(vec![
-            bar.what.clone(),
-            limit,
-            number(bar.measured),
-            verdict.into(),
-        ]);
-    }
-    table
 }
 
 #[cfg(test)]
@@ -150,9 +119,8 @@ mod tests {
             &[Phase::Load],
             &[Subject::Haproxy, Subject::Envoy],
         );
-        let reached: Vec<_> = bars.iter().take(2).map(Bar::reached).collect();
+        let reached: Vec<_> = bars.iter().take(2).map(Bar::is_reached).collect();
         assert_eq!(reached, [true, false]);
-        assert!(!bars[2].reached(), "an unmeasured bar is not reached");
-        assert!(table(&bars).markdown().contains("FAIL"));
+        assert!(!bars[2].is_reached(), "an unmeasured bar is not reached");
     }
 }

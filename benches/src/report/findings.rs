@@ -1,7 +1,8 @@
 //! The findings of an experiment.
 
+use maglor_sim::chart::Figure;
+
 use crate::bar::Bar;
-use crate::chart::Chart;
 
 /// A section of a summary.
 #[derive(Debug)]
@@ -10,5 +11,5 @@ pub(crate) struct Findings {
     /// In Markdown.
     pub(crate) text: String,
     pub(crate) bars: Vec<Bar>,
-    pub(crate) charts: Vec<Chart>,
+    pub(crate) charts: Vec<Figure>,
 }

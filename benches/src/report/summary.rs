@@ -6,6 +6,7 @@ use super::bars::{self, added, ratio};
 use super::headline;
 use super::machine::Machine;
 use super::table::{Table, number};
+use crate::bar::{self, Bar};
 use crate::measure::{Bench, Phase, Results, metric};
 use crate::options::Part;
 use crate::peer::Subject;
@@ -16,7 +17,7 @@ const NOISY_PCT: f64 = 5.0;
 
 /// The summary of a comparison.
 #[derive(Debug, Clone)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// The full text of `summary.md`.
     pub document: String,
     /// The part that is printed.
@@ -26,7 +27,7 @@ pub struct Summary {
 }
 
 /// Summarizes the results.
-pub fn summary(bench: &Bench, results: &Results) -> Summary {
+pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
     let peers: Vec<_> = bench.peers.iter().map(|peer| peer.subject).collect();
     let mut short = format!(
         "## Side by side\n\n{}",
@@ -35,8 +36,8 @@ pub fn summary(bench: &Bench, results: &Results) -> Summary {
     let mut passed = results.failures().is_empty();
     if peers.contains(&Subject::Maglor) {
         let bars = bars::bars(results, &phases(&bench.options.parts), &peers);
-        passed &= bars.iter().all(bars::Bar::reached);
-        short.push_str(&format!("\n## Bars\n\n{}", bars::table(&bars).markdown()));
+        passed &= bars.iter().all(Bar::is_reached);
+        short.push_str(&format!("\n## Bars\n\n{}", bar::table(&bars)));
     }
     short.push_str(&validity(bench, results, &peers));
     let mut document = format!("# Summary\n\n{}\n{short}", notes(bench));
@@ -52,7 +53,7 @@ pub fn summary(bench: &Bench, results: &Results) -> Summary {
 
 /// Prints the short form.
 #[allow(clippy::print_stdout, reason = "this is what a person waits for")]
-pub fn print(summary: &Summary) {
+pub(crate) fn print(summary: &Summary) {
     println!("{}", summary.short);
 }
 
@@ -206,11 +207,7 @@ fn section_text(bench: &Bench, results: &Results, peers: &[Subject], of: &Sectio
 }
 
 /// Returns the `README.md` of a result: machine, versions, command.
-pub fn readme(bench: &Bench, machine: &Machine) -> String {
-    let mut facts = Table::new(["what", "here"]);
-    for (name, value) in &machine.facts {
-        facts.row(vec![name.clone(), value.clone()]);
-    }
+pub(crate) fn readme(bench: &Bench, machine: &Machine) -> String {
     format!(
         "# Comparison of {}\n\n{}\n\
          Proxy on processor {}, generator on {}, origin on {}.\n\n\
@@ -218,7 +215,7 @@ pub fn readme(bench: &Bench, machine: &Machine) -> String {
          `raw.csv` holds every run, `summary.md` the medians; `benches/README.md` says how each \
          number is measured and what makes the work equal.\n",
         machine.date,
-        facts.markdown(),
+        machine.table(&[]),
         bench.cpus.proxy,
         bench.cpus.load,
         bench.cpus.origin,

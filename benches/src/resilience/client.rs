@@ -12,21 +12,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use maglor_testkit::app::{Caller, Clock};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::error::{Doing, Error, Result};
 use crate::scenario::Protocol;
-use crate::sys::Ticker;
 
 /// The number of connections that HTTP/2 requests share: fewer streams on each than a proxy allows.
 const H2_CONNECTIONS: usize = 16;
-/// The precision of the send times.
-const TICK: Duration = Duration::from_micros(250);
 
 /// The outcome of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,7 +48,7 @@ impl Sample {
 pub(super) struct Client {
     target: SocketAddr,
     protocol: Protocol,
-    idle: RefCell<Vec<http1::SendRequest<Empty<Bytes>>>>,
+    caller: Caller,
     shared: RefCell<Vec<http2::SendRequest<Empty<Bytes>>>>,
     turn: Cell<usize>,
 }
@@ -60,7 +58,7 @@ impl Client {
         Rc::new(Self {
             target,
             protocol,
-            idle: RefCell::default(),
+            caller: Caller::default(),
             shared: RefCell::default(),
             turn: Cell::new(0),
         })
@@ -69,41 +67,13 @@ impl Client {
     /// Sends one request; returns the status of its answer once that is complete.
     pub(super) async fn get(&self) -> Result<u16> {
         match self.protocol {
-            Protocol::H1 => self.get_h1().await,
+            Protocol::H1 => {
+                let host = self.target.to_string();
+                let answer = self.caller.get(self.target, &host, "/", None).await;
+                Ok(answer.map_err(protocol)?.status)
+            }
             Protocol::H2c => self.get_h2().await,
         }
-    }
-
-    async fn get_h1(&self) -> Result<u16> {
-        let mut sender = match self.idle_connection() {
-            Some(sender) => sender,
-            None => self.connect_h1().await?,
-        };
-        let request = Request::get("/").header("host", self.target.to_string());
-        let request = request.body(Empty::new()).map_err(protocol)?;
-        let answer = sender.send_request(request).await.map_err(protocol)?;
-        let status = whole(answer).await?;
-        if sender.ready().await.is_ok() {
-            self.idle.borrow_mut().push(sender);
-        }
-        Ok(status)
-    }
-
-    fn idle_connection(&self) -> Option<http1::SendRequest<Empty<Bytes>>> {
-        let mut idle = self.idle.borrow_mut();
-        while let Some(sender) = idle.pop() {
-            if sender.is_ready() {
-                return Some(sender);
-            }
-        }
-        None
-    }
-
-    async fn connect_h1(&self) -> Result<http1::SendRequest<Empty<Bytes>>> {
-        let io = TokioIo::new(connect(self.target).await?);
-        let (sender, connection) = http1::handshake(io).await.map_err(protocol)?;
-        tokio::task::spawn_local(connection);
-        Ok(sender)
     }
 
     async fn get_h2(&self) -> Result<u16> {
@@ -135,7 +105,7 @@ impl Client {
 
     /// Closes idle connections.
     pub(super) fn close(&self) {
-        self.idle.borrow_mut().clear();
+        self.caller.close();
         self.shared.borrow_mut().clear();
     }
 
@@ -147,13 +117,14 @@ impl Client {
         began: Instant,
         patience: Duration,
     ) -> Result<Vec<Sample>> {
-        let ticker = Ticker::new(TICK).doing("start the pacing timer")?;
+        let clock = Clock::new().doing("start the pacing timer")?;
         let samples = Rc::new(RefCell::new(Vec::with_capacity(due.len())));
         let mut under_way = JoinSet::new();
         for &due in due {
-            while began.elapsed() < due {
-                ticker.tick().await.doing("read the pacing timer")?;
-            }
+            clock
+                .sleep_until(began + due)
+                .await
+                .doing("wait for a request's time")?;
             let (client, samples) = (Rc::clone(self), Rc::clone(&samples));
             under_way.spawn_local(async move {
                 let result = client.get().await;
@@ -176,18 +147,6 @@ impl Client {
         samples.sort_by_key(|sample| sample.due);
         Ok(samples)
     }
-}
-
-/// Returns the body of one answer of an admin server.
-pub(super) async fn text(target: SocketAddr, path: &str) -> Result<String> {
-    let io = TokioIo::new(connect(target).await?);
-    let (mut sender, connection) = http1::handshake(io).await.map_err(protocol)?;
-    tokio::task::spawn_local(connection);
-    let request = Request::get(path).header("host", target.to_string());
-    let request = request.body(Empty::<Bytes>::new()).map_err(protocol)?;
-    let answer = sender.send_request(request).await.map_err(protocol)?;
-    let body = answer.into_body().collect().await.map_err(protocol)?;
-    Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
 /// Returns the requests without an answer.

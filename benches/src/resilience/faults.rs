@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use maglor_balance::Rng;
+use maglor_sim::chart::Figure;
 
 use super::arrivals::{Gaps, Phase, arrivals};
 use super::options::Experiment;
@@ -17,7 +18,7 @@ use super::stage::{Case, Run, Stage};
 use super::subject::Fragment;
 use super::window::{Window, due_in, second};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::Result;
 use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
@@ -109,9 +110,6 @@ impl Measures {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let length = stage.options.seconds(30, 60);
     let mut runs = Vec::new();
@@ -210,26 +208,28 @@ fn table(runs: &[Run]) -> String {
     )
 }
 
-fn charts(runs: &[Run]) -> Vec<Chart> {
+fn charts(runs: &[Run]) -> Vec<Figure> {
     let line = |run: &Run, value: fn(&Window) -> f64| {
         let point = |at: u64| {
             let window = Window::of(due_in(&run.samples, second(at)), FOREVER);
             (at as f64, value(&window))
         };
-        Line::new(line_name(run), run.subject, (0..run.seconds()).map(point))
+        chart::line(line_name(run), (0..run.seconds()).map(point))
     };
     let chart = |file: &str, title: &str, y: &str, value: fn(&Window) -> f64| {
         let lines = runs.iter().map(|run| line(run, value)).collect();
-        Chart::new(file, title, "seconds", y, lines)
+        chart::chart(file, title, "seconds", y, lines)
     };
     vec![
-        chart(
-            "faults-p95",
-            "95th percentile of latency, second by second",
-            "ms",
-            |window| window.p95,
-        )
-        .logarithmic(),
+        Figure {
+            y_log: true,
+            ..chart(
+                "faults-p95",
+                "95th percentile of latency, second by second",
+                "ms",
+                |window| window.p95,
+            )
+        },
         chart(
             "faults-failed",
             "Failed requests, second by second",

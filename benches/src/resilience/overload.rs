@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use maglor_balance::Rng;
+use maglor_sim::chart::Figure;
 
 use super::arrivals::{Gaps, Phase, arrivals};
 use super::client::Sample;
@@ -16,14 +17,15 @@ use super::replica::Behaviour;
 use super::report::Report;
 use super::stage::{Case, Stage};
 use super::subject::Fragment;
-use super::window::{Window, quantile};
+use super::window::Window;
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::Result;
 use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
 use crate::scenario::Protocol;
 use crate::stats;
+use crate::stats::quantile;
 
 const SLOTS: usize = 20;
 const SERVICE: Duration = Duration::from_millis(100);
@@ -64,9 +66,6 @@ impl Cell {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let loads: &[u32] = if stage.options.quick {
         &[80, 100, 120]
@@ -232,7 +231,7 @@ fn table(cells: &[Cell]) -> String {
     )
 }
 
-fn charts(cells: &[Cell]) -> Vec<Chart> {
+fn charts(cells: &[Cell]) -> Vec<Figure> {
     let mut subjects: Vec<_> = vec![Some(Subject::Maglor), Some(Subject::Envoy), None];
     subjects.retain(|subject| cells.iter().any(|cell| cell.subject == *subject));
     let chart = |file: &str, title: &str, y: &str, value: fn(&Cell) -> f64| {
@@ -241,15 +240,13 @@ fn charts(cells: &[Cell]) -> Vec<Chart> {
             for &subject in &subjects {
                 let cells = of(cells, subject, queue).into_iter();
                 let points = cells.map(|cell| (f64::from(cell.load), value(cell)));
-                let kind = subject.unwrap_or(Subject::Direct);
-                lines.push(Line::new(
+                lines.push(chart::line(
                     format!("queue {queue}, {}", name(subject)),
-                    kind,
                     points,
                 ));
             }
         }
-        Chart::new(file, title, "offered load, % of capacity", y, lines)
+        chart::chart(file, title, "offered load, % of capacity", y, lines)
     };
     vec![
         chart(

@@ -2,27 +2,24 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::options::Options;
 use super::stage::Run;
 use super::window::{Window, count_in, due_in, second};
-use crate::bar::{self, Bar};
-use crate::error::{Doing, Error, Result};
-use crate::report::{Findings, Machine, Table, command_line};
+use crate::bar;
+use crate::error::{Doing, Result};
+use crate::report::{Folder, Machine, command_line};
 
 /// The wait for a processor, in percent, above which latencies are doubtful.
 const NOISY_PCT: f64 = 5.0;
 
-/// The directory of results, while it is written.
+/// The folder of results, while it is written.
 #[derive(Debug)]
 pub(super) struct Report {
-    directory: PathBuf,
+    pub(super) folder: Folder,
     runs: fs::File,
     seconds: fs::File,
-    sections: String,
-    bars: Vec<Bar>,
     /// The maximum time that a process waited for its processor, in percent.
     waited: f64,
 }
@@ -34,46 +31,22 @@ pub(super) fn line_name(run: &Run) -> String {
 
 impl Report {
     /// Creates an empty report, in place of an older one in the same directory.
-    ///
-    /// # Errors
-    /// The directory cannot be created or written.
     pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
-        let directory = options.out.clone().unwrap_or_else(|| {
-            let end = if options.quick { "-quick" } else { "" };
-            let name = format!("{}-resilience{end}", machine.date);
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("results")
-                .join(name)
-        });
-        for part in ["", "charts", "configurations", "counters"] {
-            fs::create_dir_all(directory.join(part)).doing("make the directory of results")?;
-        }
-        let file = |name: &str, head: &str| {
-            let mut file = fs::File::create(directory.join(name)).doing(format!("make {name}"))?;
-            writeln!(file, "{head}").doing(format!("write {name}"))?;
-            Ok::<_, Error>(file)
-        };
+        let end = if options.quick { "-quick" } else { "" };
+        let name = format!("resilience{end}");
+        let folder = Folder::create(options.out.as_deref(), machine, &name)?;
         let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,attempts";
+        let runs = format!("experiment,case,proxy,{values},proxy_wait_pct,harness_wait_pct");
+        let seconds = format!("experiment,case,proxy,second,{values}");
         Ok(Self {
-            runs: file(
-                "runs.csv",
-                &format!("experiment,case,proxy,{values},proxy_wait_pct,harness_wait_pct"),
-            )?,
-            seconds: file(
-                "seconds.csv",
-                &format!("experiment,case,proxy,second,{values}"),
-            )?,
-            directory,
-            sections: String::new(),
-            bars: Vec::new(),
+            runs: folder.file("runs.csv", &runs)?,
+            seconds: folder.file("seconds.csv", &seconds)?,
+            folder,
             waited: 0.0,
         })
     }
 
     /// Records the results of runs; a success within `good` counts as good.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn keep(&mut self, runs: &[Run], good: Duration) -> Result<()> {
         for run in runs {
             let key = format!(
@@ -93,43 +66,17 @@ impl Report {
             }
             let case = run.case.replace(" % ", "-").replace(' ', "-");
             let name = format!("{}-{case}-{}", run.experiment.key(), run.subject.key());
-            let path = |part: &str, end: &str| self.directory.join(part).join(name.clone() + end);
-            fs::write(path("configurations", ".yaml"), &run.configuration)
-                .doing("write a configuration")?;
-            fs::write(path("counters", ".txt"), &run.counters).doing("write counters")?;
+            self.folder
+                .write(&format!("configurations/{name}.yaml"), &run.configuration)?;
+            self.folder
+                .write(&format!("counters/{name}.txt"), &run.counters)?;
         }
-        Ok(())
-    }
-
-    /// Adds the findings of an experiment.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(super) fn add(&mut self, findings: Findings) -> Result<()> {
-        let mut text = format!("## {}\n\n{}", findings.title, findings.text);
-        for chart in &findings.charts {
-            let name = format!("charts/{}.svg", chart.file);
-            fs::write(self.directory.join(&name), chart.svg()).doing("write a chart")?;
-            text.push_str(&format!("\n![]({name})\n"));
-        }
-        self.sections.push_str(&text);
-        self.sections.push('\n');
-        eprintln!("\n{}\n{}", findings.text, bar::table(&findings.bars));
-        self.bars.extend(findings.bars);
         Ok(())
     }
 
     /// Writes `summary.md` and prints the bars; returns whether all were reached.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    #[allow(clippy::print_stdout, reason = "this is what a person waits for")]
     pub(super) fn finish(self, machine: &Machine) -> Result<bool> {
-        let mut facts = Table::new(["what", "here"]);
-        for (name, value) in &machine.facts {
-            facts.row(vec![name.clone(), value.clone()]);
-        }
-        let bars = bar::table(&self.bars);
+        let bars = bar::table(&self.folder.bars);
         let noise = if self.waited > NOISY_PCT {
             format!(
                 "**The machine was not quiet**: in one run, client and endpoints or the proxy waited {:.0} % \
@@ -145,13 +92,10 @@ impl Report {
              benches/README.md says what is done.\n\n## Bars\n\n{noise}{bars}\n{}## Machine\n\n{}",
             machine.date,
             command_line(std::env::args().skip(1)),
-            self.sections,
-            facts.markdown(),
+            self.folder.sections,
+            machine.table(&[]),
         );
-        fs::write(self.directory.join("summary.md"), summary).doing("write summary.md")?;
-        println!("## Bars\n\n{bars}");
-        eprintln!("written to {}", self.directory.display());
-        Ok(self.bars.iter().all(Bar::is_reached))
+        self.folder.finish(&summary, &format!("## Bars\n\n{bars}"))
     }
 }
 

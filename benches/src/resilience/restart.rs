@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use maglor_balance::Rng;
+use maglor_sim::chart::Figure;
 use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Gaps, Phase, arrivals};
@@ -19,7 +20,7 @@ use super::stage::{Case, Run, Stage};
 use super::subject::Fragment;
 use super::window::{Window, due_in, second};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::Result;
 use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
@@ -48,9 +49,6 @@ struct Restarted {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let step = Duration::from_millis(if stage.options.quick { 700 } else { 2000 });
     let length = LEAD + step * REPLICAS + LEAD;
@@ -156,15 +154,15 @@ fn table(runs: &[Restarted]) -> String {
     )
 }
 
-fn chart(runs: &[Restarted]) -> Chart {
+fn chart(runs: &[Restarted]) -> Figure {
     let line = |one: &Restarted| {
         let run = &one.run;
         let p99 = |at: u64| Window::of(due_in(&run.samples, second(at)), FOREVER).p99;
         let points = (0..run.seconds()).map(|at| (at as f64, p99(at)));
-        Line::new(line_name(run), run.subject, points)
+        chart::line(line_name(run), points)
     };
     let lines = runs.iter().map(line).collect();
-    Chart::new(
+    chart::chart(
         "restart-p99",
         "99th percentile of latency in a rolling restart",
         "seconds",

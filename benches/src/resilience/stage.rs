@@ -77,9 +77,6 @@ impl Run {
 
 impl Stage {
     /// Runs a case behind each proxy in turn.
-    ///
-    /// # Errors
-    /// A proxy or a replica does not start.
     pub(super) async fn run(
         &self,
         case: &Case,
@@ -93,9 +90,6 @@ impl Stage {
     }
 
     /// Runs a case behind one proxy; `meanwhile` may act on the replicas.
-    ///
-    /// # Errors
-    /// The proxy or a replica does not start.
     pub(super) async fn run_one(
         &self,
         case: &Case,

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use maglor_balance::Rng;
+use maglor_sim::chart::Figure;
 
 use super::arrivals::{Gaps, Phase, arrivals};
 use super::options::Experiment;
@@ -15,7 +16,7 @@ use super::stage::{Case, Run, Stage};
 use super::subject::Fragment;
 use super::window::{Window, count_in, due_in, second};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
+use crate::chart;
 use crate::error::Result;
 use crate::peer::Subject;
 use crate::report::{Findings, Table, number};
@@ -46,9 +47,6 @@ struct Times {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let spike = stage.options.seconds(5, 10);
     let calm = spike + SPIKE_LENGTH;
@@ -219,7 +217,7 @@ fn table(runs: &[Run], times: Times) -> String {
     )
 }
 
-fn charts(runs: &[Run]) -> Vec<Chart> {
+fn charts(runs: &[Run]) -> Vec<Figure> {
     let mut charts = Vec::new();
     for interval in INTERVALS {
         let cases = [name(interval, true), name(interval, false)];
@@ -227,11 +225,11 @@ fn charts(runs: &[Run]) -> Vec<Chart> {
             let these = runs.iter().filter(|run| cases.contains(&run.case));
             let line = |run: &Run| {
                 let points = (0..run.seconds()).map(|at| (at as f64, value(run, at)));
-                Line::new(line_name(run), run.subject, points)
+                chart::line(line_name(run), points)
             };
             let lines = these.map(line).collect();
             let title = format!("{title}, retries every {interval} s");
-            Chart::new(
+            chart::chart(
                 &format!("storm-{interval}s-{file}"),
                 &title,
                 "seconds",

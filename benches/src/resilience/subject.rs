@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::client::{self, Client};
+use super::client::Client;
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
+use crate::http;
 use crate::peer::{Peer, Scratch, Subject};
 use crate::scenario::Protocol;
 use crate::{ports, procfs};
@@ -58,9 +57,6 @@ const COUNTERS: [&str; 8] = [
 
 impl Proxy {
     /// Starts `peer` on processor `cpu` in front of `endpoints`, and waits until it answers.
-    ///
-    /// # Errors
-    /// It does not answer in time.
     pub(super) async fn start(
         peer: &Peer,
         protocol: Protocol,
@@ -74,12 +70,8 @@ impl Proxy {
         let file = scratch.path().join("proxy.yaml");
         fs::write(&file, text).doing("write a configuration")?;
         let log = scratch.log_file()?;
-        let mut command = command(peer, &file);
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().doing("share a log file")?)
-            .stderr(log)
-            .current_dir(scratch.path());
+        let mut command = peer.command(&file);
+        scratch.run_in(&mut command, &log)?;
         let child = Guarded::start(peer.subject.key(), &mut command, cpu)?;
         let mut proxy = Self {
             address,
@@ -102,26 +94,19 @@ impl Proxy {
             let status = self.child.ended()?;
             if status.is_some() || began.elapsed() > PATIENCE {
                 let detail = format!("{last}; ended: {status:?}\n{}", self.scratch.log_end());
-                return Err(Error::NotReady {
-                    name: peer.subject.to_string(),
-                    seconds: began.elapsed().as_secs(),
-                    detail,
-                });
+                return Err(Error::late(peer.subject.to_string(), began, detail));
             }
             sleep(POLL).await;
         }
     }
 
     /// Returns its own counters, such as the reasons for missing retries and the ejected endpoints.
-    ///
-    /// # Errors
-    /// Its admin server does not answer.
     pub(super) async fn counters(&self) -> Result<String> {
         let path = match self.subject {
             Subject::Maglor => "/metrics",
             _ => "/stats?usedonly",
         };
-        let text = client::text(self.admin, path).await?;
+        let text = http::text(self.admin, "GET", path, String::new()).await?;
         let zero = |line: &str| line.ends_with(" 0");
         let reports = |line: &&str| {
             let reported = COUNTERS.iter().any(|word| line.contains(word));
@@ -140,18 +125,6 @@ impl Proxy {
     pub(super) fn configuration(&self) -> String {
         fs::read_to_string(self.scratch.path().join("proxy.yaml")).unwrap_or_default()
     }
-}
-
-fn command(peer: &Peer, file: &Path) -> Command {
-    let mut command = Command::new(&peer.binary);
-    if peer.subject == Subject::Maglor {
-        command.arg("--config").arg(file);
-    } else {
-        command.arg("-c").arg(file);
-        command.args(["--concurrency", "1", "--disable-hot-restart"]);
-        command.args(["--log-level", "error"]);
-    }
-    command
 }
 
 fn configuration(

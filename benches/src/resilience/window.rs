@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::client::Sample;
+use crate::stats::quantile;
 
 /// The summary of a period of a run. Latencies are those of successes, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,14 +48,6 @@ impl Window {
     pub(super) fn failed_percent(&self) -> f64 {
         100.0 * self.failed() as f64 / self.requests.max(1) as f64
     }
-}
-
-/// Returns the value in milliseconds that the fraction `q` of `sorted` does not exceed; NaN when
-/// empty.
-pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    let value = sorted.get(rank.saturating_sub(1));
-    value.map_or(f64::NAN, |value| value.as_secs_f64() * 1e3)
 }
 
 /// Returns the samples that were due in `range`, from samples in order.

@@ -1,4 +1,4 @@
-//! Checks whether the Services named by `ProxyService`s can have proxies, as the operator would.
+//! Checks whether the Services that `ProxyService`s name can have proxies, as the operator would.
 
 use std::collections::BTreeMap;
 

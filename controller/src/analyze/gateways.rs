@@ -1,5 +1,5 @@
 //! Checks the classes of Gateways, which may be missing from the files or belong to another controller, and routes to
-//! such or missing Gateways.
+//! Gateways that are missing or belong to another controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const OWN: &str = "maglor";
 /// Classes, Gateways, and the resources that refer to them.
 #[derive(Default)]
 pub(super) struct Gateways<'a> {
-    /// Name → controller.
+    /// Controller of each class, by the name of the class.
     classes: BTreeMap<String, String>,
     there: BTreeSet<Key>,
     gateways: Vec<(Place<'a>, Value)>,
@@ -71,7 +71,7 @@ impl<'a> Gateways<'a> {
         })
     }
 
-    /// Makes the index treat missing classes as ours, so that their Gateways are checked.
+    /// Makes the index treat missing classes as classes of the mesh, so that their Gateways are checked.
     pub(super) fn assume(&self, index: &mut Index) {
         for (_, _, class) in self.unclassed() {
             let class = json!({

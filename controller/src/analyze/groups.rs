@@ -9,13 +9,13 @@ use crate::crd::{GROUP, ProxyServiceSpec, check};
 use crate::index::facts::Key;
 use crate::proxy_service::contradicts;
 
-/// The first `ProxyService` of each group, with its name. The files do not contain ages: most likely the first one
-/// here is also the oldest, and of two that contradict each other one is rejected in either order.
+/// The first `ProxyService` of each group, with its name. The files do not contain creation times; most likely the
+/// first one in the files is also the oldest. Of two that contradict each other, one is rejected in either order.
 #[derive(Debug, Default)]
 pub(super) struct Groups(BTreeMap<Key, (String, ProxyServiceSpec)>);
 
 impl Groups {
-    /// Adds a resource, and returns a contradiction to the first one of its group.
+    /// Adds a resource, and returns a problem if it contradicts the first one of its group.
     pub(super) fn join(&mut self, place: Place<'_>, value: &Value) -> Option<Problem> {
         let ours = word(&value["apiVersion"]).starts_with(GROUP);
         if !ours || value["kind"] != "ProxyService" {
@@ -68,7 +68,7 @@ spec:
         ];
         let analysis = analyze(&[("a.yaml".to_owned(), text.concat())]);
         let found = analysis.problems.iter();
-        // No file has their Services.
+        // No file contains their Services.
         let found = found.filter(|one| one.reason != "TargetNotFound");
         let found: Vec<String> = found.map(ToString::to_string).collect();
         let says =

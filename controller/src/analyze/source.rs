@@ -1,4 +1,4 @@
-//! Collects the problems of a resource in a file: from its statuses, and those that statuses do not report.
+//! Collects the problems of a resource in a file: those in its statuses, and those that statuses do not report.
 
 use maglor_istio::ALLOWS_NOTHING;
 use serde::Deserialize as _;
@@ -13,9 +13,9 @@ use crate::index::{Index, NO_LISTENER, Status, UNKNOWN_LABELS};
 pub(super) struct Source<'a> {
     pub(super) place: Place<'a>,
     pub(super) id: (Kind, Key),
-    /// Unsupported settings, independent of whether the rest is in force.
+    /// Unsupported settings, regardless of whether the rest of the resource has an effect.
     notes: Vec<String>,
-    /// Subsets of Services that it refers to, each with the field.
+    /// Subsets of Services to which the resource refers, each with the path of the field.
     subsets: Vec<(String, Key, String)>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Returns all problems, each one once.
+    /// Returns all problems without repetitions.
     pub(super) fn problems(&self, conditions: &[Condition], index: &Index) -> Vec<Problem> {
         let mut found: Vec<Problem> = Vec::new();
         let mut add = |reason: &str, message: String| {
@@ -125,9 +125,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Removes problems that follow from another one: a Service that is missing both as parent and as backend, a list of
-/// hosts without any Service in addition to single hosts, a Gateway in addition to its listeners, the kinds of routes
-/// of a listener whose protocol is not supported.
+/// Removes problems that follow from another one: a Service that is missing both as a parent and as a backend; a list
+/// of hosts without any Service, in addition to its single hosts; a Gateway in addition to its listeners; the kinds
+/// of routes of a listener whose protocol is not supported.
 fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
     let missing = found.iter().filter_map(|one| {
         let rest = one.message.split("there is no Service ").nth(1)?;

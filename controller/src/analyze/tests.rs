@@ -132,8 +132,8 @@ data: {a: 1, a: 2}
     assert_eq!(found, expected);
 }
 
-/// All reasons that keep a resource from being in force are reported together, also routes for ports without
-/// requests.
+/// All reasons that keep a resource from being in force are reported together, including those for routes to ports
+/// without requests.
 #[test]
 fn nothing_is_in_force_in_vain() {
     let text = "apiVersion: networking.istio.io/v1
@@ -169,7 +169,7 @@ spec:
     );
 }
 
-/// An API server would reject them, so they must not be reported as valid.
+/// An API server would reject these values, so they must not be reported as valid.
 #[test]
 fn what_is_not_of_its_type_is_named() {
     let text = "apiVersion: maglor.dev/v1alpha1
@@ -381,7 +381,7 @@ spec: {ports: [{port: 80}]}
     assert_eq!(analysis.problems.len(), 10, "{found:#?}");
 }
 
-/// A pod that Istio leaves out by its label gets a sidecar of the mesh's all the same.
+/// A pod that an Istio label excludes still gets a sidecar of this mesh.
 #[test]
 fn keys_of_istio_are_named() {
     let text = "apiVersion: v1

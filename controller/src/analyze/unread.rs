@@ -8,7 +8,7 @@ use super::{Place, Problem, Severity};
 use crate::crd::{GROUP, VERSION};
 use crate::index::facts;
 
-/// Returns a warning for each field of a resource that has no effect.
+/// Returns a warning for each field of a resource that the mesh does not support.
 pub(super) fn fields(place: Place<'_>, value: &Value) -> impl Iterator<Item = Problem> {
     facts::unread(value).into_iter().map(move |path| {
         let what = format!("{path}: not supported");
@@ -16,7 +16,7 @@ pub(super) fn fields(place: Place<'_>, value: &Value) -> impl Iterator<Item = Pr
     })
 }
 
-/// Returns the kind and version of the mesh's own that were probably intended.
+/// Returns the kind and version of the mesh that were probably intended; `None` if none is similar.
 pub(super) fn kind_meant(version: &str, kind: &str) -> Option<String> {
     let definitions = crate::crd::definitions().unwrap_or_default();
     let kinds: Vec<_> = definitions
@@ -32,7 +32,7 @@ pub(super) fn kind_meant(version: &str, kind: &str) -> Option<String> {
     }
 }
 
-/// Returns what to write instead of a resource of an unsupported kind.
+/// Returns what to use instead of a resource of an unsupported kind.
 pub(super) fn alternative(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "BackendTLSPolicy" => {
@@ -69,8 +69,8 @@ pub(super) fn alternative(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns a warning for each label and annotation of Istio that adds or configures its sidecars: ours have other
-/// keys.
+/// Returns a warning for each Istio label and annotation that adds or configures Istio's sidecars, because this mesh
+/// uses other keys.
 pub(super) fn keys(place: Place<'_>, value: &Value) -> Vec<Problem> {
     let kind = value["kind"].as_str().unwrap_or_default();
     let own = matches!(kind, "Namespace" | "Pod" | "Service").then_some("metadata");
@@ -100,7 +100,7 @@ pub(super) fn keys(place: Place<'_>, value: &Value) -> Vec<Problem> {
     found
 }
 
-/// Returns the mesh's own key that corresponds to one of Istio's.
+/// Returns the key of this mesh that corresponds to an Istio key.
 fn own_key(theirs: &str) -> Option<&'static str> {
     Some(match theirs {
         "istio-injection"

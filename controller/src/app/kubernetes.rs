@@ -33,13 +33,13 @@ use crate::webhook::{self, Webhook};
 /// Clients of the API server for each thread. Those for leader-only writes are [`fenced`].
 pub(super) struct Clients {
     pub(super) discovery: kube::Client,
-    /// Fenced.
+    /// Client for the identity service; fenced.
     pub(super) identity: kube::Client,
     pub(super) lease: kube::Client,
-    /// Fenced.
+    /// Client for the operators; fenced.
     pub(super) operators: kube::Client,
     pub(super) webhook: kube::Client,
-    /// Fenced.
+    /// Client for the webhook's certificate; fenced.
     pub(super) certificate: kube::Client,
 }
 
@@ -70,7 +70,7 @@ impl Clients {
     }
 }
 
-/// The API server, and the leadership of this replica.
+/// The connection to the API server, and the leadership of this replica.
 pub(super) struct Kubernetes {
     pub(super) clients: Clients,
     pub(super) namespace: String,
@@ -82,13 +82,13 @@ pub(super) struct Kubernetes {
     pub(super) moves: Scope,
     pub(super) tunes: Scope,
     pub(super) gateways: Option<Box<gateway::run::Options>>,
-    /// Leadership of the default control plane. A revision never has it.
+    /// Leadership of the default control plane, which a revision never has.
     pub(super) term: watch::Sender<Term>,
-    /// Leadership among the replicas of this control plane, which keeps its webhook's certificate.
+    /// Leadership among the replicas of this control plane. The leader maintains the webhook's certificate.
     pub(super) own_term: watch::Sender<Term>,
     /// The connection to other replicas.
     pub(super) connector: Connector,
-    /// The pods of the mesh itself.
+    /// The mesh's own pods.
     pods: Cache<Pod>,
 }
 

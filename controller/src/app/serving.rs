@@ -21,7 +21,7 @@ use crate::resource_server::Table;
 use crate::source::Event;
 use crate::status_writer::Wanted;
 
-/// How often the graph's vertices are updated from the index, which changes more often.
+/// Interval at which the graph's vertices are updated from the index, which changes more often.
 const MAP_EVERY: Duration = Duration::from_secs(1);
 
 /// The content of the ready file, written once proxies are served.
@@ -36,7 +36,7 @@ impl Ready<'_> {
         tracing::info!(listen = ?self.listen, admin = ?self.admin, "serving");
         let Some(path) = self.file else { return Ok(()) };
         let text = json!({"listen": self.listen, "admin": self.admin}).to_string();
-        // By a rename: a process that waits for the file never reads a part of it.
+        // Renamed into place, so that a process that waits for the file never reads a partial one.
         let new = path.with_extension("new");
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
         written.map_err(|source| RunError::ReadyFile {
@@ -51,12 +51,12 @@ pub(super) struct Serving {
     pub(super) pipeline: Pipeline,
     pub(super) table: Table,
     pub(super) graphs: Arc<Graphs>,
-    /// Whether the graph's vertices are those of the index.
+    /// Whether the graph's vertices match the index.
     pub(super) mapped: bool,
     pub(super) port: Port,
-    /// The trust domain of the authority; `None` in plain text.
+    /// The trust domain of the certificate authority; `None` in plain text.
     pub(super) trust_domain: Option<TrustDomain>,
-    /// Whether the warning that the MeshConfig has another trust domain was logged.
+    /// Whether a warning about a different trust domain in the MeshConfig was logged.
     pub(super) warned: bool,
     pub(super) metrics: Arc<Metrics>,
     pub(super) whole: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Handles events and clients; clients only once all resources are known.
+    /// Handles events and clients. Clients are served only once all resources are known.
     pub(super) async fn serve(
         &mut self,
         mut events: mpsc::Receiver<Event>,
@@ -102,7 +102,7 @@ impl Serving {
         }
     }
 
-    /// Warns if the MeshConfig's trust domain, which clients expect, is not that of the authority.
+    /// Warns if the MeshConfig's trust domain, which clients expect, differs from that of the certificate authority.
     fn compare_trust_domains(&mut self) {
         let Some(own) = &self.trust_domain else {
             return;
@@ -130,8 +130,8 @@ impl Serving {
         self.publish(changes, begun);
     }
 
-    /// Updates the callers of Services in the index, if they are known and have changed significantly, and the calls
-    /// expected of new pods.
+    /// Updates the callers of Services in the index if they are known and have changed significantly, and the calls
+    /// expected from new pods.
     fn follow_callers(&mut self) {
         let begun = Instant::now();
         if let Some(callers) = self.graphs.callers() {
@@ -159,7 +159,7 @@ impl Serving {
             unusable.record(kind, &key, status.as_ref());
             match &self.statuses {
                 Some(statuses) => {
-                    // The writer is gone: the process is about to end.
+                    // The receiver is gone when the process is about to end.
                     let _ = statuses.send((kind, key, status));
                 }
                 None => {

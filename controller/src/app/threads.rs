@@ -1,9 +1,9 @@
 //! The threads and tasks of the controller.
 //!
-//! Each thread has its own runtime, so that work of one kind does not delay that of another: a burst of admission
-//! requests or of proxies, or a page for operators, does not delay the renewal of the Lease. A client of the API
-//! server belongs to the thread that has created it, with its connections. A task that panics ends the process:
-//! without it, a part of the controller would silently stop working.
+//! Each thread has its own runtime, so that work of one kind does not delay that of another: bursts of admission
+//! requests or connecting proxies, or requests for admin pages, do not delay the renewal of the Lease. A client of
+//! the API server and its connections belong to the thread that created the client. A task that panics ends the
+//! process: without it, a part of the controller would silently stop working.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,14 +18,14 @@ use tokio::sync::oneshot;
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-/// A thread, by its task.
+/// A thread of the controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Thread {
-    /// The index, the certificates, and the port for proxies: the thread of `main`.
+    /// The index, the certificates, and the xDS port for proxies; this is the thread of `main`.
     Discovery,
-    /// Only the Lease.
+    /// The renewal of the Lease.
     Lease,
-    /// Everything else: policy operators, statuses, the graph, the admin port.
+    /// All other work: policy operators, statuses, the graph, the admin port.
     Operators,
     /// Admission requests of the API server.
     Webhook,
@@ -58,7 +58,7 @@ const LATE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     started: Instant,
-    /// Milliseconds since `started`, by thread.
+    /// Time of the last heartbeat of each thread, in milliseconds since `started`.
     last: [AtomicU64; ALL.len()],
 }
 
@@ -99,11 +99,11 @@ impl Heartbeats {
 /// A boxed task.
 pub(crate) type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The threads and tasks of the process; they end when it is dropped. See the module's documentation.
+/// The threads and tasks of the process, which end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Threads {
     handles: [Handle; ALL.len()],
-    /// Each ends its thread when dropped.
+    /// Senders whose drop ends the threads.
     _ends: Vec<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
     names: HashMap<Id, &'static str>,
@@ -111,7 +111,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Starts the other threads; the current runtime becomes that of [`Thread::Discovery`].
+    /// Starts the threads other than the current one, whose runtime becomes that of [`Thread::Discovery`].
     pub(super) fn start() -> io::Result<Self> {
         let mut ends = Vec::new();
         let mut start = |thread: Thread| -> io::Result<Handle> {
@@ -162,7 +162,7 @@ impl Threads {
         self.names.insert(task.id(), name);
     }
 
-    /// Like `spawn`; the result resolves when the task has ended.
+    /// Like `spawn`. The returned receiver resolves when the task has ended.
     pub(super) fn spawn_watched(
         &mut self,
         thread: Thread,
@@ -177,7 +177,7 @@ impl Threads {
         ended
     }
 
-    /// Runs a short task on a thread; resources that it creates belong to that thread.
+    /// Runs a short task on a thread, which then owns the resources that the task creates.
     pub(super) async fn make<T: Send + 'static>(
         &self,
         thread: Thread,
@@ -187,13 +187,13 @@ impl Threads {
             Ok(made) => made,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // Only the end of that thread cancels it; then this thread ends, too.
+                // The task is cancelled only when its thread ends; this thread then ends, too.
                 Err(_) => std::future::pending().await,
             },
         }
     }
 
-    /// Waits for a task that panics, and returns its name.
+    /// Waits until a task panics, and returns the name of the task.
     pub(super) async fn panicked(&mut self) -> &'static str {
         loop {
             match self.tasks.join_next_with_id().await {
@@ -208,8 +208,8 @@ impl Threads {
     }
 }
 
-/// Waits for the end of all tasks. Propagates a panic of a task: without it, a part of the controller would silently
-/// stop working.
+/// Waits for the end of all tasks. The panic of a task is propagated: without this, a part of the controller would
+/// silently stop working.
 pub(crate) async fn all_end(tasks: &mut JoinSet<()>) {
     while let Some(ended) = tasks.join_next().await {
         if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {

@@ -65,13 +65,14 @@ pub(super) struct Proxies {
 }
 
 impl Proxies {
-    /// Returns where proxies may be deployed for `ProxyService`s. A revision leaves that to the default control plane.
+    /// Returns the namespaces where proxies may be deployed for `ProxyService`s. A revision leaves this to the
+    /// default control plane.
     pub(super) fn inserts(&self, revision: &Revision) -> Scope {
         let on = self.proxy_services && revision.is_default();
         Scope::new(on, &self.proxy_services_in)
     }
 
-    /// Returns the settings of all proxies, and those of Gateways; `None` = Gateways are not served.
+    /// Returns the settings of all proxies, and those of Gateways; the latter are `None` if Gateways are not served.
     pub(super) fn settings(
         self,
         sidecar: &maglor_inject::Settings,
@@ -84,7 +85,7 @@ impl Proxies {
             .and_then(|policy| Some(policy.as_str()?.to_owned()));
         let settings = proxy_service::Settings {
             trust_domain,
-            // Until the version of the cluster is known.
+            // Assumed until the version of the cluster is known.
             sleeps: true,
             image: or(&self.proxy_image, &sidecar.image),
             pull_policy: self.proxy_pull_policy.clone().or(policy),

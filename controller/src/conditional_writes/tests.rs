@@ -104,7 +104,7 @@ async fn every_write_has_its_precondition() {
     assert_eq!(eviction["deleteOptions"]["preconditions"], expected);
 }
 
-/// A creation takes no field from a client that was faster.
+/// A creation takes over no fields from a client that was faster.
 #[tokio::test]
 async fn what_was_not_there_is_not_taken_by_force() {
     let (client, asked) = start().await;
@@ -141,7 +141,7 @@ async fn writes_do_not_outlive_the_term() {
         refused.to_string().contains("no longer the leader"),
         "{refused}"
     );
-    // Reads need none.
+    // Reads need no precondition.
     api.get("a").await.unwrap();
     let asked = asked.lock().unwrap();
     let methods: Vec<&Method> = asked.iter().map(|(method, ..)| method).collect();
@@ -162,7 +162,7 @@ async fn writes_do_not_outlive_the_term() {
     );
 }
 
-/// Of a write without an answer nothing is known; it is abandoned before another replica may write.
+/// The result of a write without a response is unknown; the write is abandoned before another replica may write.
 #[tokio::test]
 async fn a_write_without_an_answer_is_given_up() {
     let (client, _asked) = start().await;
@@ -176,9 +176,9 @@ async fn a_write_without_an_answer_is_given_up() {
     assert!(begun.elapsed() >= lease::REQUEST);
 }
 
-/// Files that may write otherwise: Leases of the replica's own, and questions that change nothing.
+/// Files that may write in other ways: a replica's own Leases, and reviews that change nothing.
 const OTHERS: [&str; 3] = ["lease.rs", "identity/replicas.rs", "identity/review.rs"];
-/// Words of a write.
+/// Identifiers that indicate a write.
 const WORDS: [&str; 4] = ["DeleteParams", "EvictParams", "PatchParams", "PostParams"];
 
 #[test]

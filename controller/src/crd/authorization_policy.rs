@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::PolicyStatus;
 use super::schema::Shape;
 
-/// Authorizes requests to the pods that `selector` selects, or to all pods of the namespace. The rules of all
-/// policies for a pod are evaluated together: first deny rules, then allow rules.
+/// Authorizes requests to the pods that `selector` matches, or to all pods of the namespace if it is absent. The
+/// rules of all policies for a pod are evaluated together: first deny rules, then allow rules.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -37,12 +37,12 @@ pub struct AuthorizationPolicySpec {
     /// Selects the pods to which the policy applies. Absent: all pods of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// Decision for requests that match no rule of any policy. If policies differ, `deny` wins. Absent in all:
+    /// Decision for requests that match no rule of any policy. If policies differ, `deny` wins. If no policy sets it:
     /// `allow` if all rules deny or audit, otherwise `deny`. A policy without rules means `deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<raw::Effect>,
-    /// Dry run: what the rules and `default` of this policy would deny is only logged and counted. If other policies
-    /// apply, only its deny rules are evaluated.
+    /// Dry run: requests that the rules and `default` of this policy would deny are only logged and counted. If other
+    /// policies apply, only the deny rules of this policy are evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<bool>,
     /// The rules, as in the proxy's configuration.

@@ -1,4 +1,4 @@
-//! Validates policies with the proxy's own checks, with the paths of the resource.
+//! Validates policies with the proxy's own checks, and reports errors with the paths of the resource's fields.
 
 use maglor_config::{Diagnostic, mesh_tracing, raw, resource};
 use serde::de::DeserializeOwned;
@@ -7,21 +7,21 @@ use serde_json::Value;
 use super::derived_fields;
 use crate::encoding_check;
 
-/// The reason why a resource is invalid.
+/// Reason why a resource is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpecError {
-    /// A field that is determined by Kubernetes or by a route.
+    /// A field was set whose value is determined by Kubernetes or by a route.
     #[error("spec.{field} is derived from the Service and its routes; remove it")]
     Foreign {
-        /// The field, such as `cluster.endpoints`.
+        /// Path of the field, such as `cluster.endpoints`.
         field: String,
     },
-    /// A value that the proxy would reject.
+    /// The proxy would reject the value of a field.
     #[error("{path}: {message}")]
     Value {
-        /// Its path, such as `spec.cluster.limits.max_requests`.
+        /// Path of the field, such as `spec.cluster.limits.max_requests`.
         path: String,
-        /// The error, and a valid alternative.
+        /// Why the value is invalid, and a valid alternative.
         message: String,
     },
 }
@@ -29,11 +29,11 @@ pub enum SpecError {
 /// Reads the `spec` of one of the mesh's own resources.
 ///
 /// # Errors
-/// Fields with a wrong type, and unknown fields.
+/// If there are fields of a wrong type, or unknown fields.
 pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
     let spec = &object["spec"];
     T::deserialize(spec).map_err(|error| {
-        // The parser of the proxy's files reports the path of the error.
+        // The parser for the proxy's files reports the path of the error.
         let reported = resource::read::<T>(&spec.to_string(), "spec").err();
         let each = reported.into_iter().flat_map(|errors| errors.0).map(|one| {
             let path = match &*one.path {
@@ -49,10 +49,11 @@ pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
     })
 }
 
-/// The maximum number of errors that are reported together.
+/// Maximum number of errors that are reported together.
 const MOST_ERRORS: usize = 10;
 
-/// Joins several errors into one: the first with its path, the others after it with theirs. `None` if there are none.
+/// Joins several errors into one with the path of the first; the others follow with their own paths. `None` if there
+/// are none.
 pub(crate) fn all(errors: impl IntoIterator<Item = SpecError>) -> Option<SpecError> {
     let mut errors = errors.into_iter();
     let first = errors.next()?;
@@ -69,7 +70,7 @@ pub(crate) fn all(errors: impl IntoIterator<Item = SpecError>) -> Option<SpecErr
     Some(SpecError::Value { path, message })
 }
 
-/// Converts an error of the proxy's checks to one about a field of a resource.
+/// Converts an error of the proxy's checks to an error about a field of a resource.
 fn value(path: String, reported: Diagnostic) -> SpecError {
     let message = match reported.help {
         Some(help) => format!("{}; {help}", reported.message),
@@ -83,7 +84,7 @@ const ROUTE: &str = "listeners[0].http.virtual_hosts[0].routes[0]";
 /// Validates the blocks of a `TrafficPolicy` or `MeshConfig`.
 ///
 /// # Errors
-/// All errors.
+/// If a block is invalid; the error describes all problems.
 pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Result<(), SpecError> {
     if let Some(field) = derived_fields::set_in(cluster, route).into_iter().next() {
         return Err(SpecError::Foreign { field });
@@ -122,7 +123,7 @@ pub fn tracing(tracing: &raw::MeshTracing) -> Result<(), SpecError> {
     }
 }
 
-/// Returns a table with only these routes.
+/// Returns a route table that contains only these routes.
 fn table(routes: Vec<raw::Route>) -> raw::RouteTable {
     raw::RouteTable {
         name: Some("policy".to_owned()),
@@ -134,20 +135,21 @@ fn table(routes: Vec<raw::Route>) -> raw::RouteTable {
     }
 }
 
-/// Removes the limit by the proxy's default timeout: if no timeout is configured, an attempt may take any time.
+/// Removes the limit that the proxy's default timeout implies: if a resource sets no timeout, an attempt may take any
+/// time.
 fn unlimited(route: &mut raw::Route) {
     route
         .timeout
         .get_or_insert(raw::TimeSpan(std::time::Duration::ZERO));
 }
 
-/// Errors of routes.
+/// Errors of routes, each with the index of its route if it concerns a single one.
 pub type RouteErrors = Vec<(Option<usize>, String)>;
 
 /// Validates routes without an action, or with a direct response.
 ///
 /// # Errors
-/// All errors.
+/// If a route is invalid; the error describes all problems.
 pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
     for route in &mut routes {
         if route.redirect.is_none() && route.direct_response.is_none() {
@@ -189,7 +191,7 @@ pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
 /// Validates the rules of an `AuthorizationPolicy`.
 ///
 /// # Errors
-/// All errors.
+/// If a rule is invalid; the error describes all problems.
 pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
     let answer = raw::Route {
         direct_response: Some(raw::DirectResponse {
@@ -276,7 +278,7 @@ fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), 
     }
 }
 
-/// Replaces the paths of errors.
+/// Joins errors into one, and replaces the beginnings of their paths.
 fn renamed(errors: Vec<SpecError>, from: &[(&str, &str)]) -> SpecError {
     let renamed = errors.into_iter().map(|error| match error {
         SpecError::Value { mut path, message } => {

@@ -11,9 +11,9 @@ use super::schema::Shape;
 /// The name of the only [`CommunicationGraph`] that is written.
 pub const GRAPH_NAME: &str = "default";
 
-/// Default for the number of edges in a status.
+/// Default of the maximum number of edges in a status.
 const EDGES: u32 = 500;
-/// Maximum number of edges in a status, about 300 kB.
+/// Limit of the number of edges in a status, which then has about 300 kB.
 const MOST_EDGES: u32 = 2000;
 
 /// The observed calls between services of the mesh, with rates and latencies. The only object is named `default`; the
@@ -37,7 +37,7 @@ const MOST_EDGES: u32 = 2000;
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommunicationGraphSpec {
-    /// Maximum number of edges in the status, 0 to 2000; those with the most calls are kept. Default: 500.
+    /// Maximum number of edges in the status, 0 to 2000; those with the most calls are listed. Default: 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 2000))]
     pub max_edges: Option<u32>,
@@ -47,7 +47,7 @@ impl CommunicationGraphSpec {
     /// Validates the constraints of the schema, for objects that no API server has validated.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// If a field is invalid; the error describes the first one.
     pub fn check(&self) -> Result<(), SpecError> {
         match self.max_edges {
             Some(edges) if edges > MOST_EDGES => Err(SpecError::Value {
@@ -76,7 +76,7 @@ pub struct CommunicationGraphStatus {
     pub window_seconds: u64,
     /// Number of services.
     pub services: u32,
-    /// Calls per second over all edges, Σλ.
+    /// Calls per second, summed over all edges (Σλ).
     pub calls_per_second: f64,
     /// Edges, by decreasing number of calls.
     pub edges: Vec<GraphEdge>,
@@ -94,16 +94,16 @@ pub struct GraphEdge {
     pub from: String,
     /// Called service, `NAMESPACE/NAME`.
     pub to: String,
-    /// Calls per second, λ.
+    /// Calls per second (λ).
     pub calls_per_second: f64,
-    /// Mean response time in milliseconds, r.
+    /// Mean response time in milliseconds (r).
     pub response_milliseconds: f64,
-    /// 99th percentile of the response time in milliseconds, if known.
+    /// 99th percentile of the response time in milliseconds; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_milliseconds: Option<f64>,
     /// Failed calls per second.
     pub failures_per_second: f64,
-    /// Bytes per second, both directions.
+    /// Bytes per second in both directions.
     pub bytes_per_second: f64,
 }
 

@@ -13,7 +13,7 @@ pub struct Condition {
     pub status: String,
     /// Reason in CamelCase.
     pub reason: String,
-    /// Human-readable message that names the field.
+    /// Human-readable message that names the affected field.
     pub message: String,
     /// Generation of the object for which the condition was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Creates a condition without a time, which is added when it is written.
+    /// Creates a condition without a transition time, which is added when the status is written.
     #[must_use]
     pub fn new(
         kind: &str,
@@ -48,26 +48,26 @@ impl Condition {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyStatus {
-    /// `Accepted` is true if the policy is in force, otherwise it has the reason `Invalid`, `TargetNotFound`,
-    /// `Conflicted` or `DefinitionOutdated`, and the message describes what is in force instead.
+    /// `Accepted` is true if the policy is in force. Otherwise its reason is `Invalid`, `TargetNotFound`,
+    /// `Conflicted` or `DefinitionOutdated`, and its message describes what is in force instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The last valid version. Controller replicas that start while the policy is invalid use it.
+    /// The last valid version of the policy. Controller replicas that start while the policy is invalid use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<InForce<Recorded>>,
 }
 
-/// A version of an object that was in force.
+/// A version of an object that is or was in force.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct InForce<T> {
-    /// Its `metadata.generation`.
+    /// The `metadata.generation` of this version.
     pub generation: i64,
-    /// Its `spec`.
+    /// The `spec` of this version.
     pub spec: T,
 }
 
-/// A `spec` that may have been read by an earlier version of the controller.
+/// A `spec` that an earlier version of the controller may have written.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Recorded(pub serde_json::Value);

@@ -4,7 +4,7 @@
 use maglor_config::raw;
 use serde_json::Value;
 
-/// Fields of a cluster that are determined by the Service.
+/// Fields of a cluster whose values are determined by the Service.
 pub(super) const OF_THE_SERVICE: [&str; 7] = [
     "address",
     "dns_addresses",
@@ -14,7 +14,7 @@ pub(super) const OF_THE_SERVICE: [&str; 7] = [
     "tls",
     "type",
 ];
-/// Fields of a route that are determined by HTTPRoute, GRPCRoute and the Service.
+/// Fields of a route whose values are determined by HTTPRoute, GRPCRoute and the Service.
 pub(super) const OF_THE_ROUTE: [&str; 11] = [
     "cluster",
     "clusters",

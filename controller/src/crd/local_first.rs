@@ -4,13 +4,13 @@ use maglor_service_graph::LocalShares;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Prefers endpoints on the caller's node, as far as they have capacity: each endpoint gets up to its fair share of
-/// all calls plus the slack, by water-filling, and the rest goes to other endpoints. The communication graph provides
-/// the callers' nodes.
+/// Prefers endpoints on the caller's node as far as they have capacity. Each endpoint gets up to its fair share of
+/// all calls plus the slack, by water-filling; the remaining calls go to other endpoints. The communication graph
+/// provides the nodes of the callers.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LocalFirst {
-    /// Disables the preference if an outer level enables it. Default: true.
+    /// Whether the preference is enabled; `false` disables a preference that an outer level enables. Default: true.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// How far an endpoint may exceed its fair share, in percent, 0 to 100. Higher values keep more calls on their
@@ -29,7 +29,7 @@ fn slack() -> u8 {
 }
 
 impl LocalFirst {
-    /// Returns the slack as a fraction of a fair share, 0 to 1.
+    /// Returns the slack as a fraction of the fair share, 0 to 1.
     #[must_use]
     pub fn slack(self) -> f64 {
         f64::from(self.slack_percent.min(100)) / 100.0

@@ -11,7 +11,7 @@ use super::schema::Shape;
 use super::traffic_policy::limit_blocks;
 use super::{LocalFirst, MESH_CONFIG_NAME, PolicyStatus, SpecError, check};
 
-/// Settings of the whole mesh. The only object with an effect is named `default`; without it, defaults apply.
+/// Settings of the whole mesh. Only the object named `default` has an effect; without it, the defaults apply.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -60,11 +60,11 @@ pub struct MeshConfigSpec {
 }
 
 impl MeshConfigSpec {
-    /// Validates it by the proxy's rules and those of the CustomResourceDefinition, because files are not validated
-    /// by an API server.
+    /// Validates the object by the rules of the proxy and of the CustomResourceDefinition, because no API server
+    /// validates files.
     ///
     /// # Errors
-    /// The first error.
+    /// If a field is invalid; the error describes the first one.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |field: &str, message: String| {
             Err(SpecError::Value {

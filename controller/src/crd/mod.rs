@@ -1,10 +1,10 @@
 //! The mesh's own resources, group `maglor.dev/v1alpha1`: one file for each kind.
 //!
 //! Clusters, routes and authorization use the fields of [`maglor_config::raw`], so that a block can be copied from a
-//! proxy's configuration into a resource and back. Fields of Kubernetes (`targetRefs`, `selector`, `conditions`)
-//! follow its conventions.
+//! proxy's configuration into a resource and back. The fields `targetRefs`, `selector` and `conditions` follow the
+//! conventions of Kubernetes.
 //!
-//! The CustomResourceDefinitions are generated from the types ([`definitions`]) into `deploy/crds`.
+//! The CustomResourceDefinitions in `deploy/crds` are generated from the types ([`definitions`]).
 
 mod authorization_policy;
 pub mod check;
@@ -53,22 +53,22 @@ pub use tuning_policy::{
     TuningPolicy, TuningPolicySpec, TuningPolicyStatus, TuningScaling, TuningThresholds,
 };
 
-/// The API group of all kinds here.
+/// The API group of all kinds of the mesh.
 pub const GROUP: &str = "maglor.dev";
-/// Their version.
+/// The API version of all kinds of the mesh.
 pub const VERSION: &str = "v1alpha1";
-/// The annotation of a definition with the version of the mesh.
+/// The annotation of a definition that contains the version of the mesh.
 pub const VERSION_KEY: &str = "maglor.dev/definitions-version";
-/// The name of the only [`MeshConfig`] that is used.
+/// The name of the only [`MeshConfig`] that has an effect.
 pub const MESH_CONFIG_NAME: &str = "default";
 
-/// A definition could not be created: a type does not fit the rules of Kubernetes.
+/// Error in creating a definition: the schema of a type is not allowed by Kubernetes.
 #[derive(Debug, thiserror::Error)]
 #[error("the schema of {kind} is not valid in Kubernetes: {source}")]
 pub struct DefinitionError {
-    /// The kind.
+    /// Kind of the definition.
     pub kind: &'static str,
-    /// The error.
+    /// Why the schema is not valid.
     #[source]
     pub source: serde_json::Error,
 }
@@ -76,7 +76,7 @@ pub struct DefinitionError {
 /// Returns the definitions of all kinds, by name.
 ///
 /// # Errors
-/// A schema is not valid for Kubernetes, which a test excludes.
+/// If a schema is not valid for Kubernetes, which a test rules out.
 pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
     Ok(vec![
         with_schema(
@@ -137,7 +137,7 @@ fn with_schema(
     Ok(definition)
 }
 
-/// Fields that are omitted from statuses.
+/// Returns whether a number is zero, so that its field can be omitted from statuses.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands out references"

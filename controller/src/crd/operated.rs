@@ -1,4 +1,4 @@
-//! Validates the kinds that operators read, not the index.
+//! Validates the kinds that only operators read, not the index.
 
 use serde_json::Value;
 

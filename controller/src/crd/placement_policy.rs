@@ -1,4 +1,4 @@
-//! `PlacementPolicy`: which services may be moved between nodes, with which objective and limits.
+//! `PlacementPolicy`: which services may be moved between nodes, with what objective and limits.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::schema::Shape;
 use super::{Condition, LabelSelector, SpecError, is_zero};
 use crate::names::is_label;
 
-/// Places services so that few calls cross nodes (docs/placement.md). By default moves are only recommended; with
-/// `mode: Apply` pods are moved, a few at a time, and moved back if that made services worse.
+/// Places services so that few calls cross nodes (docs/placement.md). By default moves are only recommended. With
+/// `mode: Apply` pods are moved, a few at a time, and moved back if their services became worse.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -40,26 +40,26 @@ pub struct PlacementPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Observe"))]
     pub mode: Option<PlacementMode>,
-    /// Namespaces whose services may be moved. Other services are not moved, but their calls count. If two policies
-    /// select a service, the older one applies.
+    /// Namespaces whose services may be moved. Services in other namespaces are not moved, but their calls count. If
+    /// two policies select a service, the older one applies.
     #[schemars(length(min = 1, max = 64))]
     pub namespaces: Vec<String>,
-    /// Only services all of whose pods have these labels. Absent: all services of the namespaces.
+    /// Only services all of whose pods have these labels are moved. Absent: all services of the namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// The objective to minimize.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Traffic"))]
     pub objective: Option<PlacementObjective>,
-    /// With `objective: Latency`: delays between nodes that override those that proxies measure. Other pairs have the
-    /// measured delay, or 0 if there is none.
+    /// With `objective: Latency`: delays between nodes, which override those that proxies measure. Other pairs of
+    /// nodes have the measured delay, or 0 if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub delays: Vec<NodeDelay>,
-    /// Nodes to use, and their balance.
+    /// Nodes to use, and how to balance them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeSelection>,
-    /// Maximum share of a service's replicas on one node, in percent, rounded up.
+    /// Maximum share of a service's replicas on one node, in percent; the number of replicas is rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 100))]
     pub max_share_percent: Option<u32>,
@@ -67,24 +67,24 @@ pub struct PlacementPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 60))]
     pub round_seconds: Option<u32>,
-    /// Number of consecutive rounds in which a plan must be worth it (m).
+    /// Number of consecutive rounds in which a plan must be worthwhile before it is carried out (m).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 3))]
     pub windows: Option<u32>,
-    /// Minimum gain of a plan, in percent of the current traffic across nodes, in addition to the cost of its moves.
+    /// Minimum gain of a plan in addition to the cost of its moves, in percent of the current traffic across nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("default" = 20))]
     pub margin_percent: Option<u32>,
-    /// Minimum gain of a plan, in percent of all calls, so that small improvements are ignored.
+    /// Minimum gain of a plan in percent of all calls, so that small improvements are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("default" = 1))]
     pub floor_percent: Option<u32>,
-    /// Time for which a plan is expected to remain good, in seconds; the gain in this time is compared with the cost
-    /// of the moves.
+    /// Time for which a plan is expected to remain good, in seconds. The gain during this time is compared with the
+    /// cost of the moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 2_592_000), extend("default" = 3600))]
     pub horizon_seconds: Option<u32>,
-    /// Cost of moving a pod: the mean traffic of a replica across nodes during this time, in seconds.
+    /// Cost of moving a pod, in seconds: the mean traffic of a replica across nodes during this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 2_592_000), extend("default" = 900))]
     pub move_cost_seconds: Option<u32>,
@@ -92,11 +92,11 @@ pub struct PlacementPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 1))]
     pub moves_per_round: Option<u32>,
-    /// Timeout for the replacement pod to become ready, in seconds; after it the old pod stays.
+    /// Timeout for the replacement pod to become ready, in seconds. After it the old pod stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600), extend("default" = 180))]
     pub ready_seconds: Option<u32>,
-    /// Time for which a moved service is not moved again, in seconds; it doubles after each unsuccessful move, up to
+    /// Time for which a moved service is not moved again, in seconds. It doubles after each unsuccessful move, up to
     /// a day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 86_400), extend("default" = 600))]
@@ -111,7 +111,7 @@ pub struct PlacementPolicySpec {
 pub enum PlacementMode {
     /// Carry out plans.
     Apply,
-    /// Report traffic across nodes, now and by the plan.
+    /// Report the current and the planned traffic across nodes.
     #[default]
     Observe,
     /// Also report the planned placement of each service, and emit an event when a plan is worth it.
@@ -145,20 +145,20 @@ pub struct NodeDelay {
     pub milliseconds: f64,
 }
 
-/// Nodes to use, and their balance.
+/// Nodes to use, and how to balance them.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSelection {
-    /// Maximum number of nodes; those with most free capacity are used. Absent: all nodes.
+    /// Maximum number of nodes to use; those with the most free capacity are chosen. Absent: all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub top: Option<u32>,
-    /// Use as few nodes as possible, those with most free capacity first.
+    /// Whether to use as few nodes as possible, starting with those with the most free capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
     pub fewest: Option<bool>,
-    /// How far a node may exceed its share, which is proportional to its capacity, in percent. Absent: up to its
-    /// capacity.
+    /// How far a node may exceed its share, in percent; a node's share is proportional to its capacity. Absent: up to
+    /// its capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000))]
     pub slack_percent: Option<u32>,
@@ -168,7 +168,7 @@ pub struct NodeSelection {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlacementGuard {
-    /// Duration of the evaluation, in seconds; it starts when the averages of the graph no longer include values from
+    /// Duration of the evaluation, in seconds. It starts when the averages of the graph no longer include values from
     /// before the move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 180))]
@@ -183,7 +183,7 @@ pub struct PlacementGuard {
     pub failure_percent: Option<u32>,
 }
 
-/// Observations, plan and moves.
+/// Observations, current plan, and moves.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementPolicyStatus {
@@ -193,9 +193,9 @@ pub struct PlacementPolicyStatus {
     pub conditions: Vec<Condition>,
     /// Calls per second in the graph.
     pub calls_per_second: f64,
-    /// Calls per second across nodes, now.
+    /// Current calls per second across nodes.
     pub cross_node_calls_per_second: f64,
-    /// Calls per second across nodes by the last plan.
+    /// Calls per second across nodes according to the last plan.
     pub predicted_cross_node_calls_per_second: f64,
     /// Number of replicas that the plan moves.
     pub planned_moves: u32,
@@ -203,13 +203,13 @@ pub struct PlacementPolicyStatus {
     pub moves_done: u32,
     /// Number of moves that were abandoned or reverted.
     pub moves_failed: u32,
-    /// Number of services moved back because they became worse.
+    /// Number of services moved back because they had become worse.
     pub rolled_back: u32,
-    /// Start of the current evaluation of moves (RFC 3339).
+    /// Start of the current evaluation of moves (RFC 3339); absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub judged_since: Option<String>,
-    /// The services; at most 500, moving ones first.
+    /// At most 500 services, moving ones first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServicePlacement>,
     /// Number of services that are not listed.
@@ -220,33 +220,33 @@ pub struct PlacementPolicyStatus {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePlacement {
-    /// `NAMESPACE/NAME`.
+    /// Name of the service, `NAMESPACE/NAME`.
     pub name: String,
-    /// `Fixed` (cannot be moved), `Free`, `Planned`, `Moving`, `Judged` (under evaluation), `Kept`, `Undoing` (being
-    /// moved back) or `RolledBack`.
+    /// State of the service: `Fixed` (cannot be moved), `Free`, `Planned`, `Moving`, `Judged` (under evaluation),
+    /// `Kept`, `Undoing` (being moved back) or `RolledBack`.
     pub state: String,
-    /// Why it cannot be moved, what a move waits for, or why it was reverted.
+    /// Why the service cannot be moved, what a move waits for, or why a move was reverted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The Deployments of its pods.
+    /// Deployments of the service's pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deployments: Vec<String>,
-    /// Current replicas by node.
+    /// Current number of replicas by node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
-    /// Planned replicas by node. With `mode: Apply` new pods get a matching node preference.
+    /// Planned number of replicas by node. With `mode: Apply`, new pods get a matching node preference.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wanted: BTreeMap<String, u32>,
-    /// Replicas by node before the move, while it can be reverted.
+    /// Number of replicas by node before the move, while the move can be reverted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, u32>,
-    /// Statistics of its calls before the move.
+    /// Statistics of the service's calls before the move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<PlacementMeasure>,
-    /// Statistics of its calls afterwards.
+    /// Statistics of the service's calls after the move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<PlacementMeasure>,
-    /// Time until which it is not moved again (RFC 3339).
+    /// Time until which the service is not moved again (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub rests_until: Option<String>,
@@ -259,13 +259,13 @@ pub struct ServicePlacement {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlacementMeasure {
-    /// Calls per second, λ.
+    /// Calls per second (λ).
     pub calls_per_second: f64,
-    /// Mean response time in milliseconds, r.
+    /// Mean response time in milliseconds (r).
     pub response_milliseconds: f64,
     /// Failure rate, in percent.
     pub failure_percent: f64,
-    /// Share of calls across nodes, in percent, by the spread of replicas.
+    /// Estimated share of calls across nodes, in percent, from the distribution of replicas.
     pub cross_node_percent: f64,
 }
 
@@ -289,7 +289,7 @@ impl PlacementPolicySpec {
     /// schema cannot express.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// If a field is invalid; the error describes the first one.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |path: &str, message: String| SpecError::Value {
             path: format!("spec.{path}"),

@@ -21,7 +21,7 @@ pub use status::{AutoStatus, ProxyServiceStatus, ServiceBalance};
 /// need no change.
 ///
 /// Without `targetRef` it applies to all Services of its namespace, or of the mesh if it is in the controller's
-/// namespace, to each while it pays off (`mode: Auto`).
+/// namespace. Each Service gets proxies only while they are worthwhile (`mode: Auto`).
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -44,8 +44,8 @@ pub use status::{AutoStatus, ProxyServiceStatus, ServiceBalance};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyServiceSpec {
-    /// The Service, in the same namespace. If two ProxyServices have the same target, the older one applies. Absent:
-    /// all Services of the namespace, or of the mesh, without a ProxyService of their own; requires `mode: Auto`.
+    /// The Service in the same namespace. If two ProxyServices have the same target, the older one applies. Absent:
+    /// all Services of the namespace, or of the mesh, that have no ProxyService of their own; requires `mode: Auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
     /// Without `targetRef`: selects Services by label.
@@ -55,27 +55,27 @@ pub struct ProxyServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 10))]
     pub max_services: Option<u32>,
-    /// With `targetRef`: name of a group of Services of this namespace that share proxies, each Service on ports of
-    /// its own. Use it for Services with few requests, for which dedicated proxies would be idle. `replicas`,
-    /// `autoscaling`, `resources`, `serviceAccountName` and `drainSeconds` are those of the oldest ProxyService of
-    /// the group; others must have equal values or none.
+    /// With `targetRef`: name of a group of Services of this namespace that share proxies. Each Service has its own
+    /// ports at the proxies. Use it for Services with few requests, for which dedicated proxies would be idle.
+    /// `replicas`, `autoscaling`, `resources`, `serviceAccountName` and `drainSeconds` are those of the oldest
+    /// ProxyService of the group; the others must have the same values or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 40),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub group: Option<String>,
-    /// Whether proxies run always, or only while they pay off.
+    /// Whether proxies always run, or only while they are worthwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Always"))]
     pub mode: Option<ProxyMode>,
-    /// With `mode: Auto`: only report recommendations. `false` carries them out.
+    /// With `mode: Auto`: whether recommendations are only reported. `false` carries them out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = true))]
     pub dry_run: Option<bool>,
-    /// With `mode: Auto`: also consider the policies `bounce` and `ledger` in the callers' sidecars, set by a
-    /// generated `TrafficPolicy`. Requires sidecars at all endpoints, and no other `TrafficPolicy` that sets the
-    /// Service's load balancing policy.
+    /// With `mode: Auto`: whether the policies `bounce` and `ledger` in the callers' sidecars are considered, too;
+    /// they are set by a generated `TrafficPolicy`. Requires sidecars at all endpoints, and no other `TrafficPolicy`
+    /// that sets the Service's load balancing policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = false))]
     pub sidecar_policies: Option<bool>,
@@ -83,19 +83,20 @@ pub struct ProxyServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "lor(choices=2)"))]
     pub policy: Option<String>,
-    /// Number of proxies. With policies based on local counts, each of several proxies sees fewer requests; policies
-    /// based on true queue lengths (`bounce`, `ledger`, `probe`) lose nothing if the endpoints have sidecars.
+    /// Number of proxies. With policies based on local counts, each of several proxies sees only a part of the
+    /// requests. Policies based on true queue lengths (`bounce`, `ledger`, `probe`) are not affected if the endpoints
+    /// have sidecars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 1))]
     pub replicas: Option<u32>,
-    /// Scales the proxies by load, instead of `replicas`, with a HorizontalPodAutoscaler.
+    /// Scales the proxies by load with a HorizontalPodAutoscaler, instead of a fixed `replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<Autoscaling>,
     /// Resources of a proxy's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Drain time of terminating proxies, in seconds; afterwards open requests, WebSockets and TCP connections are
-    /// closed.
+    /// Drain time of terminating proxies, in seconds. Requests, WebSockets and TCP connections that are still open
+    /// after it are closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
     pub drain_seconds: Option<u32>,
@@ -111,7 +112,7 @@ pub enum ProxyMode {
     /// As long as the ProxyService exists.
     #[default]
     Always,
-    /// While they significantly reduce the latency at callers (docs/proxy-service.md).
+    /// While they significantly reduce the latency measured by callers (docs/proxy-service.md).
     Auto,
 }
 
@@ -119,7 +120,7 @@ impl ProxyServiceSpec {
     /// Validates constraints that the schema cannot express.
     ///
     /// # Errors
-    /// The first error.
+    /// If a constraint is violated; the error describes the first violation.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |path: &str, message: String| SpecError::Value {
             path: format!("spec.{path}"),
@@ -188,7 +189,7 @@ impl ProxyServiceSpec {
         Ok(())
     }
 
-    /// Rejects fields that would be ignored: `dryRun: true`, for example, must not be silently ignored.
+    /// Rejects fields that would have no effect: `dryRun: true`, for example, must not be silently ignored.
     fn check_mode(&self) -> Result<(), (&'static str, &'static str)> {
         if self.is_auto() {
             return Ok(());
@@ -231,7 +232,7 @@ impl ProxyServiceSpec {
     /// Returns the load balancing policy of the proxies.
     ///
     /// # Errors
-    /// It is not a policy of the proxy.
+    /// If the proxy has no such policy.
     pub fn policy(&self) -> Result<PolicySpec, SpecError> {
         let wrong = |message| SpecError::Value {
             path: "spec.policy".to_owned(),
@@ -279,7 +280,7 @@ impl ProxyServiceSpec {
         self.replicas.unwrap_or(1)
     }
 
-    /// Returns the initial number of proxies, also with an autoscaler.
+    /// Returns the initial number of proxies, which also applies with an autoscaler.
     #[must_use]
     pub fn first_replicas(&self) -> u32 {
         let scaled = self.autoscaling.as_ref();

@@ -4,8 +4,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 
-/// Returns the first field of the `spec` that `own` has and `there` does not, such as `spec.rules[].to[].headers`:
-/// the API server accepts an object with it, but drops the field. `None` if nothing is pruned.
+/// Returns the first field of the `spec` that the definition `own` has and `there` does not, such as
+/// `spec.rules[].to[].headers`. The API server accepts an object with such a field, but drops the field. `None` if no
+/// field is dropped.
 #[must_use]
 pub fn pruned(own: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Option<String> {
     let wanted = spec(own, None)?;
@@ -16,7 +17,7 @@ pub fn pruned(own: &CustomResourceDefinition, there: &CustomResourceDefinition) 
     }
 }
 
-/// Returns the schema of the `spec` of a version.
+/// Returns the schema of the `spec` in a version of a definition.
 fn spec<'a>(
     definition: &'a CustomResourceDefinition,
     version: Option<&str>,
@@ -83,7 +84,7 @@ mod tests {
                 pruned(&own, &older).as_deref(),
                 Some("spec.rules[].to[].methods")
             );
-            // What is newer than this program has more.
+            // A definition newer than this program has more fields.
             assert_eq!(pruned(&older, &own), None);
             let older = without("/properties", "selector");
             assert_eq!(pruned(&own, &older).as_deref(), Some("spec.selector"));

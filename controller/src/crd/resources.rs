@@ -1,4 +1,4 @@
-//! Resources of a container.
+//! Resource requests and limits of a container.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resources {
-    /// Default: `cpu: 100m`, `memory: 16Mi`.
+    /// Requested resources. Default: `cpu: 100m`, `memory: 16Mi`.
     #[serde(
         default,
         deserialize_with = "amounts",
@@ -18,7 +18,7 @@ pub struct Resources {
     )]
     #[schemars(schema_with = "amounts_schema")]
     pub requests: BTreeMap<String, String>,
-    /// Default: `memory: 128Mi`.
+    /// Resource limits. Default: `memory: 128Mi`.
     #[serde(
         default,
         deserialize_with = "amounts",
@@ -53,7 +53,7 @@ fn amounts_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl Resources {
-    /// Validates quantities, and that requests do not exceed limits.
+    /// Checks that quantities are valid and that requests do not exceed limits.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         for (kind, amounts) in [("requests", &self.requests), ("limits", &self.limits)] {
             for (name, amount) in amounts {

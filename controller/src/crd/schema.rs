@@ -1,9 +1,9 @@
 //! Converts the schema of a type to the subset that Kubernetes accepts ("structural").
 //!
 //! Kubernetes supports no references, no alternatives of different types and no `null` type, and writes defaults into
-//! stored objects, which would end inheritance between levels. So references are inlined, the alternative with fields
-//! (or items) is kept, and defaults are moved to the description. The short forms that the proxy's file also accepts
-//! (`retry: 5xx`) must therefore be written out in a resource: `retry: {retry_on: [5xx]}`.
+//! stored objects, which would prevent inheritance between levels. Therefore references are inlined, the alternative
+//! with fields (or items) is kept, and defaults are moved to the description. The short forms that the proxy's file
+//! also accepts (`retry: 5xx`) must therefore be written out in a resource: `retry: {retry_on: [5xx]}`.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -117,8 +117,8 @@ fn choose_alternative(map: &mut Map<String, Value>) {
             map.insert("x-kubernetes-int-or-string".into(), json!(true));
             continue;
         }
-        // A policy is a string here; other types with fields or items are written out, and a value that may be a
-        // number may also be a string.
+        // A load balancing policy is a string in resources. Other types with fields or items must be written out, and
+        // a value that may be a number may also be a string.
         let policy = |item: &Value| item["required"] == json!(["name"]);
         let named =
             list.iter().any(policy) && list.iter().any(|item| item.get("examples").is_some());
@@ -140,14 +140,14 @@ fn choose_alternative(map: &mut Map<String, Value>) {
     }
 }
 
-/// Reduces to a single type: without `null`, and a string if a number is an alternative form.
+/// Reduces the type to a single one: removes `null`, and keeps the string if a number is an alternative form.
 fn choose_type(map: &mut Map<String, Value>) {
     match map.remove("type") {
         Some(Value::Array(mut types)) => {
             types.retain(|one| one != "null");
             let text_or_number = types.iter().any(|one| one == "string") && types.len() > 1;
             if text_or_number && map.remove("maximum").is_some() {
-                // A duration: the only allowed number is 0, which is also a valid string.
+                // The value is a duration: the only allowed number is 0, which is also a valid string.
                 map.remove("minimum");
                 map.insert("type".into(), json!("string"));
             } else if text_or_number {

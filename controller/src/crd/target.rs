@@ -31,10 +31,10 @@ fn service() -> String {
 }
 
 impl TargetRef {
-    /// Validates it like an API server, because files are not validated by one.
+    /// Validates the target as an API server would, because no API server validates files.
     ///
     /// # Errors
-    /// If the target is not a Service; `path` is the field.
+    /// If the target is not a Service; `path` is the path of the field.
     pub fn check(&self, path: &str) -> Result<(), SpecError> {
         let wrong = |field: &str, message: &str| {
             Err(SpecError::Value {

@@ -12,8 +12,8 @@ use super::{LocalFirst, PolicyStatus, SpecError, TargetRef, check};
 
 /// Configures load balancing, limits and retries of requests to Services. With `targetRefs` it applies to those
 /// Services, otherwise to all Services of its namespace. Several policies for a Service are merged field by field: a
-/// policy for the port takes precedence over one for the Service, then the namespace, then `MeshConfig`. On the same
-/// level the older policy takes precedence, then the name.
+/// policy for the port takes precedence over one for the Service, followed by the namespace and by `MeshConfig`. On
+/// the same level the older policy takes precedence, or the first by name if they are equally old.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -52,11 +52,11 @@ pub struct TrafficPolicySpec {
 }
 
 impl TrafficPolicySpec {
-    /// Validates it by the proxy's rules and those of the CustomResourceDefinition, because files are not validated
-    /// by an API server.
+    /// Validates the object by the rules of the proxy and of the CustomResourceDefinition, because no API server
+    /// validates files.
     ///
     /// # Errors
-    /// The first error.
+    /// If a field is invalid; the error describes the first one.
     pub fn check(&self) -> Result<(), SpecError> {
         for (i, target) in self.target_refs.iter().enumerate() {
             target.check(&format!("spec.targetRefs[{i}]"))?;
@@ -73,7 +73,7 @@ impl TrafficPolicySpec {
 
 const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
 
-/// Restricts the cluster and route blocks, which several kinds have in common.
+/// Restricts the schemas of the cluster and route blocks that several kinds have in common.
 pub(super) fn limit_blocks(properties: &mut Value) {
     without(&mut properties["cluster"], &OF_THE_SERVICE);
     without(&mut properties["route"], &OF_THE_ROUTE);
@@ -111,7 +111,7 @@ macro_rules! inherit {
     )*};
 }
 
-/// Fills unset fields of `into` from an outer level.
+/// Sets fields of `into` that are not set to the values of an outer level.
 pub fn merge_cluster(into: &mut raw::Cluster, outer: &raw::Cluster) {
     inherit!(
         into,
@@ -138,7 +138,7 @@ pub fn merge_cluster(into: &mut raw::Cluster, outer: &raw::Cluster) {
     );
 }
 
-/// Fills unset fields of `into` from an outer level.
+/// Sets fields of `into` that are not set to the values of an outer level.
 pub fn merge_route(into: &mut raw::Route, outer: &raw::Route) {
     inherit!(
         into,
@@ -159,7 +159,8 @@ pub fn merge_route(into: &mut raw::Route, outer: &raw::Route) {
 mod tests {
     use super::*;
 
-    /// Every field of a cluster is either the Service's or inherited, so that a new one is not lost.
+    /// Every field of a cluster must be either determined by the Service or inherited, so that no new field is
+    /// forgotten.
     #[test]
     fn every_field_is_inherited_or_the_services() {
         let full = |schema: Value| -> Vec<String> {
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(inner, merged);
     }
 
-    /// What no API server has looked at is not taken for something else.
+    /// Values that no API server has validated must not be misinterpreted.
     #[test]
     fn what_a_definition_would_refuse_is_refused() {
         let check = |text: &str| {

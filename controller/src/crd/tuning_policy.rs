@@ -1,4 +1,4 @@
-//! `TuningPolicy`: which services are tuned by observations, and within which limits.
+//! `TuningPolicy`: which services are tuned by observations, within what limits.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -43,21 +43,21 @@ pub struct TuningPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Observe"))]
     pub mode: Option<TuningMode>,
-    /// Only services all of whose pods have these labels. Absent: all services of the namespace. If two policies
-    /// select a service, the older one applies.
+    /// Only services all of whose pods have these labels are tuned. Absent: all services of the namespace. If two
+    /// policies select a service, the older one applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// With `mode: Apply`: the parts to set. Absent: all parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     pub parts: Vec<TuningPart>,
-    /// Thresholds, P of the paper's Algorithm 2.
+    /// Thresholds (P of the paper's Algorithm 2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thresholds: Option<TuningThresholds>,
     /// Range of replicas, and conditions for scaling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<TuningScaling>,
-    /// Resource requests within this many percent of the recommendation are not changed.
+    /// Resource requests that differ from the recommendation by at most this many percent are not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000), extend("default" = 10))]
     pub margin_percent: Option<u32>,
@@ -65,21 +65,20 @@ pub struct TuningPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600), extend("default" = 30))]
     pub round_seconds: Option<u32>,
-    /// Time for which a service is observed before it is changed, in seconds; replicas are added immediately.
+    /// Time for which a service is observed before it is changed, in seconds. Replicas are added without this delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 604_800), extend("default" = 600))]
     pub observe_seconds: Option<u32>,
-    /// Maximum number of changes started in a round. Resource requests are changed for one service at a time in any
-    /// case.
+    /// Maximum number of changes started in a round. Resource requests are always changed for one service at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 2))]
     pub changes_per_round: Option<u32>,
-    /// Time for which a service is not changed after a change, in seconds; replicas are added immediately. A
-    /// rolled-back change is not repeated for at least half an hour, twice as long each further time.
+    /// Time for which a service is not changed after a change, in seconds. Replicas are added without this delay. A
+    /// rolled-back change is not repeated for at least half an hour, and for twice as long each further time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 86_400), extend("default" = 600))]
     pub cooldown_seconds: Option<u32>,
-    /// Timeout for replicas to become ready after a change, in seconds; after it the change is rolled back.
+    /// Timeout for replicas to become ready after a change, in seconds. After it the change is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600), extend("default" = 180))]
     pub ready_seconds: Option<u32>,
@@ -91,9 +90,9 @@ pub struct TuningPolicySpec {
 /// Whether recommendations are only reported or carried out.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum TuningMode {
-    /// Carry out plans.
+    /// Carry out recommendations.
     Apply,
-    /// Report requested and recommended totals.
+    /// Report the totals of current and recommended requests.
     #[default]
     Observe,
     /// Also report each recommended value with its reason, and emit an event when there are recommendations.
@@ -111,7 +110,7 @@ pub enum TuningPart {
     Traffic,
 }
 
-/// Thresholds, P of the paper's Algorithm 2.
+/// Thresholds (P of the paper's Algorithm 2).
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningThresholds {
@@ -145,16 +144,16 @@ pub struct TuningScaling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000), extend("default" = 10))]
     pub max_replicas: Option<u32>,
-    /// Replicas are added only if the current ones use more than this share of their CPU limit, in percent. `0`:
-    /// decide by load alone, as in the paper.
+    /// Replicas are added only if the current ones use more than this share of their CPU limit, in percent. `0`: by
+    /// load alone, as in the paper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("default" = 70))]
     pub cpu_percent: Option<u32>,
-    /// Time for which fewer replicas must have been enough before replicas are removed, in seconds.
+    /// Time for which fewer replicas must have been sufficient before replicas are removed, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 300))]
     pub patience_seconds: Option<u32>,
-    /// Time in which the share of requests of a new replica grows to its full size, in seconds.
+    /// Time in which a new replica's share of requests grows to its full size, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
     pub slow_start_seconds: Option<u32>,
@@ -164,7 +163,7 @@ pub struct TuningScaling {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningGuard {
-    /// Duration of the evaluation, in seconds; a change that is not worse by then is kept.
+    /// Duration of the evaluation, in seconds. A change is kept if the service is not worse by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 86_400), extend("default" = 600))]
     pub seconds: Option<u32>,
@@ -195,7 +194,7 @@ impl TuningPolicySpec {
     /// schema cannot express.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// If a field is invalid; the error describes the first one.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |path: &str, message: String| SpecError::Value {
             path: format!("spec.{path}"),

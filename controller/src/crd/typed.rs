@@ -1,7 +1,7 @@
-//! Finds the type errors that an API server would report by the schema, in files.
+//! Finds type errors in files that an API server would report according to the schema.
 //!
 //! The Rust types of the mesh's kinds also accept the short forms of the proxy's file (`namespaces: shop`). An API
-//! server does not: there a field has a single type.
+//! server does not, because in a schema each field has a single type.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::check::SpecError;
 
-/// The schema of the `spec` of each kind; created once, since files may contain thousands of resources.
+/// The schema of the `spec` of each kind. Created once, because files may contain thousands of resources.
 static SPECS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
     let definitions = super::definitions().unwrap_or_default().into_iter();
     let schemas = definitions.filter_map(|definition| {
@@ -25,7 +25,7 @@ static SPECS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
 });
 
 /// Checks the `spec` of one of the mesh's own resources against its definition: returns an error for each value of a
-/// wrong type, and removes the value. Other resources pass.
+/// wrong type, and removes the value. Returns no errors for other resources.
 pub fn check(object: &mut Value) -> Vec<SpecError> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let schema = SPECS.get(kind).unwrap_or(&Value::Null);
@@ -38,7 +38,7 @@ pub fn check(object: &mut Value) -> Vec<SpecError> {
     errors
 }
 
-/// Returns whether a value has the right type; removes wrong values inside it.
+/// Returns whether a value has the right type; removes values of wrong types inside it.
 fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecError>) -> bool {
     // An API server treats `null` like a missing field.
     if value.is_null() {
@@ -51,7 +51,8 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
                 for (at, item) in items.iter_mut().enumerate() {
                     good &= of_type(&schema["items"], item, &format!("{path}[{at}]"), errors);
                 }
-                // The list is removed as a whole: without a single item the indices of the others would change.
+                // The list is removed as a whole: if a single item were removed, the indices of the others would
+                // change.
                 return good;
             }
             None => "a list",
@@ -86,7 +87,7 @@ fn of_type(schema: &Value, value: &mut Value, path: &str, errors: &mut Vec<SpecE
     false
 }
 
-/// Returns what to write instead of a value of another type.
+/// Returns what to write instead of a value of a wrong type.
 fn instead(wanted: &str, value: &Value) -> String {
     match (wanted, value) {
         ("a string", Value::Number(number)) => {

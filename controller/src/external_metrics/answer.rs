@@ -18,14 +18,14 @@ const GROUP_VERSION: &str = "external.metrics.k8s.io/v1beta1";
 enum Question<'a> {
     /// The list of metrics.
     Metrics,
-    /// The values of the metric in a namespace: of one Service or group, or of all.
+    /// The values of the metric in a namespace, for one Service or group, or for all.
     Values {
         namespace: &'a str,
         whose: Option<Whose>,
     },
 }
 
-/// The reason why a request is rejected.
+/// Reason why a request is rejected.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 enum QuestionError {
     #[error("no such resource: {0}")]
@@ -75,7 +75,7 @@ fn question<'a>(path: &'a str, selector: &str) -> Result<Question<'a>, QuestionE
     }
     let rest = rest.strip_prefix("/namespaces/").ok_or_else(unknown)?;
     match rest.split_once('/') {
-        // It becomes a part of an API server path.
+        // The namespace becomes part of an API server path.
         Some((namespace, REQUESTS)) if is_label(namespace) => Ok(Question::Values {
             namespace,
             whose: selected(selector)?,
@@ -84,7 +84,7 @@ fn question<'a>(path: &'a str, selector: &str) -> Result<Question<'a>, QuestionE
     }
 }
 
-/// Returns the Service or the group that a label selector names.
+/// Returns the Service or group that a label selector names; `None` if it is empty.
 fn selected(selector: &str) -> Result<Option<Whose>, QuestionError> {
     if selector.is_empty() {
         return Ok(None);
@@ -92,7 +92,7 @@ fn selected(selector: &str) -> Result<Option<Whose>, QuestionError> {
     let unknown = || QuestionError::Selector(selector.to_owned());
     let (name, value) = selector.split_once('=').ok_or_else(unknown)?;
     let value = value.strip_prefix('=').unwrap_or(value);
-    // Only characters of names, so that the value is safe in a selector.
+    // Only characters of names are allowed, so that the value is safe in a selector.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let is_value = (1..=63).contains(&value.len())
         && value.bytes().all(fits)
@@ -130,7 +130,7 @@ fn list(items: &[Value]) -> Value {
     })
 }
 
-/// Formats a value as a Kubernetes quantity, in thousandths.
+/// Formats a value as a Kubernetes quantity in thousandths.
 fn value((of, name): &Whose, rps: f64, now: Timestamp) -> Value {
     let mut labels = serde_json::Map::new();
     labels.insert((*of).to_owned(), json!(name));
@@ -220,7 +220,8 @@ mod tests {
         assert_eq!(list["items"][1]["metricLabels"], json!({"group": "low"}));
     }
 
-    /// The kept hostile suite: which questions are taken. `cargo xtask e2e` asks them through a real API server.
+    /// The maintained suite of hostile requests, with the ones that are accepted. `cargo xtask e2e` sends them
+    /// through a real API server.
     #[test]
     fn hostile_questions_are_refused() {
         use maglor_testkit::hostile;

@@ -1,6 +1,6 @@
-//! Authenticates the API server's aggregation layer by its client certificate: the authority and the allowed names
-//! are in ConfigMap `extension-apiserver-authentication` of `kube-system` (Kubernetes, "Configure the Aggregation
-//! Layer"). The handshake of any other client fails.
+//! Authenticates the API server's aggregation layer by its client certificate: the certificate authority and the
+//! allowed names are in the ConfigMap `extension-apiserver-authentication` of `kube-system` (Kubernetes, "Configure
+//! the Aggregation Layer"). The handshake of any other client fails.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,13 +28,14 @@ use crate::https::Serving;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-/// The keys of the ConfigMap: the authority as PEM, and a list of common names; an empty one means any.
+/// Keys of the ConfigMap: the certificate authority as PEM, and a list of allowed common names. An empty list allows
+/// any name.
 const AUTHORITY: &str = "requestheader-client-ca-file";
 const NAMES: &str = "requestheader-allowed-names";
 /// Pause after a failed watch.
 const REST: Duration = Duration::from_secs(2);
 
-/// The reason why the ConfigMap does not identify the API server.
+/// Reason why the ConfigMap does not identify the API server.
 #[derive(Debug, thiserror::Error)]
 enum FrontError {
     #[error("{0} is missing: the API server has no aggregation layer")]
@@ -63,7 +64,7 @@ pub(super) async fn follow(
         tokio::select! {
             Some(event) = changes.next() => match event {
                 Ok(Event::Apply(map) | Event::InitApply(map)) => front = known(&map).or(front),
-                // After a deletion the last known identity stays valid.
+                // After a deletion, the last known content remains valid.
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(%error, "watch of ConfigMap {NAMESPACE}/{NAME} failed; retrying");
@@ -101,7 +102,7 @@ fn serve_as(
     }
 }
 
-/// Returns a TLS configuration with another server's certificate that accepts only the API server as its client.
+/// Returns the TLS configuration of another server, changed to accept only the API server as a client.
 fn config_of(front: &Arc<Front>, own: &ServerConfig) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =

@@ -2,9 +2,9 @@
 //! of their proxies.
 //!
 //! The API server forwards requests of authorized clients (RBAC on `external.metrics.k8s.io`). Other clients are
-//! rejected (`front`). Each proxy reports its calls to the replica that it is connected to, so each request is
-//! forwarded to all replicas. If the data of one is missing, the response is an error: a value that is too low would
-//! remove proxies.
+//! rejected (`front`). Each proxy reports its calls to the replica to which it is connected, so each request is
+//! forwarded to all replicas. If the data of a replica is missing, the response is an error: a value that is too low
+//! would remove proxies.
 
 mod answer;
 mod front;
@@ -26,17 +26,17 @@ use crate::index::facts::service::{PROXIED, PROXY_GROUP};
 
 /// The name of the `APIService`.
 pub(crate) const API_SERVICE: &str = "v1beta1.external.metrics.k8s.io";
-/// The metric: requests per second that the proxies in front of a Service, or of a group of them, send to the
-/// endpoints in total.
+/// The name of the metric: requests per second that the proxies in front of a Service, or of a group of Services,
+/// send to the endpoints in total.
 pub(crate) const REQUESTS: &str = "maglor_proxy_service_requests_per_second";
-/// The label of a value with the Service's name.
+/// The label that contains the Service's name.
 pub(crate) const SERVICE: &str = "service";
-/// The label of a value with the group's name, for Services that share proxies.
+/// The label that contains the group's name, for Services that share proxies.
 pub(crate) const GROUP: &str = "group";
 
-/// The owner of proxies: the label of its values, and its name.
+/// The owner of proxies: the label for its kind, and its name.
 type Whose = (&'static str, String);
-/// The pod label that names the owner of a proxy, by the label of the values.
+/// The pod label that names the owner of a proxy, for each label of the metric.
 const LABELS: [(&str, &str); 2] = [(SERVICE, PROXIED), (GROUP, PROXY_GROUP)];
 
 /// The dependencies of the server.
@@ -44,11 +44,11 @@ pub(crate) struct ExternalMetrics {
     pub(crate) client: Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
-    /// The webhook's certificate, which the API server trusts here, too.
+    /// The webhook's certificate, which the API server also trusts for this server.
     pub(crate) serving: Serving,
 }
 
-/// The reason why there is no value now.
+/// Reason why there is currently no value.
 #[derive(Debug, thiserror::Error)]
 enum ValueError {
     #[error("the API server does not respond: {0}")]
@@ -60,7 +60,7 @@ enum ValueError {
 }
 
 impl ExternalMetrics {
-    /// Serves requests as long as it is polled.
+    /// Serves requests for as long as the future is polled.
     pub(crate) async fn run(self, socket: TcpListener, clients: Clients) {
         let (sender, serving) = tokio::sync::watch::channel(None);
         let known = front::follow(self.client.clone(), self.serving.clone(), sender);
@@ -75,7 +75,8 @@ impl ExternalMetrics {
         );
     }
 
-    /// Returns the requests per second by Service or group of a namespace; of one of them, or of all with proxies.
+    /// Returns the requests per second of a namespace by Service or group: of one of these, or of all that have
+    /// proxies.
     async fn values(
         &self,
         namespace: &str,
@@ -186,7 +187,7 @@ mod tests {
     fn who_has_not_reported_is_not_taken_for_idle() {
         let silent = sums(&[("shop/a", "web"), ("shop/b", "web")], &[("shop/x", 1.0)]);
         assert!(matches!(silent, Err(ValueError::Silent { proxies: 2 })));
-        // One that starts while others are ready.
+        // A proxy that starts while others are ready.
         let some = sums(&[("shop/a", "web"), ("shop/b", "web")], &[("shop/a", 7.0)]);
         assert_eq!(some.unwrap(), [("web".to_owned(), 7.0)]);
         let beside = sums(&[("shop/a", "web"), ("shop/b", "cart")], &[("shop/a", 7.0)]);

@@ -1,4 +1,4 @@
-//! Finds objects of a Gateway that were left over when its class changed. Pure.
+//! Finds objects of a Gateway that are left over from a change of its class. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,20 @@ use serde_json::Value;
 use crate::index::facts::gateway::GATEWAY_NAME;
 use crate::index::made_name;
 
-/// Namespace and name.
+/// Namespace and name of an object.
 pub(super) type Name = (String, String);
 
-/// The state that decides whether objects under a Gateway's former name may be deleted.
+/// The state that determines whether objects under a Gateway's former name may be deleted.
 pub(super) struct Successors {
-    /// The existing Gateways, and the current names of their proxies; `None` = another controller serves them.
+    /// The existing Gateways, and the current names of their proxies; the latter is `None` if another controller
+    /// serves the Gateway.
     wanted: Vec<(Name, Option<String>)>,
     /// Deployments of proxies with at least one available replica.
     ready: BTreeSet<Name>,
 }
 
 impl Successors {
-    /// Collects the state from all Gateways, our classes, and the existing Deployments.
+    /// Collects the state from all Gateways, the mesh's classes, and the existing Deployments.
     pub(super) fn new(gateways: &[Value], own: &BTreeSet<&str>, deployments: &[Value]) -> Self {
         let wanted = |gateway: &Value| {
             let class = gateway["spec"]["gatewayClassName"].as_str();
@@ -50,7 +51,7 @@ impl Successors {
     }
 }
 
-/// Returns namespace and name.
+/// Returns the namespace and name of an object.
 pub(super) fn name(resource: &Value) -> Name {
     let meta = &resource["metadata"];
     let text = |field: &str| meta[field].as_str().unwrap_or_default().to_owned();
@@ -70,7 +71,7 @@ mod tests {
         })
     }
 
-    /// Names of what can go when the Gateway has a class.
+    /// Returns the names of objects that can be deleted when the Gateway has this class.
     fn can_go(class: &str, made: &[Value]) -> Vec<String> {
         let gateway = json!({
             "metadata": {"name": "web", "namespace": "edge"},

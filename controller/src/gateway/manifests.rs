@@ -11,13 +11,13 @@ use crate::index::made_name;
 use crate::proxy_pod::{self, DRAIN_SECONDS, Settings};
 use crate::proxy_service::manifests::marked;
 
-/// The label that distinguishes our objects from those of other controllers' Gateways.
+/// The label that distinguishes this mesh's objects from those of other controllers' Gateways.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
 /// The allowed types of a Service.
 const TYPES: [&str; 3] = maglor_inject::keys::SERVICE_TYPES;
 
-/// Returns the ServiceAccount, the Deployment, the Service and the PodDisruptionBudget of a Gateway in the API
-/// server's form. `service_type` is the type of the Service if the Gateway sets none.
+/// Returns the ServiceAccount, Deployment, Service and PodDisruptionBudget of a Gateway as the API server formats
+/// them. `service_type` is the type of the Service if the Gateway sets none.
 #[must_use]
 pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [Value; 4] {
     let meta = Metadata::of(gateway);
@@ -101,8 +101,8 @@ fn service(gateway: &Value, meta: &Metadata, service_type: &str) -> Value {
     service
 }
 
-/// Returns the PodDisruptionBudget: a drain of nodes evicts one proxy at a time, and is not blocked by a Gateway that
-/// was scaled to one proxy.
+/// Returns the PodDisruptionBudget. It lets a drain of nodes evict one proxy at a time, and does not block the drain
+/// if the Gateway was scaled to one proxy.
 fn budget(meta: &Metadata) -> Value {
     let mut budget = meta.resource("policy/v1", "PodDisruptionBudget");
     budget["spec"] = json!({
@@ -116,7 +116,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     let mut labels = meta.labels.clone();
     labels.insert("maglor.dev/inject".to_owned(), json!("disabled"));
     let mut annotations = meta.annotations.clone();
-    // The proxy accepts the clients' protocols, and uses mutual TLS itself.
+    // The proxy accepts the clients' protocols and terminates mutual TLS itself.
     annotations.insert(INJECTED.to_owned(), json!("outbound"));
     let [identity, _] = maglor_inject::volumes();
     let [identity_mount, cache_mount] = maglor_inject::mounts();
@@ -137,12 +137,12 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     pod["volumes"] = json!(volumes);
     let metadata = json!({"labels": labels, "annotations": annotations});
     let mut deployment = meta.resource("apps/v1", "Deployment");
-    // `replicas` is set once, at creation, so that a later apply does not undo scaling.
+    // `replicas` is set only once, at creation, so that a later apply does not undo scaling.
     deployment["spec"] = proxy_pod::rollout(&own, &metadata, &pod);
     deployment
 }
 
-/// Returns the container. Ports are not listed: they change without replacing pods.
+/// Returns the container. Its ports are not listed, because they change without replacing pods.
 fn container(settings: &Settings) -> Value {
     let mut arguments = proxy_pod::arguments("gateway", DRAIN_SECONDS, settings);
     if settings.trust_domain.is_none() {

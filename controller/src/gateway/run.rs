@@ -40,7 +40,7 @@ const REPLICAS_MANAGER: &str = "maglor-gateway-replicas";
 /// Options for the proxies of all Gateways.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Their image, and the address of this control plane.
+    /// The image of the proxies, and the address of this control plane.
     pub settings: Settings,
     /// The type of the Service if the Gateway sets none.
     pub service_type: String,
@@ -52,7 +52,7 @@ pub struct Options {
     pub certificates: Certificates,
 }
 
-/// Runs the operator as long as the process.
+/// Runs the operator until the process ends.
 pub(crate) async fn run(
     client: Client,
     options: Options,
@@ -67,7 +67,7 @@ pub(crate) async fn run(
     reconcile::run(term, begin).await;
 }
 
-/// What is reconciled.
+/// A unit of reconciliation.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Unit {
     /// The class that the operator creates.
@@ -88,7 +88,7 @@ struct Operator {
     events: Events,
     classes: Cache<DynamicObject>,
     gateways: Cache<DynamicObject>,
-    /// In the order of [`manifests`].
+    /// The kinds of objects, in the order of [`manifests`].
     made: [Made; 4],
 }
 
@@ -143,7 +143,7 @@ impl Operator {
         }
     }
 
-    /// Returns the names of our classes.
+    /// Returns the names of the mesh's classes.
     fn own_classes(&self) -> BTreeSet<String> {
         let own =
             |class: &DynamicObject| class.data["spec"]["controllerName"] == GATEWAY_CONTROLLER;
@@ -151,7 +151,7 @@ impl Operator {
         own.iter().map(|class| class.name_any()).collect()
     }
 
-    /// Applies the objects of a Gateway, and deletes those of its former class.
+    /// Applies the objects of a Gateway, and deletes those for its former class.
     async fn attend(&self, gateway: &Value) -> Result<Again, kube::Error> {
         if !gateway["metadata"]["deletionTimestamp"].is_null() {
             return Ok(None);
@@ -209,7 +209,7 @@ impl Operator {
                 );
                 let api = self.api(&namespace, resource);
                 match conditional_writes::delete(&api, &name, &Precondition::of_value(one)).await {
-                    // It has changed: its next version is an event.
+                    // The object has changed: its next version causes an event.
                     Err(error) if is(&error, 404) || is(&error, 409) => {}
                     other => other?,
                 }
@@ -229,7 +229,7 @@ impl Operator {
             "spec": {"controllerName": GATEWAY_CONTROLLER},
         }));
         match Manager(FIELD_MANAGER).create(&api, &class).await {
-            // It exists, or the Gateway API is not installed.
+            // The class exists, or the Gateway API is not installed.
             Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
             other => other.map(drop),
         }
@@ -239,7 +239,8 @@ impl Operator {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
-    /// Applies an object, unless another writer owns one of that name; returns when to try again if it was rejected.
+    /// Applies an object, unless another writer owns an object of this name. If it was rejected, returns when to try
+    /// again.
     async fn apply(
         &self,
         gateway: &Value,
@@ -254,7 +255,7 @@ impl Operator {
         let resource = &kind.resource;
         let kind = resource.kind.as_str();
         let api = self.api(&namespace, resource);
-        // The cache may be behind, and has no objects of others.
+        // The cache may be out of date, and does not contain objects of other writers.
         let there = api.get_opt(&name).await?;
         let there = there.and_then(|there| serde_json::to_value(there).ok());
         if let Some(there) = &there {
@@ -294,8 +295,8 @@ impl Operator {
         }
     }
 
-    /// Creates a Deployment with its initial `replicas`, which are owned by a separate field manager, so that a later
-    /// apply does not undo scaling.
+    /// Creates a Deployment with its initial `replicas`, which a separate field manager owns, so that a later apply
+    /// does not undo scaling.
     async fn make_replicas(
         &self,
         api: &Api<DynamicObject>,

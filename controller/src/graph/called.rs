@@ -1,7 +1,7 @@
 //! Tracks the Services that a Deployment's pods call, so that its new pods can request them in advance.
 //!
-//! With hysteresis: a port that was called once is remembered for a while, so the list changes when a workload calls
-//! other Services, and not with every pause.
+//! The list has hysteresis: a port that was called once is remembered for some time, so the list changes when a
+//! workload calls other Services, and not whenever calls pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,13 +23,14 @@ const REMEMBERED: Duration = Duration::from_secs(900);
 /// Interval of requests to the other replicas of the controller.
 const ASK_EVERY: Duration = Duration::from_secs(15);
 
-/// The format between replicas: a list of `NAMESPACE/SERVICE:PORT` by `NAMESPACE/NAME` of the owner of the pods.
+/// The format used between replicas: lists of `NAMESPACE/SERVICE:PORT`, by the `NAMESPACE/NAME` of the owner of the
+/// calling pods.
 pub(crate) type Words = BTreeMap<String, Vec<String>>;
 
-/// The called Services; see the module's documentation.
+/// The Services that workloads call.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// By owner of the pods: ports of Services, and the time of the last call.
+    /// Called ports of Services and the time of the last call, by owner of the calling pods.
     known: BTreeMap<Key, BTreeMap<(Key, u16), Time>>,
     /// The reports of other replicas.
     elsewhere: Called,
@@ -43,7 +44,7 @@ pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
     loop {
         tick.tick().await;
         let answers = replicas.ask::<Words>("/graph?called").await;
-        // If a replica did not respond, the previous services stay.
+        // If a replica did not respond, the previous list is kept.
         if answers.missing == 0 {
             graphs.called_elsewhere(&answers.all);
         }
@@ -67,7 +68,7 @@ impl Calls {
         }
     }
 
-    /// Returns the observations of this replica.
+    /// Returns the calls that proxies have reported to this replica.
     pub(super) fn own(&self) -> Words {
         let words = self.known.iter().map(|(maker, ports)| {
             let ports = ports
@@ -78,7 +79,7 @@ impl Calls {
         words.collect()
     }
 
-    /// Replaces the observations of other replicas; unreadable entries are skipped.
+    /// Replaces the calls reported to other replicas; unreadable entries are skipped.
     pub(super) fn set_elsewhere(&mut self, others: &[Words]) {
         let read = |text: &str| {
             let (service, port) = text.rsplit_once(':')?;
@@ -93,7 +94,7 @@ impl Calls {
         self.elsewhere = elsewhere;
     }
 
-    /// Returns the list to publish, if it has changed.
+    /// Returns the list to publish; `None` if it has not changed.
     pub(super) fn follow(&mut self, now: Time) -> Option<Called> {
         for ports in self.known.values_mut() {
             ports.retain(|_, last| now.saturating_since(*last) < REMEMBERED);
@@ -157,7 +158,7 @@ mod tests {
         let reported = one.follow(at(1)).unwrap();
         let db = (Key::new("shop", "db"), 5432);
         assert_eq!(reported[&web], [(Key::new("shop", "cart"), 80), db].into());
-        // Reports from others are not forwarded, which would cause loops.
+        // Reports from other replicas are not forwarded, which would cause loops.
         assert_eq!(one.own()["shop/web"], ["shop/cart:80"]);
         one.set_elsewhere(&[]);
         assert_eq!(one.follow(at(2)).unwrap()[&web].len(), 1);
@@ -170,7 +171,8 @@ mod tests {
             calls.note(&web, &format!("s{service}.shop.svc.x:80"), at(0));
         }
         assert_eq!(calls.follow(at(0)).unwrap()[&web].len(), MOST_AHEAD);
-        // Published entries are kept, so that a workload with more does not change constantly.
+        // Published entries are kept, so that the list does not change constantly if a workload calls more ports than
+        // fit.
         calls.note(&web, "other.shop.svc.x:80", at(1));
         assert_eq!(calls.follow(at(1)), None);
     }

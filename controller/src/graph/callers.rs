@@ -1,7 +1,7 @@
-//! Tracks the nodes from which Services are called: the input of local-first routing.
+//! Tracks the nodes from which Services are called, for local-first routing.
 //!
-//! With hysteresis: the published shares change only when more than a tenth of a Service's calls come from other
-//! nodes than before, or when there are no calls any more.
+//! The published shares have hysteresis: they change only when more than a tenth of a Service's calls come from other
+//! nodes than before, or when there are no more calls.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use maglor_service_graph::Part;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 
-/// The part of a Service's calls, in thousandths, that may come from other nodes without a change.
+/// Part of a Service's calls, in thousandths, that may come from other nodes without changing the published shares.
 const NEGLIGIBLE: u32 = 100;
 const WHOLE: f64 = 1000.0;
 
-/// Shares by node, in thousandths.
+/// Shares of calls by node, in thousandths.
 type Shares = BTreeMap<String, u32>;
 
-/// The published shares; see the module's documentation.
+/// The published shares of calls by node.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     /// The published shares by vertex.
@@ -27,7 +27,7 @@ pub(super) struct Callers {
 }
 
 impl Callers {
-    /// Returns the shares to publish, if they have changed significantly.
+    /// Returns the shares to publish; `None` if they have not changed significantly.
     pub(super) fn follow<'a>(
         &mut self,
         topology: &Topology,
@@ -75,7 +75,7 @@ fn shares(nodes: &BTreeMap<&str, f64>) -> Shares {
     nodes.iter().map(share).collect()
 }
 
-/// Returns the part of calls that comes from other nodes: half the sum of the differences.
+/// Returns the part of calls that comes from different nodes: half the sum of the differences.
 fn distance(one: &Shares, other: &Shares) -> u32 {
     let of = |shares: &Shares, node: &String| shares.get(node).copied().unwrap_or(0);
     let gone = one

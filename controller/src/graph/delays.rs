@@ -10,23 +10,23 @@ use std::time::Duration;
 use maglor_balance::Time;
 use serde::{Deserialize, Serialize};
 
-/// The length of the current period: the minimum of this one and the previous one counts.
+/// Length of a period. The delay is the minimum over the current and the previous period.
 const LATELY: Duration = Duration::from_secs(600);
-/// The most pairs: all of 250 nodes.
+/// Maximum number of pairs, sufficient for all pairs of 250 nodes.
 const MOST: usize = 32_768;
 
 /// The network delay between two nodes.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Delay {
-    /// The node whose name comes first.
+    /// The node whose name sorts first.
     pub from: String,
-    /// The other one.
+    /// The other node.
     pub to: String,
-    /// The one-way delay in milliseconds: half of the round-trip time.
+    /// The one-way delay in milliseconds, which is half of the round-trip time.
     pub ms: f64,
 }
 
-/// The delays by pair of nodes; see the module's documentation.
+/// The delays by pair of nodes.
 #[derive(Debug, Default)]
 pub(super) struct Delays(BTreeMap<(String, String), Least>);
 
@@ -62,7 +62,7 @@ impl Delays {
         least.now = least.now.min(ms);
     }
 
-    /// Removes nodes that do not exist any more.
+    /// Removes nodes that no longer exist.
     pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         self.0
             .retain(|(from, to), _| is_there(from) && is_there(to));
@@ -79,7 +79,7 @@ impl Delays {
     }
 }
 
-/// Merges the delays of several replicas of the controller: the least of each pair.
+/// Merges the delays of several replicas of the controller: the minimum for each pair.
 #[must_use]
 pub fn least(replicas: impl IntoIterator<Item = Vec<Delay>>) -> Vec<Delay> {
     let mut all: BTreeMap<(String, String), f64> = BTreeMap::new();
@@ -91,9 +91,9 @@ pub fn least(replicas: impl IntoIterator<Item = Vec<Delay>>) -> Vec<Delay> {
     all.map(|((from, to), ms)| Delay { from, to, ms }).collect()
 }
 
-/// Returns the delays between all nodes, which are given by name with their zones, if any are known. An unmeasured
-/// pair gets the median of the pairs between the same zones; else the median of all pairs within a zone, or of all
-/// pairs between zones, depending on the pair; else the median of all.
+/// Returns the delays between all nodes; empty if no delays are known. The nodes are given by name, with their zones.
+/// A pair that was not measured gets the median of the pairs between the same zones. If there are none, it gets the
+/// median of all pairs within a zone or between zones, depending on the pair, or otherwise the median of all pairs.
 #[must_use]
 pub fn completed(zones: &BTreeMap<&str, Option<&str>>, known: &[Delay]) -> Vec<Delay> {
     let zones_of = |from: &str, to: &str| {
@@ -174,13 +174,13 @@ mod tests {
         delays.note("a", "b", millis(30), at(200));
         delays.note("a", "a", millis(1), at(200));
         assert_eq!(delays.all(), [delay("a", "b", 2.0)]);
-        // The delay has increased, which is accepted when the shorter one is forgotten.
+        // The delay has increased. The higher value applies when the lower one is forgotten.
         for second in (700..2500).step_by(100) {
             delays.note("a", "b", millis(20), at(second));
             let expected = if second < 1300 { 2.0 } else { 10.0 };
             assert_eq!(delays.all(), [delay("a", "b", expected)], "{second}");
         }
-        // No connections since, and nothing else is known.
+        // There were no new connections, so the last value is kept.
         assert_eq!(delays.all(), [delay("a", "b", 10.0)]);
         delays.retain(|node| node != "b");
         assert!(delays.all().is_empty());

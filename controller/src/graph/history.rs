@@ -1,8 +1,8 @@
 //! Keeps snapshots of the last day in bounded memory.
 //!
-//! Only numbers are stored, 40 bytes for an edge and 40 for a service; names are shared between consecutive snapshots
-//! while they are the same. When the total exceeds [`MOST_BYTES`], every second snapshot of the older half is
-//! dropped: the history still covers a day, in coarser steps.
+//! Only numbers are stored, 40 bytes for an edge and 40 for a service; consecutive snapshots with the same names
+//! share them. When the total exceeds [`MOST_BYTES`], every second snapshot of the older half is dropped: the history
+//! still covers a day, in coarser steps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use super::snapshot::{Edge, Service, Snapshot};
 
-/// The most snapshots: one per minute for a day.
+/// Maximum number of snapshots: one per minute for a day.
 const MOST: usize = 24 * 60;
-/// The most bytes of the history.
+/// Maximum size of the history in bytes.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Sorted names; indices refer to them.
+/// Sorted names, to which indices refer.
 type Names = Arc<[Box<str>]>;
 
-/// The stored snapshots; see the module's documentation.
+/// The stored snapshots.
 #[derive(Debug, Default)]
 pub(super) struct History {
     kept: VecDeque<Kept>,
     bytes: usize,
-    /// The number of snapshots so far.
+    /// Number of snapshots stored so far.
     next: usize,
 }
 
@@ -34,7 +34,7 @@ struct Kept {
     names: Names,
     services: Box<[KeptService]>,
     edges: Box<[KeptEdge]>,
-    /// The bytes of the snapshot, including the names if they are not shared with the previous one.
+    /// Size of the snapshot in bytes, including its names unless they are shared with the previous one.
     bytes: usize,
 }
 
@@ -46,7 +46,7 @@ struct KeptService {
     memory_mib: u32,
     cpu_limit_millis: u32,
     memory_limit_mib: u32,
-    /// Negative if unknown.
+    /// CPU use in thousandths of a core; negative if unknown.
     cpu_used_millis: f32,
     memory_used_mib: f32,
     pending: f32,
@@ -59,7 +59,7 @@ struct KeptEdge {
     to: u32,
     rps: f32,
     latency_ms: f32,
-    /// Negative if unknown.
+    /// Median of the response time in milliseconds; negative if unknown.
     p50_ms: f32,
     p99_ms: f32,
     failures: f32,
@@ -69,7 +69,7 @@ struct KeptEdge {
 }
 
 impl History {
-    /// Stores a snapshot, which must be newer than all stored ones.
+    /// Stores a snapshot, which must be newer than all stored snapshots.
     pub(super) fn keep(&mut self, snapshot: &Snapshot) {
         let kept = Kept::new(snapshot, self.kept.back(), self.next);
         self.next += 1;
@@ -95,7 +95,7 @@ impl History {
         }
     }
 
-    /// Counts the bytes again: names that were shared with a dropped snapshot count for the next one.
+    /// Recomputes the size: names that were shared with a dropped snapshot now count for the next one.
     fn count(&mut self) {
         self.bytes = 0;
         let mut names: Option<Names> = None;
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    /// Returns all snapshots, the oldest first; `window` is T.
+    /// Returns all snapshots, oldest first. `window` is the averaging window T.
     pub(super) fn all(&self, window: Duration) -> Vec<Snapshot> {
         self.kept.iter().map(|kept| kept.snapshot(window)).collect()
     }
@@ -181,7 +181,7 @@ impl Kept {
         kept
     }
 
-    /// Returns the bytes without those of the names.
+    /// Returns the size of the numbers in bytes, without that of the names.
     fn numbers(&self) -> usize {
         size_of::<Self>() + self.at.len() + size_of_val(&*self.services) + size_of_val(&*self.edges)
     }
@@ -296,7 +296,7 @@ mod tests {
         assert!(history.kept.len() > 60, "{}", history.kept.len());
         let all = history.all(WINDOW);
         assert!(all.is_sorted_by(|one, other| one.at < other.at));
-        // It reaches back for hours.
+        // The history reaches back for hours.
         assert!(*all[0].at < *"2026-01-01T12", "{}", all[0].at);
         let counted: usize = history.kept.iter().map(|one| one.bytes).sum();
         assert_eq!(counted, history.bytes);

@@ -1,8 +1,8 @@
 //! Observes the communication graph: processes proxies' load reports (LRS), and returns snapshots.
 //!
-//! This is Algorithm 1 of the paper in docs/placement.md; its arithmetic is [`maglor_service_graph::LiveEdges`]. A
-//! replica of the controller gets the reports of the proxies that are connected to it; the whole graph is merged from
-//! the parts of all replicas ([`parts`]).
+//! This is Algorithm 1 of the paper in docs/placement.md; its arithmetic is [`maglor_service_graph::LiveEdges`]. Each
+//! replica of the controller receives the reports of the proxies that are connected to it; the whole graph is merged
+//! from the parts of all replicas ([`parts`]).
 
 pub(crate) mod called;
 mod callers;
@@ -39,11 +39,11 @@ use crate::index::Called;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 
-/// The most clusters of a report that are used: as many as one of our proxies follows.
+/// Maximum number of clusters of a report that are used: as many as a proxy of this mesh follows.
 const MAX_CLUSTERS: usize = 1024;
 /// Maximum calls per second accepted from a proxy's report: several times what a proxy can send.
 const MOST_CALLS: f64 = 100_000.0;
-/// The suffix of the cluster of a sidecar's own application.
+/// The suffix of the name of the cluster for a sidecar's own application.
 const APPLICATION: &str = "/application";
 /// Interval of the stored snapshots.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
@@ -51,11 +51,11 @@ const KEEP_EVERY: Duration = Duration::from_secs(60);
 /// Settings of the observation.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The interval of proxies' reports; `None` = no reports are requested.
+    /// The interval of proxies' reports; `None` if no reports are requested.
     pub interval: Option<Duration>,
-    /// T, the window of the moving averages.
+    /// The window of the moving averages (T).
     pub window: Duration,
-    /// The weighting of intervals in the window.
+    /// The weighting of intervals within the window.
     pub averaging: Averaging,
 }
 
@@ -95,11 +95,11 @@ pub struct Graphs {
 struct State {
     /// Calls between services.
     edges: LiveEdges,
-    /// Calls that sidecars accept, from a service to itself, including those of callers outside the mesh.
+    /// Calls accepted by sidecars, including those of callers outside the mesh, as edges from a service to itself.
     taken: LiveEdges,
-    /// Calls to versions of services, by the versions' clusters; they are in `edges`, too.
+    /// Calls to versions of services, by the versions' clusters; they are also in `edges`.
     versions: LiveEdges,
-    /// The time of each proxy's last report.
+    /// The time of each proxy's last report, by node id.
     reported_at: HashMap<String, Time>,
     usage: HashMap<Key, Usage>,
     delays: Delays,
@@ -186,12 +186,12 @@ impl Graphs {
         *current = Arc::new(topology);
     }
 
-    /// Sets the current usage of pods; a pod that is missing has an unknown usage.
+    /// Sets the current usage of pods. The usage of a pod that is not included is unknown.
     pub fn set_usage(&self, usage: HashMap<Key, Usage>) {
         self.state().usage = usage;
     }
 
-    /// Returns T, the window of the moving averages.
+    /// Returns the window of the moving averages (T).
     pub(crate) fn window(&self) -> Duration {
         self.settings.window
     }
@@ -249,7 +249,7 @@ impl Graphs {
             }
         }
         let previous = state.reported_at.insert(node.to_owned(), now);
-        // The begin of the interval is unknown in an empty report.
+        // The start of the interval is unknown in an empty report.
         let length = match (report.interval.is_zero(), previous) {
             (false, _) => report.interval,
             (true, Some(previous)) => now.saturating_since(previous),
@@ -291,8 +291,8 @@ impl Graphs {
         self.state().delays.all()
     }
 
-    /// Returns the nodes from which Services are called, in thousandths, if they have changed significantly since the
-    /// last call.
+    /// Returns the nodes from which Services are called, with shares in thousandths; `None` if they have not changed
+    /// significantly since the last call.
     #[must_use]
     pub fn callers(&self) -> Option<BTreeMap<Key, BTreeMap<String, u32>>> {
         let (topology, mut state, now) = (self.topology(), self.state(), self.now());
@@ -313,14 +313,15 @@ impl Graphs {
         callers.follow(&topology, trusted)
     }
 
-    /// Returns the Services that pods call, by owner, if they have changed since the last call.
+    /// Returns the Services that pods call, by owner of the pods; `None` if they have not changed since the last
+    /// call.
     #[must_use]
     pub fn called(&self) -> Option<Called> {
         let now = self.now();
         self.state().called.follow(now)
     }
 
-    /// Returns the Services that pods call, by owner, as observed by this replica.
+    /// Returns the Services that pods call, by owner of the pods, as observed by this replica.
     pub(crate) fn called_here(&self) -> called::Words {
         self.state().called.own()
     }
@@ -336,14 +337,14 @@ impl Graphs {
         self.state().parts(self.now())
     }
 
-    /// Returns the vertex of a Service in edges.
+    /// Returns the name of the vertex of a Service.
     pub(crate) fn vertex(&self, service: &Key) -> String {
         let topology = self.topology();
         let known = topology.services.get(service).cloned();
         known.unwrap_or_else(|| service.to_string())
     }
 
-    /// Returns the proxies that have reported recently to this replica, with their traffic.
+    /// Returns the proxies that have recently reported to this replica, with their traffic.
     #[must_use]
     pub fn proxies(&self) -> Vec<ProxyLoad> {
         let (state, now) = (self.state(), self.now());
@@ -396,7 +397,7 @@ impl Graphs {
     }
 }
 
-/// Limits the number of calls.
+/// Limits the number of calls to `most`.
 fn bounded(counted: Counters, most: u64) -> Counters {
     if counted.requests.max(counted.in_flight).max(counted.opened) <= most {
         return counted;
@@ -414,7 +415,7 @@ fn bounded(counted: Counters, most: u64) -> Counters {
 
 fn counters(load: &ClusterLoad) -> Counters {
     let requests = load.requests();
-    // The latency of untimed calls is assumed to be that of the timed ones.
+    // The latency of untimed calls is assumed to equal that of the timed ones.
     let timed = load.timed.min(requests);
     let scale = if timed > 0 {
         requests as f64 / timed as f64

@@ -1,7 +1,7 @@
 //! Merges the observations of several controller replicas.
 //!
-//! A proxy reports to the replica that it is connected to. When it reconnects to another one, the old replica
-//! continues with its average for a while; so of each proxy only the most recent part counts.
+//! A proxy reports to the replica to which it is connected. When it reconnects to another replica, the old one keeps
+//! its average for some time. Therefore only the most recent part of each proxy counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +18,21 @@ use super::{Edge, Snapshot};
 pub struct Part {
     /// The proxy's node id.
     pub proxy: String,
-    /// The age of its last report, in seconds.
+    /// The age of the proxy's last report, in seconds.
     pub age_seconds: f64,
-    /// Whether these are accepted requests of its own service rather than calls.
+    /// Whether these are requests that the proxy accepts for its own service, rather than calls.
     pub taken: bool,
     /// Whether these are calls to a version of a service: `to` is the version's cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub version: bool,
-    /// The proxy's share of the edge.
+    /// The traffic of the proxy on the edge.
     #[serde(flatten)]
     pub edge: Edge,
-    /// The distribution of its response times: bounds in milliseconds, and the calls a second between each
-    /// and the one before ([`maglor_service_graph::Times`]).
+    /// The distribution of the proxy's response times: upper bounds in milliseconds, each with the calls per second
+    /// between the previous bound and this one ([`maglor_service_graph::Times`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<(Option<f64>, f64)>,
-    /// The spread of the means of its intervals: the fields of [`Spread`], in their order.
+    /// The spread of the means of the proxy's intervals: the fields of [`Spread`], in their order.
     #[serde(default)]
     pub spread: (f64, f64, f64, f64),
 }
@@ -42,11 +42,11 @@ pub struct Part {
 pub struct ProxyLoad {
     /// The proxy's node id.
     pub proxy: String,
-    /// The age of its last report, in seconds.
+    /// The age of the proxy's last report, in seconds.
     pub age_seconds: f64,
-    /// Requests a second; 0 for a proxy that has reported no requests.
+    /// Requests per second; 0 for a proxy that has reported no requests.
     pub rps: f64,
-    /// Their mean response time in milliseconds.
+    /// Mean response time of the requests in milliseconds.
     pub latency_ms: f64,
 }
 
@@ -65,7 +65,7 @@ pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
 }
 
 impl Part {
-    /// Returns the part of the calls of one proxy to one service.
+    /// Returns the calls of one proxy to one service.
     pub(super) fn new(part: &service_graph::Part<'_>, now: Time) -> Self {
         let (from, to) = (part.from.to_owned(), part.to.to_owned());
         Self {
@@ -84,7 +84,7 @@ impl Part {
 }
 
 impl Edge {
-    /// Returns the traffic without its ends.
+    /// Returns the traffic of the edge without its ends.
     pub(crate) fn traffic(&self) -> Traffic {
         Traffic {
             rps: self.rps,
@@ -96,8 +96,8 @@ impl Edge {
         }
     }
 
-    /// Sums two edges. Quantiles cannot be added: of two known ones the result is the larger, which the quantile of
-    /// the sum does not exceed.
+    /// Sums two edges. Quantiles cannot be added: if both are known, the result is the larger one, which the quantile
+    /// of the sum does not exceed.
     fn plus(&self, other: &Self) -> Self {
         let sum = self.traffic().plus(other.traffic());
         let larger = |one: Option<f64>, other: Option<f64>| match (one, other) {
@@ -113,8 +113,8 @@ impl Edge {
 }
 
 impl Snapshot {
-    /// Adds the snapshot that another replica has stored at about the same time. A proxy that reconnected between the
-    /// two then counts twice.
+    /// Adds the snapshot that another replica has stored at about the same time. A proxy that has reconnected between
+    /// the two snapshots then counts twice.
     pub fn add(&mut self, other: &Self) {
         for edge in &other.edges {
             let same = |own: &&mut Edge| own.from == edge.from && own.to == edge.to;
@@ -143,7 +143,7 @@ impl Snapshot {
         self.edges.sort_by(ends);
     }
 
-    /// Returns the confirmed limits of calls to its services.
+    /// Returns the confirmed limits of calls to the services of the snapshot.
     fn report_limits(&self, replicas: &[Vec<Part>]) -> ReportLimits {
         let takes = self.services.iter().filter(|service| service.takes);
         let takes = takes.map(|service| (&*service.name, service.replicas));

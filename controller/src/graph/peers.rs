@@ -1,7 +1,7 @@
 //! Serves the reports of a replica's own proxies to other replicas.
 //!
-//! Only replicas get a response: they authenticate with the controller's own identity on the port for proxies. In
-//! plain text, where clients are not authenticated, replicas are not either.
+//! Only replicas get a response: they authenticate with the controller's own identity on the xDS port. In plain text,
+//! neither clients nor replicas are authenticated.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::identity::start::Service;
 use crate::query::Query;
 use crate::resource_server::Table;
 
-/// The timeout of a request's head. A replica sends one request per connection.
+/// Timeout for a request head. A replica sends one request per connection.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// The server for other replicas; see the module's documentation. Clones share the same state.
+/// The server for other replicas. Clones share the same state.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) table: Table,
-    /// The required identity of another replica; `None` = everything is plain text.
+    /// The required identity of another replica; `None` in plain text.
     pub(crate) id: Option<SpiffeId>,
 }
 
 impl Peers {
-    /// Creates a server of this replica's data; without a `service` in plain text.
+    /// Creates a server of this replica's data. `service` is `None` in plain text.
     pub(crate) fn new(graphs: &Arc<Graphs>, table: &Table, service: Option<&Service>) -> Self {
         Self {
             graphs: Arc::clone(graphs),

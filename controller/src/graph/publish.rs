@@ -21,7 +21,7 @@ use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of publications.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Poll interval for the next publication, and for the leadership of this replica.
+/// Interval at which the time of the next publication and the leadership of this replica are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Publishes the graph periodically.
@@ -34,7 +34,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes as long as the process lives, while this replica is the leader.
+    /// Publishes the graph while this replica is the leader; never returns.
     pub(crate) async fn run(self) {
         let mut tick = tokio::time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -80,8 +80,8 @@ impl Publisher {
     }
 }
 
-/// Returns the busiest edges of a snapshot; numbers have three decimals, so that noise in further ones causes no
-/// writes.
+/// Returns the busiest edges of a snapshot. Numbers are rounded to three decimals, so that smaller variations cause
+/// no writes.
 fn status(snapshot: &Snapshot, most: usize, missing: u32) -> CommunicationGraphStatus {
     let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
     let mut edges: Vec<_> = snapshot.edges.iter().collect();

@@ -1,4 +1,4 @@
-//! Requests the observations of the other replicas of the controller, on their port for proxies.
+//! Requests the observations of the other replicas of the controller, on their xDS ports.
 //!
 //! Both sides authenticate with the controller's own identity ([`super::peers`]).
 
@@ -28,15 +28,15 @@ use super::{Graphs, Snapshot};
 use crate::reconcile::cache::{self, Cache, Watch};
 use crate::revision::{PODS, is_replica};
 
-/// The timeout of a request to another replica.
+/// Timeout of a request to another replica.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The most bytes of a response: a hundred thousand edges of proxies.
+/// Maximum size of a response in bytes, sufficient for a hundred thousand edges of proxies.
 const LONGEST: usize = 32 << 20;
 
 /// This replica, and access to the others.
 #[derive(Clone)]
 pub(crate) struct Replicas {
-    /// The pods of the mesh itself.
+    /// The mesh's own pods.
     pub(crate) pods: Cache<Pod>,
     /// The name of this replica.
     pub(crate) replica: String,
@@ -47,9 +47,10 @@ pub(crate) struct Replicas {
 /// The parameters of connections to other replicas.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    /// The port for proxies, which is the same for all replicas.
+    /// The xDS port, which is the same for all replicas.
     pub(crate) port: u16,
-    /// TLS; `None` inside until there is an authority, `None` if everything is plain text.
+    /// TLS for connections to other replicas; `None` in plain text. The inner value is `None` until there is a
+    /// certificate authority.
     pub(crate) tls: Option<watch::Receiver<Option<Arc<tls::Client>>>>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct Answers<T> {
     pub(crate) missing: u32,
 }
 
-/// The reason why another replica's data is unavailable.
+/// Reason why another replica's data is unavailable.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error("cannot connect: {0}")]
@@ -83,7 +84,7 @@ enum AskError {
     Timeout,
 }
 
-/// Watches the pods of the mesh itself; the future keeps them up to date.
+/// Watches the mesh's own pods; the returned future keeps them up to date.
 pub(crate) fn watched(
     client: Client,
     namespace: &str,
@@ -93,7 +94,7 @@ pub(crate) fn watched(
 }
 
 impl Replicas {
-    /// Requests the same path from all other replicas. Until these are known, one is missing.
+    /// Requests the same path from all other replicas. Until the replicas are known, one counts as missing.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> Answers<T> {
         let (mut all, mut missing) = (Vec::new(), u32::from(!self.pods.is_complete()));
         let other = |pod: &Pod| is_replica(pod) && pod.name_any() != self.replica;
@@ -116,14 +117,14 @@ impl Replicas {
         Answers { all, missing }
     }
 
-    /// Returns the observations of the other replicas, followed by those of this one.
+    /// Returns the observations of the other replicas, followed by those of this replica.
     pub(crate) async fn parts(&self, graphs: &Graphs) -> Answers<Vec<Part>> {
         let mut answers = self.ask::<Vec<Part>>("/graph?parts").await;
         answers.all.push(graphs.parts());
         answers
     }
 
-    /// Returns the graph as observed by all replicas; `None` while the data of one is missing.
+    /// Returns the graph as observed by all replicas; `None` if the data of any replica is missing.
     pub(crate) async fn whole(&self, graphs: &Graphs) -> Option<Snapshot> {
         let parts = self.parts(graphs).await;
         let delays = self.ask::<Vec<Delay>>("/graph?delays").await;
@@ -162,7 +163,7 @@ async fn ask<T: DeserializeOwned>(
 ) -> Result<T, AskError> {
     let io = TokioIo::new(io);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-    // It ends with the response; connection errors are reported by the response.
+    // The task ends with the response, which also reports connection errors.
     tokio::spawn(connection);
     let request = Request::get(path)
         .header(header::HOST, address.to_string())

@@ -33,7 +33,7 @@ fn live(authority: &Authority, account: &str) -> Arc<Live> {
     Live::new(identity, authority.bundle().unwrap()).unwrap()
 }
 
-/// A replica that proves an account, and answers one connection.
+/// A replica that authenticates with an account and answers one connection.
 async fn replica(authority: &Authority, account: &str) -> u16 {
     let server = OpenServer::new(&live(authority, account), &[b"h2", REPLICA_ALPN]).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -86,7 +86,7 @@ async fn replicas_prove_to_each_other_who_they_are() {
             "{refused:?}"
         );
     }
-    // Another member poses as a replica.
+    // Another member pretends to be a replica.
     let port = replica(&authority, "web").await;
     let refused = ask_as(&own, port, "/graph?parts").await;
     assert!(matches!(refused, Err(AskError::Connect(_))), "{refused:?}");
@@ -100,7 +100,7 @@ async fn without_an_authority_nothing_is_asked() {
     assert!(matches!(none.await, Err(AskError::NoIdentity)));
 }
 
-/// Asks a server in plain text that answers so.
+/// Requests the parts of a plain-text server that sends this response.
 async fn plain(answer: String) -> Result<Vec<Part>, AskError> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

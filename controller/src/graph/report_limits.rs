@@ -1,33 +1,35 @@
 //! Limits callers' reports to what the called services confirm.
 //!
-//! A proxy knows what it sends itself, and what it forwards to its own application. So the calls that callers report
-//! are compared with the calls that the sidecars of the called service have accepted: successful calls cannot exceed
-//! these, nor can failed calls as long as any call arrives. If callers together report more, a report is wrong, and
-//! no other report shows which: the callers' figures are scaled down to the confirmed ones, and the service is marked
-//! as contradicted. Until the reports agree again, placement does not move it, and calls to it are not kept local.
-//! Reports about services without sidecars are not confirmed; these services are neither moved nor scaled.
+//! A proxy knows the requests that it sends, and those that it forwards to its own application. Therefore the calls
+//! that callers report are compared with the calls that the sidecars of the called service have accepted: successful
+//! calls cannot exceed these, nor can failed calls as long as any call arrives. If callers together report more, one
+//! of the reports is wrong, but it is unknown which one. In this case the callers' figures are scaled down to the
+//! confirmed ones, and the service is marked as contradicted. Until the reports agree again, placement does not move
+//! it, and calls to it are not kept local. Reports about services without sidecars are not confirmed; these services
+//! are neither moved nor scaled.
 
 use std::collections::BTreeMap;
 
 use maglor_service_graph::Traffic;
 
-/// The tolerated ratio: callers and called services count at different times, and averages lag behind.
+/// Tolerated ratio of reported to confirmed calls, because callers and called services count at different times and
+/// averages lag behind.
 const TOLERANCE: f64 = 1.5;
-/// Calls per second below which no comparison is possible.
+/// Number of calls per second below which no comparison is possible.
 const FEW: f64 = 1.0;
 
 /// Calls that the sidecars of a service have reported as accepted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     rps: f64,
-    /// The number of reporting sidecars.
+    /// Number of sidecars that have reported.
     proxies: u32,
 }
 
-/// The limits of callers' reports; see the module's documentation.
+/// The limits of callers' reports.
 #[derive(Debug, Default)]
 pub(super) struct ReportLimits {
-    /// By the name of the service.
+    /// The limits by the name of the service.
     limits: BTreeMap<String, Limit>,
 }
 
@@ -36,13 +38,13 @@ pub(super) struct ReportLimits {
 struct Limit {
     /// Successful calls per second.
     most: f64,
-    /// Whether any calls arrive: if none does, all may fail.
+    /// Whether any calls arrive. If none does, all may fail.
     any: bool,
 }
 
 impl ReportLimits {
-    /// Creates the limits from the services all of whose replicas report accepted calls, with their numbers of
-    /// replicas, and from these reports.
+    /// Computes the limits from reports of accepted calls. `services` are those all of whose replicas report accepted
+    /// calls, with their numbers of replicas.
     pub(super) fn new<'a>(
         services: impl Iterator<Item = (&'a str, u32)>,
         taken: impl Iterator<Item = (&'a str, f64)>,
@@ -68,8 +70,8 @@ impl ReportLimits {
         }
     }
 
-    /// Returns the factors by which calls to services are scaled down, for services whose callers report more than is
-    /// confirmed.
+    /// Returns the factors by which calls to services are scaled down, for services whose callers report more calls
+    /// than are confirmed.
     pub(super) fn factors<'a>(
         &self,
         calls: impl Iterator<Item = (&'a str, Traffic)>,
@@ -128,14 +130,14 @@ mod tests {
     #[test]
     fn reports_are_limited_to_confirmed_calls() {
         assert_eq!(factor(&[50.0, 50.0], 2, &[(60.0, 0.0), (40.0, 0.0)]), None);
-        // Callers outside of the mesh are in what is taken.
+        // The accepted calls include those of callers outside of the mesh.
         assert_eq!(factor(&[500.0], 1, &[(60.0, 0.0)]), None);
         let lied = factor(&[50.0, 50.0], 2, &[(60.0, 0.0), (1e15, 0.0)]).unwrap();
         assert!(lied * 1e15 <= TOLERANCE * 100.0 + FEW, "{lied}");
-        // Of four replicas two have reported so far.
+        // Two of four replicas have reported so far.
         assert_eq!(factor(&[50.0, 50.0], 4, &[(200.0, 0.0)]), None);
         assert!(factor(&[50.0, 50.0], 2, &[(200.0, 0.0)]).is_some());
-        // Nothing is taken.
+        // No calls are accepted.
         assert!(factor(&[], 2, &[(5.0, 0.0)]).is_some());
         assert_eq!(factor(&[], 2, &[(0.5, 0.0)]), None);
     }
@@ -144,7 +146,7 @@ mod tests {
     fn what_has_failed_need_not_have_arrived() {
         assert_eq!(factor(&[100.0], 1, &[(200.0, 110.0)]), None);
         assert!(factor(&[100.0], 1, &[(200.0, 10.0)]).is_some());
-        // All of them fail, and none arrives; but not where others arrive.
+        // All calls fail and none arrives; this is ignored if other calls arrive.
         assert_eq!(factor(&[0.0], 1, &[(100.0, 100.0)]), None);
         assert!(factor(&[10.0], 1, &[(1e9, 1e9), (10.0, 0.0)]).is_some());
     }

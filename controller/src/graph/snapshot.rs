@@ -1,4 +1,4 @@
-//! The graph at one point in time, which is served, stored, and read by `maglor plan placement`.
+//! The communication graph at one point in time, which is served, stored, and read by `maglor plan placement`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::delays::{self, Delay};
 use crate::index::facts::Key;
 use crate::index::topology::{Topology, Vertex};
 
-/// See the module's documentation.
+/// The communication graph at one point in time.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Snapshot {
-    /// The time of the snapshot, RFC 3339.
+    /// The time of the snapshot (RFC 3339).
     pub at: String,
-    /// T, the window of the moving averages, in seconds.
+    /// The window of the moving averages (T), in seconds.
     pub window_seconds: u64,
-    /// The services of the mesh and those that they call, by name.
+    /// The services of the mesh and those that they call, sorted by name.
     pub services: Vec<Service>,
-    /// The calls between services, by name.
+    /// The calls between services, sorted by name.
     pub edges: Vec<Edge>,
     /// Services whose requests are divided among versions; empty in stored snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,46 +38,46 @@ pub struct Snapshot {
 /// A vertex of the graph.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Service {
-    /// `NAMESPACE/NAME` of the Service, or of the owner of pods without a Service.
+    /// `NAMESPACE/NAME` of the Service, or of the owner of the pods if they have no Service.
     pub name: String,
     /// The number of pods.
     pub replicas: u32,
-    /// The CPU request of each pod, in thousandths of a core; 0 = none.
+    /// The CPU request of each pod, in thousandths of a core; 0 if there is none.
     pub cpu_millis: u64,
-    /// The memory request of each pod, in MiB; 0 = none.
+    /// The memory request of each pod, in MiB; 0 if there is none.
     pub memory_mib: u64,
-    /// Their limits.
+    /// The CPU limit of each pod, in thousandths of a core; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit_millis: Option<u64>,
-    /// Their limits.
+    /// The memory limit of each pod, in MiB; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// The mean CPU usage of a pod, in thousandths of a core, if known.
+    /// The mean CPU usage of a pod, in thousandths of a core; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_used_millis: Option<f64>,
-    /// The largest memory usage of a pod, in MiB, if known.
+    /// The largest memory usage of a pod, in MiB; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<f64>,
-    /// The usage of each container, by name, if known; empty in stored snapshots.
+    /// The usage of each container, sorted by name; empty if unknown and in stored snapshots.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Container>,
     /// Requests in flight at all pods.
     pub pending: f64,
-    /// Requests a second that the pods accept, from any source; without sidecars, the sum of the edges.
+    /// Requests per second that the pods accept from any source; without sidecars, the sum of the edges.
     pub rps: f64,
-    /// Whether proxies call it by mutual TLS on all of its ports, if known.
+    /// Whether proxies call the service by mutual TLS on all of its ports; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtls: Option<bool>,
-    /// Whether calls to it stay on their node if possible (`localFirst`).
+    /// Whether calls to the service stay on the caller's node if possible (`localFirst`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local_first: bool,
     /// Whether all pods report accepted requests, so that the callers' reports can be compared with them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes: bool,
-    /// Whether callers report more calls than the pods have accepted: then the callers' reports are not used.
+    /// Whether callers report more calls than the pods have accepted, so that the callers' reports are not used.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub contradicted: bool,
-    /// The number of pods by node; pods without a sidecar are omitted, because they are not placed.
+    /// The number of pods by node. Pods without a sidecar are omitted, because they are not placed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
 }
@@ -85,77 +85,77 @@ pub struct Service {
 /// A container of the pods of a service.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Container {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// Its mean CPU usage over the pods, in thousandths of a core.
+    /// Mean CPU usage of the container over the pods, in thousandths of a core.
     pub cpu_used_millis: f64,
-    /// Its largest memory usage in a pod, in MiB.
+    /// Largest memory usage of the container in a pod, in MiB.
     pub memory_used_mib: f64,
 }
 
 /// Calls of one service to another.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Edge {
-    /// The caller.
+    /// Name of the caller.
     pub from: String,
-    /// The called service.
+    /// Name of the called service.
     pub to: String,
-    /// λ: calls a second.
+    /// Calls per second (λ).
     pub rps: f64,
-    /// r: mean response time in milliseconds, as measured by the caller's proxy.
+    /// Mean response time in milliseconds (r), as measured by the callers' proxies.
     pub latency_ms: f64,
-    /// The median of the response time in milliseconds, if known.
+    /// The median of the response time in milliseconds; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,
-    /// The 99th percentile of the response time in milliseconds, if known.
+    /// The 99th percentile of the response time in milliseconds; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
-    /// Failed calls a second: 5xx, or no response.
+    /// Failed calls per second: those with a 5xx response or no response.
     pub failures: f64,
-    /// Bytes a second of bodies, and of connections without HTTP, in both directions.
+    /// Bytes per second of bodies, and of non-HTTP connections, in both directions.
     pub bytes_per_second: f64,
-    /// Connections opened a second.
+    /// Connections opened per second.
     #[serde(default)]
     pub connections_per_second: f64,
-    /// Calls in flight, and open connections without HTTP.
+    /// Calls in flight, and open non-HTTP connections.
     pub in_flight: f64,
 }
 
-/// A service whose requests are divided among versions of it.
+/// A service whose requests are divided among several versions.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Split {
     /// `NAMESPACE/NAME` of the Service.
     pub service: String,
-    /// Its port.
+    /// Port of the Service.
     pub port: u16,
-    /// The versions.
+    /// The versions of the service.
     pub versions: Vec<Version>,
 }
 
-/// A version of a service, and the traffic of all calls to it.
+/// A version of a service, and the traffic of all calls to this version.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Version {
-    /// Its Service, of the same namespace, or the subset.
+    /// Name of the version's Service in the same namespace, or of the subset.
     pub name: String,
-    /// It is a subset of the Service itself.
+    /// Whether the version is a subset of the Service itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub subset: bool,
-    /// The cluster by which proxies call it.
+    /// The cluster by which proxies call the version.
     pub cluster: String,
-    /// Its share, relative to the others'.
+    /// Weight of the version, relative to the others.
     pub weight: u32,
-    /// The number of pods.
+    /// The number of pods of the version.
     pub replicas: u32,
-    /// λ: calls a second.
+    /// Calls per second (λ).
     pub rps: f64,
-    /// r: mean response time in milliseconds.
+    /// Mean response time in milliseconds (r).
     pub latency_ms: f64,
-    /// Calls a second that failed.
+    /// Failed calls per second.
     pub failures: f64,
 }
 
 impl Version {
-    /// Sets the current traffic; `None` = there is none.
+    /// Sets the current traffic; `None` if there is none.
     pub(super) fn set(&mut self, traffic: Option<Traffic>) {
         let traffic = traffic.unwrap_or_default();
         self.rps = traffic.rps.min(MOST);
@@ -167,21 +167,21 @@ impl Version {
 /// A node, in the format of `maglor plan placement`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its CPU capacity for the services of the graph, in thousandths of a core.
+    /// CPU capacity for the services of the graph, in thousandths of a core.
     pub cpu_millis: u64,
-    /// Its memory capacity for these services, in MiB.
+    /// Memory capacity for the services of the graph, in MiB.
     pub memory_mib: u64,
-    /// The maximum number of their pods.
+    /// Maximum number of pods of the services of the graph; `None` if it is not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<u64>,
-    /// Its zone (`topology.kubernetes.io/zone`).
+    /// Zone of the node (`topology.kubernetes.io/zone`); `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
 }
 
-/// The usage of pods, or of containers of one name: their number, the sum of CPU, and the maximum of memory.
+/// The usage of pods, or of containers of the same name: their number, the sum of CPU, and the maximum of memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     count: f64,
@@ -201,7 +201,7 @@ impl Used {
     }
 }
 
-/// The inputs of a snapshot besides traffic.
+/// The inputs of a snapshot in addition to traffic.
 pub(super) struct Builder<'a> {
     pub(super) window: Duration,
     pub(super) topology: &'a Topology,
@@ -210,7 +210,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Builds a snapshot from edges, and from the calls that services have accepted.
+    /// Builds a snapshot from edges and from the calls that services have accepted.
     pub(super) fn build(
         &self,
         at: Timestamp,
@@ -258,7 +258,7 @@ impl Builder<'_> {
     }
 
     fn service(&self, name: &str) -> Service {
-        // A service without a vertex is outside of the cluster, or was just deleted.
+        // A service without a vertex is outside of the cluster or was just deleted.
         let unknown = Vertex {
             replicas: 1,
             ..Vertex::default()
@@ -331,7 +331,7 @@ impl Builder<'_> {
         splits.collect()
     }
 
-    /// Returns the nodes. A closed node has only the capacity for what runs there.
+    /// Returns the nodes. A closed node has only the capacity that its current pods use.
     fn nodes(&self) -> Vec<Node> {
         let nodes = self.topology.nodes.iter().map(|(name, room)| {
             let (cpu, memory) = (room.left.cpu_millis, room.left.memory_mib);
@@ -351,7 +351,7 @@ impl Builder<'_> {
         nodes.collect()
     }
 
-    /// Returns the sum of requests and the number of the mesh's pods on a node.
+    /// Returns the sum of the CPU and memory requests, and the number, of the mesh's pods on a node.
     fn held(&self, node: &str) -> [u64; 3] {
         let meshed = self.topology.vertices.values().filter(|one| one.meshed);
         meshed.fold([0; 3], |[cpu, memory, pods], vertex| {
@@ -366,7 +366,7 @@ impl Builder<'_> {
     }
 }
 
-/// The largest weight of an edge ([`maglor_service_graph::GraphError`]).
+/// Maximum weight of an edge ([`maglor_service_graph::GraphError`]).
 pub(super) const MOST: f64 = 1e15;
 
 impl Edge {
@@ -404,7 +404,8 @@ impl Edge {
 }
 
 impl Snapshot {
-    /// Returns what can be placed: if nodes are known, the services that run on some, and their calls.
+    /// Returns the part of the graph that can be placed: if nodes are known, the services that run on some of them,
+    /// and their calls.
     #[must_use]
     pub fn placed(&self) -> Self {
         let mut placed = self.clone();
@@ -417,7 +418,7 @@ impl Snapshot {
         placed
     }
 
-    /// Returns the routing of most of the calls in a graph that was built from this snapshot.
+    /// Returns the routing of the most frequent calls in a graph that was built from this snapshot.
     #[must_use]
     pub fn routing(&self, graph: &Graph) -> Routing {
         let services = self.services.iter().filter(|one| one.local_first);
@@ -425,8 +426,8 @@ impl Snapshot {
         Routing::of_most(graph, |name| names.contains(name))
     }
 
-    /// Returns what can be placed in the format of `maglor plan placement --graph`: services and edges, with only the
-    /// fields of that format.
+    /// Returns the part that can be placed in the format of `maglor plan placement --graph`: services and edges, with
+    /// only the fields of this format.
     #[must_use]
     pub fn graph_file(&self) -> String {
         let placed = self.placed();
@@ -460,7 +461,7 @@ impl Snapshot {
         self
     }
 
-    /// Returns the delays of all pairs of nodes, if any are known ([`delays::completed`]).
+    /// Returns the delays of all pairs of nodes ([`delays::completed`]); empty if none are known.
     #[must_use]
     pub fn all_delays(&self) -> Vec<Delay> {
         let nodes = self.nodes.iter();
@@ -472,7 +473,7 @@ impl Snapshot {
     #[must_use]
     pub fn nodes_file(&self) -> String {
         let nodes = self.nodes.iter().cloned();
-        // The format has no zones.
+        // The format does not contain zones.
         let nodes = nodes.map(|node| Node { zone: None, ..node });
         let nodes: Vec<Node> = nodes.collect();
         let mut file = json!({"nodes": nodes});

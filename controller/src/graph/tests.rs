@@ -117,7 +117,7 @@ fn reports_of_replicas_become_one_edge() {
         .map(|one| (&*one.name, one.replicas))
         .collect();
     assert_eq!(names, [("shop/cart", 1), ("shop/web", 2)]);
-    // Ten a second come from outside the mesh.
+    // Ten calls per second come from outside the mesh.
     let cart = &snapshot.services[0];
     assert!(
         (cart.rps - 50.0).abs() < 1e-9 && cart.pending == 2.0,

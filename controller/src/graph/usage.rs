@@ -1,8 +1,8 @@
 //! Reads CPU and memory usage from the metrics API (`metrics.k8s.io/v1beta1`), if it is served (by metrics-server,
 //! for example). Otherwise usage is unknown.
 //!
-//! The kubelets have the same data, but access to it through the API server (`nodes/proxy`) includes the permission
-//! to execute commands in any pod: the controller does not require it.
+//! The kubelets have the same data, but access to them through the API server (`nodes/proxy`) includes the permission
+//! to execute commands in any pod, which the controller should not have.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use serde_json::Value;
 use super::{Graphs, Usage};
 use crate::index::facts::Key;
 
-/// Interval of requests: that of metrics-server's measurements. With a longer one, bursts would be handled later. It is
-/// the same if the API is not served: it may be installed at any time, and a 404 response is cheap.
+/// Interval of requests, the same as that of metrics-server's measurements, so that bursts are handled soon. The
+/// interval does not change if the API is not served: the API may be installed at any time, and a 404 response is
+/// cheap.
 const PERIOD: Duration = Duration::from_secs(15);
 /// How long the last values stay valid after an error: a restart of metrics-server or of the API server does not mean
-/// that there is no usage.
+/// that the usage has changed.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Reads the usage periodically; never returns.
@@ -40,15 +41,15 @@ pub(crate) async fn follow(client: Client, graphs: Arc<Graphs>) {
     }
 }
 
-/// The state of the usage between responses.
+/// The usage kept between responses.
 #[derive(Default)]
 struct Readings {
-    /// When the current values were read; `None` = there are none.
+    /// When the current values were read; `None` if there are none.
     read: Option<Instant>,
 }
 
 impl Readings {
-    /// Returns the new values after a response; `None` = no change.
+    /// Returns the new values after a response; `None` if they have not changed.
     fn after(
         &mut self,
         answer: Result<HashMap<Key, Usage>, kube::Error>,
@@ -108,7 +109,8 @@ mod tests {
         Err(kube::Error::Api(Box::new(status.with_code(code))))
     }
 
-    /// A CustomResourceDefinition just made, an API server just started: 429 and 503 for a few seconds.
+    /// A CustomResourceDefinition that was just created, or an API server that was just started, causes 429 and 503
+    /// responses for a few seconds.
     #[test]
     fn an_error_that_passes_keeps_the_values_for_a_minute() {
         let start = Instant::now();

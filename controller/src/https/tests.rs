@@ -12,9 +12,10 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 use crate::clients::ClientMetrics;
 
-/// Requests that are sent during an attack on the port, each on a separate connection.
+/// Number of requests that are sent during an attack on the port, each on a separate connection.
 const QUESTIONS: usize = 100;
-/// The API server waits for ten seconds: this is far from it, and far above what an idle machine needs.
+/// Maximum time of a request. The API server waits for ten seconds, which is far longer; an idle machine needs far
+/// less.
 const LIMIT: Duration = Duration::from_secs(2);
 /// The addresses of the API server and an attacker: both are on this host, but count as different sources.
 const API_SERVER: [u8; 4] = [127, 0, 0, 1];
@@ -86,11 +87,11 @@ impl Fixture {
         connector.connect(name, self.tcp(from).await?).await
     }
 
-    /// A question of the API server; the status code and the body.
+    /// Sends a request of the API server; returns the status code and the body.
     async fn ask(&self, body: &[u8]) -> (u16, String) {
         let mut tls = self.tls(API_SERVER).await.unwrap();
         let head = head(body.len());
-        // One that is too long is refused before all is written.
+        // A request that is too long is refused before all of it is written.
         let _ = tls.write_all(&[head.as_bytes(), body].concat()).await;
         let mut answer = String::new();
         // The server ends without close_notify where it closes first.
@@ -100,7 +101,7 @@ impl Fixture {
         (status.unwrap_or_default(), body.to_owned())
     }
 
-    /// Asks [`QUESTIONS`] times; the longest of 99 % of them.
+    /// Sends [`QUESTIONS`] requests; returns the longest time of 99 % of them.
     async fn p99(&self) -> Duration {
         let mut took = Vec::new();
         for _ in 0..QUESTIONS {
@@ -127,7 +128,7 @@ async fn idle_connections_do_not_keep_the_api_server_out() {
     let mut tls = Vec::new();
     for _ in 0..300 {
         tcp.push(server.tcp(ATTACKER).await.unwrap());
-        // Those before it may have been closed for it.
+        // Earlier connections may have been closed to make room.
         tls.extend(server.tls(ATTACKER).await.ok());
     }
     let took = server.p99().await;
@@ -175,7 +176,7 @@ async fn bodies_that_do_not_end_take_bounded_memory_and_nothing_from_the_api_ser
         let _ = timeout(LIMIT, sent).await;
         open.push(tls);
     }
-    // A large request in addition to them.
+    // A large request in addition to these connections.
     let question = vec![b'x'; 3 << 20];
     assert_eq!(
         server.ask(&question).await,

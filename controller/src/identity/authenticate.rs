@@ -3,22 +3,22 @@
 use std::future::Future;
 use std::pin::Pin;
 
-/// The required audience of tokens. A token for the API server, or for another service, is rejected: the other
-/// recipient could replay it here.
+/// The required audience of tokens. Tokens for the API server or another service are rejected, because other
+/// recipients of such a token could replay it here.
 pub const AUDIENCE: &str = "maglor.dev/identity";
 
 /// The owner of a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Caller {
-    /// The namespace of its service account.
+    /// The namespace of the owner's service account.
     pub namespace: String,
-    /// Its service account.
+    /// The name of the owner's service account.
     pub service_account: String,
-    /// The pod that the token is bound to, if known.
+    /// The pod to which the token is bound; `None` if unknown.
     pub pod: Option<String>,
 }
 
-/// The reason why a token is rejected. The errors never contain the token.
+/// Reason why a token is rejected. The errors never contain the token.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenError {
     /// The token has another audience.
@@ -39,7 +39,7 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// Returns the label in metrics and logs.
+    /// Returns the label of the error in metrics and logs.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -55,8 +55,8 @@ impl TokenError {
 /// The future of [`Authenticator::authenticate`].
 pub type Authenticated<'a> = Pin<Box<dyn Future<Output = Result<Caller, TokenError>> + Send + 'a>>;
 
-/// Validates tokens; rejects a token in doubt.
+/// Validates tokens. A token that cannot be validated is rejected.
 pub trait Authenticator: Send + Sync {
-    /// Returns the owner of a token; the token is not empty.
+    /// Returns the owner of a token, which is not empty.
     fn authenticate<'a>(&'a self, token: &'a str) -> Authenticated<'a>;
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::external::ExternalSigner;
 
-/// The issuer and the trust bundle in force.
+/// The current issuer and trust bundle.
 #[derive(Debug)]
 pub struct InForce {
     /// Issues leaf certificates.
@@ -21,14 +21,14 @@ pub struct InForce {
 /// The issuer of leaf certificates.
 #[derive(Debug)]
 pub enum Issuer {
-    /// An authority whose key the controller has.
+    /// A certificate authority whose key the controller has.
     Authority(Box<Authority>),
-    /// A signer outside the mesh, which has the key.
+    /// A signer outside the mesh that has the key.
     Signer(Arc<ExternalSigner>),
 }
 
 impl Issuer {
-    /// The trust domain of the IDs that it certifies.
+    /// Returns the trust domain of the IDs that the issuer certifies.
     #[must_use]
     pub fn trust_domain(&self) -> &TrustDomain {
         match self {
@@ -37,7 +37,8 @@ impl Issuer {
         }
     }
 
-    /// The end of the validity of its own certificate; `None` = that is not known here.
+    /// Returns the end of the validity of the issuer's own certificate; `None` for a signer outside the mesh, where
+    /// it is unknown.
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         match self {
@@ -46,7 +47,7 @@ impl Issuer {
         }
     }
 
-    /// The name of the signer outside the mesh; `None` for an authority of the controller's own.
+    /// Returns the name of the signer outside the mesh; `None` for the controller's own authority.
     #[must_use]
     pub fn signer(&self) -> Option<&str> {
         match self {
@@ -65,7 +66,7 @@ impl From<Ca> for InForce {
     }
 }
 
-/// An authority whose key the controller has, and its roots.
+/// A certificate authority whose key the controller has, and its roots.
 #[derive(Debug)]
 pub struct Ca {
     /// The authority that signs.
@@ -74,32 +75,32 @@ pub struct Ca {
     pub bundle: TrustBundle,
 }
 
-/// The issuer and the trust bundle in force, as they change; `None` until they were read for the first time.
+/// The current issuer and trust bundle, with changes; `None` until they were read for the first time.
 pub type Watched = watch::Receiver<Option<Arc<InForce>>>;
 
-/// The PEM texts of an authority.
+/// The PEM texts of a certificate authority.
 #[derive(Clone, Copy, Debug)]
 pub struct Texts<'a> {
-    /// Its certificate, followed by the chain to a root if it is an intermediate.
+    /// The authority's certificate, followed by the chain to a root if it is an intermediate.
     pub certificate: &'a [u8],
-    /// Its private key.
+    /// The authority's private key.
     pub private_key: &'a [u8],
-    /// The trusted roots; `None` = the certificate.
+    /// The trusted roots; `None` if the authority's certificate is the only one.
     pub bundle: Option<&'a [u8]>,
-    /// Certificates that are sent with each leaf in addition.
+    /// Certificates that are additionally sent with each leaf; `None` if there are none.
     pub chain: Option<&'a [u8]>,
 }
 
-/// An authority as a source has it: PEM.
+/// A certificate authority in the format of its source: PEM.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Signer {
-    /// Its certificate first; where that is no root, what leads from it to one.
+    /// The authority's certificate, followed by the chain to a root if it is an intermediate.
     pub certificate: String,
-    /// Its key.
+    /// The authority's private key.
     pub private_key: String,
-    /// The roots to be trusted; absent = the certificate.
+    /// The trusted roots; absent if the authority's certificate is the only one.
     pub bundle: Option<String>,
-    /// Certificates that are sent in addition to each leaf.
+    /// Certificates that are additionally sent with each leaf; absent if there are none.
     pub chain: Option<String>,
 }
 
@@ -108,7 +109,7 @@ impl Ca {
     /// root.
     ///
     /// # Errors
-    /// A text is invalid, the key does not match the certificate, or the certificate may not sign.
+    /// If a text is invalid, if the key does not match the certificate, or if the certificate may not sign.
     pub fn read(texts: &Texts<'_>, trust_domain: Option<&TrustDomain>) -> Result<Self, Error> {
         let (certificate, key) = (texts.certificate, texts.private_key);
         let mut authority = Authority::from_pem(certificate, key, trust_domain.cloned())?;
@@ -149,7 +150,7 @@ impl Signer {
         Ca::read(&texts, Some(domain))
     }
 
-    /// Returns whether both sign with the same key and certificate.
+    /// Returns whether both have the same key and certificate.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.certificate, &self.private_key) == (&other.certificate, &other.private_key)
     }

@@ -1,9 +1,9 @@
 //! The RPC `maglor.identity.v1.Identity/Certify`: issues a certificate for a key and a token.
 //!
 //! The token identifies the client, and the signature of the request proves that it has the key. The name in the
-//! certificate depends only on the token. With an authority of the controller's own, the rest of the request is ignored.
-//! An external signer copies names from the request, so they must be exactly the identity of the token; a client whose
-//! request has no names gets the required one in the response.
+//! certificate depends only on the token. The controller's own authority ignores the rest of the request. An external
+//! signer copies names from the request, so these must be exactly the identity of the token; if the request has no
+//! names, the response contains the required one.
 
 mod outcome;
 
@@ -31,31 +31,33 @@ use crate::events::Events;
 
 /// The response to a client.
 enum Answer {
-    /// The certificate.
+    /// The issued certificate.
     Issued(CertifyResponse),
-    /// The identity that another request must name.
+    /// The identity that the client's next request must name.
     Unnamed(CertifyResponse),
 }
 
-/// The rate limit of one workload (of one pod, if known): a faulty one cannot use up the authority's capacity.
+/// The rate limit of one workload (of one pod, if known), so that a faulty workload cannot use up the authority's
+/// capacity.
 const RATE: RateParams = RateParams {
     requests: 1,
     per: Duration::from_secs(1),
     burst: 10,
 };
-/// The number of workloads that are remembered.
+/// Maximum number of workloads that are tracked.
 const WORKLOADS: usize = 16_384;
 
-/// Invalid tokens of a source per second, and the burst: each costs the API server a TokenReview. Valid tokens are
-/// not counted, so that a node whose pods share an address gets certificates for all of them at once.
+/// Maximum number of invalid tokens of a source per second, and the burst, because each one causes a TokenReview at
+/// the API server. Valid tokens are not counted, so that all pods of a node that share an address can get
+/// certificates at once.
 const REFUSED: (u32, u32) = (5, 100);
-/// The most sources that are barred at a time.
+/// Maximum number of sources that are barred at the same time.
 const SOURCES: usize = 4096;
 
-/// Rejections are logged at most once in this time, because remote peers can cause them.
+/// Minimum time between log lines about rejections, because remote peers can cause them.
 const LOG: Duration = Duration::from_secs(1);
 
-/// Issues certificates to clients; see the module's documentation.
+/// Issues certificates to clients.
 pub struct Certifier {
     in_force: Watched,
     authenticator: Box<dyn Authenticator>,
@@ -64,16 +66,17 @@ pub struct Certifier {
     started: Instant,
     asked: KeyedBuckets,
     refused: BySource,
-    /// Sources that have sent too many invalid tokens, and until when their tokens are not reviewed.
+    /// Sources that have sent too many invalid tokens, and the time until which their tokens are not reviewed.
     barred: Mutex<HashMap<IpAddr, Instant>>,
-    /// When the last rejection was logged, and how many were not logged since.
+    /// When the last rejection was logged, and the number of rejections since then that were not.
     logged: Mutex<(Option<Instant>, u64)>,
     events: Option<Events>,
 }
 
 impl Certifier {
-    /// Creates a certifier that issues by what is in force, and authenticates with `authenticator`. Certificates of an
-    /// authority are valid for `ttl`, at most [`MAX_TTL`](maglor_identity::MAX_TTL); an external signer has its own.
+    /// Creates a certifier that uses the current issuer and authenticates clients with `authenticator`. Certificates
+    /// of an authority are valid for `ttl`, at most [`MAX_TTL`](maglor_identity::MAX_TTL); an external signer has its
+    /// own lifetime.
     #[must_use]
     pub fn new(
         in_force: Watched,
@@ -99,7 +102,7 @@ impl Certifier {
         }
     }
 
-    /// Reports rejections as events of the pods concerned, if the token identifies them.
+    /// Emits events about rejections for the affected pods, if the token identifies them.
     #[must_use]
     pub fn telling(self, events: Option<Events>) -> Self {
         Self { events, ..self }
@@ -156,7 +159,7 @@ impl Certifier {
         }
     }
 
-    /// Issues the certificate; sets `known` to the owner of the token, also if issuing fails.
+    /// Issues the certificate. Sets `known` to the owner of the token, even if issuing fails.
     async fn issue(
         &self,
         source: IpAddr,
@@ -203,7 +206,7 @@ impl Certifier {
         Ok((answer, id))
     }
 
-    /// Returns an error if tokens of this source are not reviewed now.
+    /// Returns an error if tokens of this source are currently not reviewed.
     fn may_show(&self, source: IpAddr) -> Result<(), CertifyError> {
         let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(until) = barred.get(&source) else {
@@ -223,7 +226,7 @@ impl Certifier {
             return;
         }
         let verdict = self.refused.take(source);
-        // The last allowed token bars the source already; otherwise one more would be reviewed.
+        // The last allowed token already bars the source; otherwise one more would be reviewed.
         let rest = match (verdict.allowed, verdict.remaining) {
             (true, 1..) => return,
             (true, 0) => Duration::from_secs(1) / REFUSED.0,
@@ -251,7 +254,8 @@ impl Certifier {
         }
     }
 
-    /// Returns whether a rejection may be logged, and how many were not logged since the last one.
+    /// Returns the number of rejections that were not logged since the last one, if this rejection may be logged;
+    /// otherwise `None`.
     fn may_log(&self) -> Option<u64> {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +269,7 @@ impl Certifier {
     }
 }
 
-/// Converts the error of an authority of the controller's own.
+/// Converts an error of the controller's own authority.
 fn rejected(error: Error) -> CertifyError {
     match error {
         Error::RequestMalformed | Error::RequestKey | Error::RequestSignature => {
@@ -275,7 +279,7 @@ fn rejected(error: Error) -> CertifyError {
     }
 }
 
-/// Returns the description of a client for the approval of its request.
+/// Returns the description of a client that the approval of its request contains.
 fn stated(caller: &Caller) -> String {
     let Caller {
         namespace,

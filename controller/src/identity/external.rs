@@ -1,8 +1,10 @@
-//! Leaf certificates from a signer outside the mesh, by CertificateSigningRequest objects (`certificates.k8s.io/v1`).
+//! Obtains leaf certificates from a signer outside the mesh with CertificateSigningRequest objects
+//! (`certificates.k8s.io/v1`).
 //!
 //! The controller verifies a request, creates an object with it, approves it, and waits until the signer has written
-//! the certificate into the status. The certificate is verified before it is used ([`maglor_identity::NamedRequest`]).
-//! The root's key stays with the signer. Every replica does this: it needs no leader.
+//! the certificate into the status. The certificate is verified before it is used
+//! ([`maglor_identity::NamedRequest`]). The root's key stays with the signer. Every replica requests certificates;
+//! this needs no leader.
 
 mod name;
 mod object;
@@ -20,23 +22,23 @@ use self::object::State;
 use crate::api_server;
 use crate::conditional_writes::{self, FIELD_MANAGER, Manager, Precondition};
 
-/// Maximum number of requests of this replica that wait for the signer.
+/// Maximum number of requests of this replica that wait for the signer at the same time.
 const AT_ONCE: usize = 64;
-/// Maximum time for a certificate, including the wait for one of the places.
+/// Timeout for a certificate, including the wait until the request may be sent ([`AT_ONCE`]).
 const LIMIT: Duration = Duration::from_secs(30);
-/// Maximum time of that wait; the signer has the rest.
+/// Maximum time of this wait; the rest of the time is left to the signer.
 const PLACE_LIMIT: Duration = Duration::from_secs(10);
-/// First and longest pause between two looks at an object; each is half as long again as the one before.
+/// Initial and maximum interval at which an object is polled. The interval grows by half each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The reason why the signer has issued no certificate.
+/// Reason why the signer has issued no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum SignerError {
     /// Too many requests wait for the signer.
     #[error("signer `{signer}`: {AT_ONCE} requests are waiting for it; retry later")]
     Busy {
-        /// Its name.
+        /// Name of the signer.
         signer: SignerName,
     },
     /// The object was deleted before there was a certificate.
@@ -44,35 +46,35 @@ pub enum SignerError {
         "signer `{signer}`: CertificateSigningRequest `{object}` was deleted by another client"
     )]
     Deleted {
-        /// Its name.
+        /// Name of the signer.
         signer: SignerName,
-        /// The name of the object.
+        /// Name of the object.
         object: String,
     },
     /// The request was denied, although the controller has approved it.
     #[error("signer `{signer}` denied the request: {why}")]
     Denied {
-        /// Its name.
+        /// Name of the signer.
         signer: SignerName,
-        /// Its reason and message.
+        /// Reason and message of the denial.
         why: String,
     },
     /// The signer could not issue the certificate.
     #[error("signer `{signer}` failed: {why}")]
     Failed {
-        /// Its name.
+        /// Name of the signer.
         signer: SignerName,
-        /// Its reason and message.
+        /// Reason and message of the failure.
         why: String,
     },
-    /// The API server has rejected a step, or cannot be reached.
+    /// The API server has rejected a step or cannot be reached.
     #[error("signer `{signer}`: cannot {step} the CertificateSigningRequest: {source}")]
     Kubernetes {
-        /// Its name.
+        /// Name of the signer.
         signer: SignerName,
         /// The attempted step.
         step: &'static str,
-        /// The error.
+        /// The error of the API server.
         source: kube::Error,
     },
     /// The signer did not respond in time.
@@ -80,21 +82,21 @@ pub enum SignerError {
         "signer `{signer}` issued no certificate within {LIMIT:?}; check that it is running and serves this signerName"
     )]
     Timeout {
-        /// Its name.
+        /// Name of the signer.
         signer: SignerName,
     },
     /// The certificate that the signer has issued is not what was requested.
     #[error("signer `{signer}`: {source}")]
     Unusable {
-        /// Its name.
+        /// Name of the signer.
         signer: SignerName,
-        /// The difference.
+        /// How the certificate differs from the request.
         source: Error,
     },
 }
 
 impl SignerError {
-    /// Returns whether an operator has to change something before a retry can succeed.
+    /// Returns whether a retry can succeed only after an operator has made a change.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         match self {
@@ -107,7 +109,7 @@ impl SignerError {
     }
 }
 
-/// Requests certificates from a signer; see the module's documentation.
+/// Requests certificates from a signer.
 #[derive(Debug)]
 pub struct ExternalSigner {
     api: Api<CertificateSigningRequest>,
@@ -125,7 +127,7 @@ struct Finished {
     seen: Precondition,
 }
 
-/// Reports an object as finished when it is dropped, also if the client has gone away meanwhile.
+/// Reports an object as finished on drop, even if the client has disconnected in the meantime.
 struct Pending<'a> {
     object: CertificateSigningRequest,
     finished: &'a mpsc::UnboundedSender<Finished>,
@@ -139,7 +141,7 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // Without a receiver the process is about to end; Kubernetes deletes the object after an hour.
+        // Without a receiver the process is about to end; Kubernetes then deletes the object after an hour.
         let _ = self.finished.send(Finished {
             name: self.name().to_owned(),
             seen: Precondition::in_any_version(&self.object.metadata),
@@ -148,9 +150,9 @@ impl Drop for Pending<'_> {
 }
 
 impl ExternalSigner {
-    /// Uses the signer of this name, for IDs of a trust domain. `ttl` is the requested lifetime; Kubernetes
-    /// accepts no less than ten minutes, so a shorter one becomes that. The second value deletes the objects that are
-    /// no longer needed: it has to run as long as the signer is used.
+    /// Creates a client of the signer of this name, for IDs of a trust domain. `ttl` is the requested lifetime; it is
+    /// raised to the minimum of Kubernetes, ten minutes. The returned future deletes objects that are no longer
+    /// needed, and must run for as long as the signer is used.
     pub fn new(
         client: Client,
         name: &SignerName,
@@ -171,7 +173,7 @@ impl ExternalSigner {
         (signer, cleaned)
     }
 
-    /// Returns its name.
+    /// Returns the name of the signer.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
@@ -183,11 +185,12 @@ impl ExternalSigner {
         &self.trust_domain
     }
 
-    /// Requests a certificate, and verifies it by `roots`. `requester` is stated in the approval. Takes 30 s at most.
+    /// Requests a certificate and verifies it with `roots`. `requester` is part of the approval's message. Takes at
+    /// most 30 s.
     ///
     /// # Errors
-    /// When the API server or the signer rejects the request or does not respond, or the certificate differs from the
-    /// request.
+    /// If the API server or the signer rejects the request or does not respond, or if the certificate differs from
+    /// the request.
     pub async fn sign(
         &self,
         request: &NamedRequest,
@@ -209,7 +212,7 @@ impl ExternalSigner {
         })
     }
 
-    /// Returns the certificate as the signer has written it, PEM.
+    /// Returns the certificate as written by the signer, in PEM.
     async fn obtain(
         &self,
         request: &NamedRequest,
@@ -231,7 +234,7 @@ impl ExternalSigner {
             let by = Manager(FIELD_MANAGER);
             match by.approve(&self.api, pending.name(), &approved).await {
                 Ok(_) => return Ok(()),
-                // The signer has written an annotation, for example.
+                // Another client has changed the object: the signer may have written an annotation, for example.
                 Err(error) if api_server::is(&error, 409) => {
                     let now = self.api.get(pending.name()).await;
                     pending.object = now.map_err(self.failed("read"))?;
@@ -297,13 +300,13 @@ impl ExternalSigner {
     }
 }
 
-/// Returns whether a retry would be rejected as well.
+/// Returns whether a retry would also be rejected.
 fn is_rejection(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
-/// Deletes objects until the signer is dropped. One that cannot be deleted now is left to Kubernetes, which deletes
-/// it after an hour.
+/// Deletes objects until the signer is dropped. Kubernetes deletes an object that cannot be deleted now after an
+/// hour.
 async fn delete_finished(
     api: Api<CertificateSigningRequest>,
     mut finished: mpsc::UnboundedReceiver<Finished>,

@@ -1,5 +1,5 @@
-//! An authority in a folder (`--ca-dir`), as created by `maglor identity ca` and replaced by `maglor identity rotate`
-//! (docs/identity.md) or by another program.
+//! A certificate authority in a directory (`--ca-dir`), as created by `maglor identity ca` and replaced by `maglor
+//! identity rotate` (docs/identity.md) or by another program.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -23,38 +23,39 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const CERTIFICATE: &str = "ca.pem";
 const PRIVATE_KEY: &str = "ca_key.pem";
 const BUNDLE: &str = "trust_bundle.pem";
-/// During a rotation: the new root signed by the old one.
+/// File that exists during a rotation: the new root signed by the old one.
 const CHAIN: &str = "crossed.pem";
-/// The state in force while the authority is replaced by one that members do not trust yet; contains private keys.
+/// File with the current state while the authority is replaced by one that members do not trust yet; contains private
+/// keys.
 const SUCCESSION: &str = "succession.json";
 
-/// The reason why the authority in a folder cannot be used.
+/// Reason why the authority in a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CaDirError {
     /// A file cannot be read.
     #[error("{}: {source} (create an authority with `maglor identity ca --out {}`)", path.display(), folder.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The folder.
+        /// Path of the directory.
         folder: PathBuf,
-        /// The error of the system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The content of the files is invalid.
     #[error("{}: {source}", folder.display())]
     Unusable {
-        /// The folder.
+        /// Path of the directory.
         folder: PathBuf,
-        /// The error.
+        /// Why the content is invalid.
         source: SuccessionError,
     },
 }
 
-/// Reads the authority from the files of a folder.
+/// Reads the authority from the files of a directory.
 ///
 /// # Errors
-/// A file cannot be read.
+/// If a file cannot be read.
 fn source(folder: &Path) -> Result<Signer, CaDirError> {
     let text = |name: &str| {
         let path = folder.join(name);
@@ -76,25 +77,26 @@ fn source(folder: &Path) -> Result<Signer, CaDirError> {
     Ok(Signer::of(&texts))
 }
 
-/// Follows changes of an authority in a folder.
+/// Follows changes of a certificate authority in a directory.
 #[derive(Debug)]
 pub struct Follower {
     folder: PathBuf,
     trust_domain: TrustDomain,
     /// Lifetime of leaf certificates.
     ttl: Duration,
-    /// The longest time for which a new root is announced.
+    /// Maximum time for which a new root is announced.
     deadline: Duration,
     succession: Succession,
-    /// Why the current files are not used.
+    /// Why the current files are not used; `None` if they are.
     refused: Option<String>,
 }
 
 impl Follower {
-    /// Opens the authority of a folder: the stored state of an unfinished replacement, or else the files.
+    /// Opens the authority in a directory: the stored state of an unfinished replacement if there is one, otherwise
+    /// the files.
     ///
     /// # Errors
-    /// A file is missing or invalid.
+    /// If a file is missing or invalid.
     pub fn open(
         folder: &Path,
         trust_domain: &TrustDomain,
@@ -126,10 +128,10 @@ impl Follower {
         })
     }
 
-    /// Returns the authority and the trust bundle in force.
+    /// Returns the current authority and trust bundle.
     ///
     /// # Errors
-    /// They are invalid.
+    /// If they are invalid.
     pub fn ca(&self) -> Result<Ca, CaDirError> {
         let ca = self.succession.ca(&self.trust_domain);
         ca.map_err(|source| CaDirError::Unusable {
@@ -138,8 +140,8 @@ impl Follower {
         })
     }
 
-    /// Follows the folder. If the files are invalid, the last valid authority stays in force. Another authority signs
-    /// once the clients of `table` trust it. Returns when there are no receivers any more.
+    /// Follows the directory. If the files are invalid, the last valid authority continues to be used. A different
+    /// authority signs only once the clients of `table` trust it. Returns when all receivers are dropped.
     pub async fn follow(
         mut self,
         ca: watch::Sender<Option<Arc<InForce>>>,
@@ -178,7 +180,7 @@ impl Follower {
         }
     }
 
-    /// Reads the files, and returns the state that follows from them.
+    /// Reads the files and returns the state that follows from them; `None` if it has not changed.
     fn read(&mut self) -> Option<Succession> {
         let read = source(&self.folder).map_err(|error| error.to_string());
         let next = read.and_then(|source| {
@@ -236,7 +238,7 @@ impl Follower {
         ca.send_replace(Some(Arc::new(new.into())));
     }
 
-    /// Stores the state for the next process, while it differs from the files.
+    /// Stores the state for the next process, as long as it differs from the files.
     fn keep(&self, next: &Succession) -> std::io::Result<()> {
         let file = self.folder.join(SUCCESSION);
         if next.phase() == Phase::Steady {

@@ -3,7 +3,7 @@
 //! ```text
 //! Secret, folder, signer ──► InForce (watch) ──┬──► certify: token ► caller ► leaf
 //!                                              ├──► own: the controller's own certificate, TLS of the port
-//!                                              └──► serve: the trust bundle, as a resource of discovery
+//!                                              └──► resource_server: the trust bundle, as a discovery resource
 //! ```
 //!
 //! | module | responsibility |

@@ -1,7 +1,7 @@
-//! The controller's own certificate, and TLS on its port.
+//! The controller's own certificate, and TLS on its xDS port.
 //!
 //! The controller gets its own certificate from its authority or its external signer. A client may present a
-//! certificate of the mesh, or none: without one it can only request its own certificate, with a token. The same
+//! certificate of the mesh, or none: without a certificate it can only request one, with a token. The same
 //! certificate authenticates replicas to each other; they use another protocol on the same port, selected by ALPN.
 
 use std::io;
@@ -22,29 +22,29 @@ use super::authority::{InForce, Issuer, Watched};
 use super::external::{ExternalSigner, SignerError};
 use crate::metrics::on_call::Expiries;
 
-/// The timeout of a handshake.
+/// Timeout of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Delay before a failed certificate is retried.
+/// Delay before a failed certificate request is retried.
 const REST: Duration = Duration::from_secs(10);
-/// The ALPN ID of the protocol between replicas, HTTP/1.1.
+/// The ALPN ID of the protocol between replicas, which is HTTP/1.1.
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
-/// How often the system clock is compared with the certificate.
+/// Interval at which the system clock is compared with the certificate's validity.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The ALPN IDs of the port.
+/// The ALPN IDs of the xDS port.
 const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 
-/// Publishes the TLS configurations for the certificate; `None` inside until there is one.
+/// Publishes the TLS configurations for the certificate; they are `None` until there is one.
 #[derive(Clone, Debug)]
 pub struct Serving {
     /// The TLS server of the port.
     pub server: watch::Sender<Option<OpenServer>>,
-    /// The TLS client for the same port of other replicas, which must authenticate as replicas.
+    /// The TLS client for the xDS ports of other replicas, which must authenticate as replicas.
     pub replicas: watch::Sender<Option<Arc<Client>>>,
-    /// Why there is no certificate, or no new one; `None` = the last attempt has succeeded, or there was none.
+    /// Why there is no certificate or no new one; `None` if the last attempt has succeeded, or if there was none.
     pub failure: watch::Sender<Option<String>>,
 }
 
-/// Why the controller has no new certificate.
+/// Reason why the controller has no new certificate.
 #[derive(Debug, thiserror::Error)]
 enum OwnError {
     #[error(transparent)]
@@ -56,19 +56,19 @@ enum OwnError {
 /// The identity of the controller, and the parameters of its certificate.
 #[derive(Clone, Debug)]
 pub struct ControllerIdentity {
-    /// Its SPIFFE ID.
+    /// SPIFFE ID of the controller.
     pub id: SpiffeId,
-    /// DNS names for clients outside the mesh.
+    /// DNS names of the controller, for clients outside the mesh.
     pub dns_names: Vec<String>,
     /// Lifetime of a certificate, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     pub ttl: Duration,
-    /// The metric of its expiry.
+    /// The metric of the certificate's expiry.
     pub expiries: Expiries,
 }
 
 impl ControllerIdentity {
-    /// Keeps a valid certificate: renews it when it ages, or when the clock, the issuer or the roots change. Returns
-    /// when there are no receivers any more.
+    /// Maintains a valid certificate: renews it when it ages, or when the clock, the issuer or the roots change.
+    /// Returns when all receivers are dropped.
     pub async fn keep(self, mut in_force: Watched, serving: Serving) {
         let mut live = None;
         loop {
@@ -80,7 +80,7 @@ impl ControllerIdentity {
                 }
             };
             tokio::select! {
-                // First: an authority of the controller's own issues at once.
+                // First, because the controller's own authority issues immediately.
                 biased;
                 () = renewal => {}
                 changed = in_force.changed() => if changed.is_err() { return },
@@ -89,7 +89,7 @@ impl ControllerIdentity {
         }
     }
 
-    /// Puts a new certificate in force; returns when to renew it, or to try again.
+    /// Applies a new certificate; returns when to renew it or to try again.
     async fn renew(
         &self,
         in_force: &InForce,
@@ -134,7 +134,7 @@ impl ControllerIdentity {
                 Ok(Identity::from_pem(chain, key.as_bytes())?)
             }
             Issuer::Signer(signer) => {
-                // A signer takes time, and roots take effect at once.
+                // An external signer takes time, but new roots must take effect immediately.
                 if let Some(live) = live {
                     live.trust(in_force.bundle.clone())?;
                 }
@@ -156,7 +156,7 @@ impl ControllerIdentity {
         Ok(key.certified(chain.iter().map(|one| one.to_vec()))?)
     }
 
-    /// Serves with a certificate from now on.
+    /// Serves with this certificate from now on.
     fn serve(
         &self,
         identity: Identity,
@@ -192,7 +192,7 @@ impl ControllerIdentity {
     }
 }
 
-/// The time of the next certificate.
+/// The time at which the certificate must be renewed.
 #[derive(Clone, Copy, Debug)]
 struct Renewal {
     began: Instant,
@@ -209,9 +209,9 @@ impl Renewal {
         }
     }
 
-    /// Returns whether a renewal is due, by the monotonic clock or by the system clock. The latter continues while a
-    /// machine is suspended; and if it was set back, a certificate issued in its future is not valid yet for clients
-    /// with correct clocks.
+    /// Returns whether a renewal is due, by the monotonic clock or by the system clock. The system clock continues
+    /// while a machine is suspended. If it was set back, a certificate issued before that is not yet valid for
+    /// clients with correct clocks.
     fn is_due(&self, passed: Duration, now: SystemTime) -> bool {
         passed >= self.wait || now >= self.issued + self.wait || now < self.issued
     }
@@ -224,14 +224,14 @@ impl Renewal {
     }
 }
 
-/// The authenticated identity of a peer, and when its certificate expires; or why it is not authenticated.
+/// The authenticated identity of a peer and when its certificate expires, or why the peer is not authenticated.
 pub type Proved = Result<(SpiffeId, SystemTime), Refusal>;
 
 /// Accepts a TLS connection. A client with an invalid certificate is treated as one without a certificate, so that it
 /// can request a new one.
 ///
 /// # Errors
-/// The handshake fails or takes too long.
+/// If the handshake fails or takes too long.
 pub async fn accept(
     socket: TcpStream,
     server: &OpenServer,
@@ -256,7 +256,7 @@ mod tests {
         assert!(!renewal.is_due(second, now + second));
         assert!(!renewal.is_due(renewal.wait - second, now + renewal.wait - second));
         assert!(renewal.is_due(renewal.wait, now + second));
-        // The machine was suspended for days, or its clock set forward.
+        // The machine was suspended for days, or the clock was set forward.
         assert!(renewal.is_due(second, now + 3 * DAY));
         // The clock was set back.
         assert!(renewal.is_due(second, now - second));

@@ -1,8 +1,8 @@
 //! Reports between controller replicas about which clients trust the current bundle.
 //!
-//! Each replica renews its own Lease as long as it runs. Annotations of the Lease name the bundle that it serves, and
-//! those of its clients that do not hold it yet. So the leader knows when all clients of all replicas trust a new
-//! root.
+//! Each replica renews its own Lease as long as it runs. Annotations of the Lease name the bundle that the replica
+//! serves, and its clients that do not have this bundle yet. The leader thus knows when all clients of all replicas
+//! trust a new root.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,18 +27,18 @@ use crate::status_writer::FIELD_MANAGER;
 
 /// Interval of the reports.
 const PERIOD: Duration = Duration::from_secs(2);
-/// A Lease that has not changed for this long belongs to a replica that is gone.
+/// Time without a change of its Lease after which a replica is considered gone.
 const GONE: Duration = Duration::from_secs(30);
-/// A Lease that has not changed for this long is deleted.
+/// Time without a change after which a Lease is deleted.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Clients that are named.
+/// Maximum number of clients that are named.
 const NAMED: usize = 20;
 
-/// The label of these Leases.
+/// The label of replicas' Leases.
 const REPLICA: &str = maglor_inject::keys::REPLICA;
 /// The annotation with the version of the bundle that a replica serves.
 const BUNDLE: &str = maglor_inject::keys::TRUST_BUNDLE;
-/// The annotation with the clients that do not hold it yet: names, then the number of further ones.
+/// The annotation with the clients that do not have the bundle yet: names, followed by the number of further clients.
 const MISSING: &str = maglor_inject::keys::MISSING;
 
 fn lease_name(replica: &str) -> String {
@@ -50,7 +50,7 @@ fn version(bundle: &TrustBundle) -> String {
     encode::bundle(bundle).version()
 }
 
-/// Reports every two seconds what this replica's clients trust; sets `registered` after the first report. Returns
+/// Reports every two seconds what this replica's clients trust, and sets `registered` after the first report. Returns
 /// only when serving has ended.
 pub async fn report(
     client: Client,
@@ -116,7 +116,7 @@ async fn say(
 /// The reports of all replicas, as read by the leader.
 pub(super) struct Replicas {
     api: Api<Lease>,
-    /// By Lease: its version, and since when it has been observed.
+    /// For each Lease its version, and since when this version has been observed.
     observed: Mutex<HashMap<String, (String, Instant)>>,
 }
 
@@ -128,7 +128,7 @@ impl Replicas {
         }
     }
 
-    /// Returns whether every live replica serves this bundle and all of its clients hold it.
+    /// Returns whether every live replica serves this bundle and all of its clients have it.
     pub(super) async fn spread(
         &self,
         ca: &watch::Sender<Option<Arc<InForce>>>,
@@ -152,7 +152,8 @@ impl Replicas {
             }
         }
         for (name, seen) in forgotten {
-            // A failed deletion is repeated in the next round. A Lease that was renewed meanwhile stays.
+            // A failed deletion is repeated in the next round. A Lease that was renewed in the meantime is not
+            // deleted.
             let _ = conditional_writes::delete(&self.api, &name, &seen).await;
         }
         if !any {
@@ -164,7 +165,7 @@ impl Replicas {
         })
     }
 
-    /// Returns how long a Lease has not changed, by this replica's own clock.
+    /// Returns for how long a Lease has not changed, by this replica's own clock.
     fn age(&self, lease: &Lease, name: &str, now: Instant) -> Duration {
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +179,7 @@ impl Replicas {
     }
 }
 
-/// Returns the missing clients in a replica's report.
+/// Returns the clients without the bundle in a replica's report.
 fn missing_of(
     name: &str,
     annotations: &Option<BTreeMap<String, String>>,

@@ -9,13 +9,14 @@ use tokio::sync::Semaphore;
 
 use super::authenticate::{AUDIENCE, Authenticated, Authenticator, Caller, TokenError};
 
-/// The most concurrent requests to the API server; a rollout of thousands of pods must not overload it.
+/// Maximum number of concurrent requests to the API server, so that a rollout of thousands of pods does not overload
+/// it.
 const AT_ONCE: usize = 32;
-/// The timeout of a request.
+/// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The prefix of service account names (`serviceaccount.ServiceAccountUsernamePrefix`).
 const PREFIX: &str = "system:serviceaccount:";
-/// The key of the name of the pod that a token is bound to.
+/// The key of the name of the pod to which a token is bound.
 const POD: &str = "authentication.kubernetes.io/pod-name";
 
 /// Validates tokens by TokenReviews.
@@ -25,7 +26,7 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Creates a validator with this client; its account needs `create` of `tokenreviews`.
+    /// Creates a validator with this client, whose account needs the permission to `create` `tokenreviews`.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self {
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// What an API server answers to a good token.
+    /// Returns the response of an API server to a valid token.
     fn good() -> TokenReviewStatus {
         let extra = [(POD.to_owned(), vec!["cart-0".to_owned()])];
         TokenReviewStatus {

@@ -1,7 +1,7 @@
-//! The trusted roots of an external signer: `ca.crt` of a Secret, which operators or the signer write.
+//! The trusted roots of an external signer, which operators or the signer write to `ca.crt` of a Secret.
 //!
-//! The roots are those of the Secret, whatever they were before: a change takes effect at once. A Secret that cannot
-//! be used leaves the last roots in force. No key is read, and nothing is written.
+//! The roots are always those of the Secret: a change takes effect immediately. If the Secret cannot be used, the
+//! last roots continue to be used. No key is read, and nothing is written.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use super::rotation::{BUNDLE, Phase};
 use super::secret::{Progress, WatchEvent, watch_event};
 use crate::api_server;
 
-/// After a failure.
+/// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
 
 /// The Secret with the roots.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Its namespace.
+    /// Namespace of the Secret.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Secret.
     pub name: String,
 }
 
-/// The reason why a Secret has no usable roots.
+/// Reason why a Secret has no usable roots.
 #[derive(Debug, thiserror::Error)]
 enum RootsError {
     #[error(
@@ -50,7 +50,7 @@ enum RootsError {
     },
 }
 
-/// Puts the roots of the Secret in force, with the signer, until all receivers are dropped.
+/// Applies the roots of the Secret together with the signer, until all receivers are dropped.
 pub async fn follow(
     client: Client,
     place: Place,
@@ -90,7 +90,7 @@ struct Roots {
 }
 
 impl Roots {
-    /// Puts the roots of a Secret in force; `None` = there is no such Secret.
+    /// Applies the roots of a Secret; `None` if there is no such Secret.
     fn take(&mut self, secret: Option<&Secret>) {
         match self.read(secret) {
             Ok(bundle) => {
@@ -126,7 +126,7 @@ impl Roots {
         })
     }
 
-    /// Puts roots in force; returns whether they differ from those before.
+    /// Applies roots; returns whether they differ from the previous ones.
     fn put_in_force(&self, bundle: TrustBundle) -> bool {
         let is_new = match &*self.in_force.borrow() {
             Some(before) => !before.bundle.is_same(&bundle),
@@ -148,7 +148,7 @@ impl Roots {
         true
     }
 
-    /// Shows the state to operators.
+    /// Publishes the state for operators.
     fn show(&self, is_new: bool, refused: Option<String>) {
         let before = self.progress.borrow().as_ref().map(|before| before.since);
         let before = before.filter(|_| !is_new);

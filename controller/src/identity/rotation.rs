@@ -7,10 +7,10 @@
 //! | `announcing` | the old root | both | every connected proxy has acknowledged both, or the deadline |
 //! | `retiring` | the new root | both | the last leaf of the old root has expired |
 //!
-//! The whole state is in the Secret, and each step is one write under its `resourceVersion`. A leader may therefore
-//! be killed after any step: the next one reads the state and continues from there. While the old root retires,
-//! leaves are sent with the new root signed by the old one, so that a client that has not received the new root in
-//! time can still verify them.
+//! The whole state is in the Secret, and each step is one write that is conditional on its `resourceVersion`. A
+//! leader may therefore be killed after any step: the next leader reads the state and continues from there. While the
+//! old root retires, leaves are sent with the new root signed by the old one, so that a client that has not received
+//! the new root in time can still verify them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,36 +20,37 @@ use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 
 use super::authority::{Ca, Signer, Texts};
 
-/// The key of the signing certificate, as in a Secret of type `kubernetes.io/tls` and as cert-manager writes it.
+/// The key of the signing certificate, the same as in Secrets of type `kubernetes.io/tls` and those of cert-manager.
 pub const CERTIFICATE: &str = "tls.crt";
 /// The key of the private key; see [`CERTIFICATE`].
 pub const PRIVATE_KEY: &str = "tls.key";
 /// The key of the trusted roots.
 pub const BUNDLE: &str = "ca.crt";
-/// The root that will sign, while it is announced.
+/// The key of the root that will sign, while it is announced.
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
-/// While the old root retires: the new root signed by it.
+/// The key of the new root signed by the old one, while the old root retires.
 const CHAIN: &str = "chain.crt";
 
-/// The annotation that requests a new root: whenever its value differs from that of [`ROTATED`].
+/// The annotation that requests a new root, whenever its value differs from that of [`ROTATED`].
 pub const ROTATE: &str = maglor_inject::keys::ROTATE;
-/// The annotation with the last value of [`ROTATE`] for which a rotation was begun.
+/// The annotation with the last value of [`ROTATE`] for which a rotation was started.
 pub const ROTATED: &str = maglor_inject::keys::ROTATED;
 /// The annotation with the time when the phase began.
 const SINCE: &str = maglor_inject::keys::ROTATION_SINCE;
 
-/// The largest assumed difference between the clocks of machines.
+/// Maximum assumed difference between the clocks of machines.
 pub(super) const SKEW: Duration = Duration::from_secs(300);
-/// The shortest time for which a root is announced: replicas of the controller and files of proxies follow.
+/// Minimum time for which a root is announced, because replicas of the controller and files of proxies receive it
+/// with a delay.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
 /// The mesh's data and annotations of the Secret.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stored {
-    /// By key.
+    /// Values by key.
     pub data: BTreeMap<String, Vec<u8>>,
-    /// By name.
+    /// Values by annotation name.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -68,7 +69,7 @@ impl Phase {
     /// All phases, for metrics.
     pub const ALL: [Self; 3] = [Self::Announcing, Self::Retiring, Self::Steady];
 
-    /// Returns the label in metrics and logs.
+    /// Returns the label of the phase in metrics and logs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -82,13 +83,13 @@ impl Phase {
 /// Whether all connected clients trust the current bundle.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Spread {
-    /// All of them do.
+    /// All clients trust the bundle.
     Everywhere,
-    /// These do not yet, or it is unknown.
+    /// These clients do not trust the bundle yet, or it is unknown whether they do.
     Missing(Vec<String>),
 }
 
-/// The inputs of a step besides the Secret.
+/// The inputs of a step in addition to the Secret.
 #[derive(Clone, Debug)]
 pub struct Circumstances<'a> {
     /// The current time.
@@ -97,11 +98,11 @@ pub struct Circumstances<'a> {
     pub spread: &'a Spread,
     /// Lifetime of leaf certificates.
     pub ttl: Duration,
-    /// The longest time for which a new root is announced.
+    /// Maximum time for which a new root is announced.
     pub deadline: Duration,
 }
 
-/// The reason why the Secret is invalid, or a step is not possible.
+/// Reason why the Secret is invalid or a step is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
     /// A key of the Secret is missing.
@@ -113,10 +114,10 @@ pub enum RotationError {
 }
 
 impl Stored {
-    /// Creates a new authority.
+    /// Creates a new certificate authority.
     ///
     /// # Errors
-    /// The system returns no random bytes.
+    /// If the system returns no random bytes.
     pub fn create(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, RotationError> {
         let root = Authority::create(trust_domain, now.into())?;
         let mut stored = Self::default();
@@ -130,7 +131,7 @@ impl Stored {
     /// Returns the authority and the trust bundle.
     ///
     /// # Errors
-    /// A key is missing or invalid.
+    /// If a key of the Secret is missing or invalid.
     pub fn ca(&self, trust_domain: &TrustDomain) -> Result<Ca, RotationError> {
         Ok(Ca::read(&self.texts()?, Some(trust_domain))?)
     }
@@ -138,7 +139,7 @@ impl Stored {
     /// Returns the texts of the authority.
     ///
     /// # Errors
-    /// A key is missing.
+    /// If a key of the Secret is missing.
     pub fn signer(&self) -> Result<Signer, RotationError> {
         Ok(Signer::of(&self.texts()?))
     }
@@ -164,17 +165,17 @@ impl Stored {
         }
     }
 
-    /// Returns when the phase began. An unreadable time counts as `now`: waiting longer is safe.
+    /// Returns when the phase began. An unreadable time counts as `now`, because waiting longer is safe.
     #[must_use]
     pub fn since(&self, now: Timestamp) -> Timestamp {
         let since = self.annotations.get(SINCE);
         since.and_then(|since| since.parse().ok()).unwrap_or(now)
     }
 
-    /// Returns the Secret after the next step; `None` as long as no step is due.
+    /// Returns the Secret after the next step; `None` if no step is due.
     ///
     /// # Errors
-    /// A part of it is invalid, or a root cannot be created.
+    /// If a part of the Secret is invalid, or if a root cannot be created.
     pub fn step(
         &self,
         trust_domain: &TrustDomain,
@@ -207,7 +208,7 @@ impl Stored {
         asked.is_some() && asked != self.annotations.get(ROTATED)
     }
 
-    /// Creates a new root and announces it; the old one still signs.
+    /// Creates a new root and announces it; the old root still signs.
     fn announce(&self, trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, RotationError> {
         let next = Authority::create(trust_domain, now.into())?;
         let present = TrustBundle::from_pem(self.text(CERTIFICATE)?)?;
@@ -244,7 +245,7 @@ impl Stored {
         Ok(then)
     }
 
-    /// Removes the old root from the trusted ones.
+    /// Removes the old root from the trusted roots.
     fn retire(&self, now: Timestamp) -> Self {
         let mut then = self.clone();
         then.data.remove(CHAIN);

@@ -1,8 +1,8 @@
-//! The authority in a Secret: read by every replica, created and rotated by the leader.
+//! The certificate authority in a Secret: read by every replica, created and rotated by the leader.
 //!
 //! A Secret without the controller's label (cert-manager's, for example) is read and never written. If it is replaced
-//! by another authority, the old one stays in force until members trust the new one ([`super::succession`]): the
-//! state in force meanwhile is stored in a Secret of the controller, `NAME-in-force`, which all replicas follow.
+//! by another authority, the old one stays in force until members trust the new one ([`super::succession`]). Until
+//! then, the state in force is stored in a Secret of the controller, `NAME-in-force`, which all replicas follow.
 
 mod succeed;
 
@@ -37,7 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
 
-/// The Secret of an authority, and parameters of its certificates.
+/// The Secret of a certificate authority, and parameters of its certificates.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The namespace of the controller.
@@ -48,24 +48,25 @@ pub struct Settings {
     pub trust_domain: TrustDomain,
     /// Lifetime of leaf certificates.
     pub ttl: Duration,
-    /// The longest time for which a new root is announced.
+    /// Maximum time for which a new root is announced.
     pub deadline: Duration,
 }
 
-/// The state of a rotation, for operators.
+/// The state of a rotation, shown to operators.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Progress {
     /// The phase.
     pub phase: Phase,
     /// When the phase began.
     pub since: Timestamp,
-    /// The clients that do not trust the new root yet, as far as this replica has read.
+    /// The clients that do not trust the new root yet, according to the latest reports read by this replica.
     pub missing: Vec<String>,
-    /// Why the current content of the source is not used; the previous authority stays in force.
+    /// Why the current content of the source is not used and the previous authority continues to be used; `None` if
+    /// it is used.
     pub refused: Option<String>,
 }
 
-/// Maintains the authority of a Secret.
+/// Maintains the certificate authority of a Secret.
 pub struct Keeper {
     settings: Settings,
     api: Api<Secret>,
@@ -73,25 +74,25 @@ pub struct Keeper {
     term: watch::Receiver<Term>,
     ca: watch::Sender<Option<Arc<InForce>>>,
     progress: watch::Sender<Option<Progress>>,
-    /// The Secret in the API server; `None` = there is none.
+    /// The Secret in the API server; `None` if there is none.
     known: Option<Secret>,
     /// Whether `known` has been listed.
     listed: bool,
-    /// The last valid Secret: it is restored if the Secret is deleted.
+    /// The last valid Secret, which is restored if the Secret is deleted.
     last: Option<Secret>,
     /// The authority in the Secret.
     source: Option<Signer>,
-    /// Why it is not used.
+    /// Why the authority in the Secret is not used; `None` if it is.
     refused: Option<String>,
-    /// The authority in force, and its successor.
+    /// The current authority and its successor.
     succession: Option<Succession>,
-    /// The Secret with the state in force; `None` = there is none.
+    /// The Secret with the state in force; `None` if there is none.
     kept: Option<Secret>,
     /// Whether `kept` has been listed.
     kept_listed: bool,
 }
 
-/// The reason why the Secret was not written.
+/// Reason why the Secret was not written.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(transparent)]
@@ -104,9 +105,9 @@ enum KeepError {
 
 /// An event of the watch of one Secret.
 pub(super) enum WatchEvent {
-    /// The current Secret; `None` = there is none.
+    /// The current Secret; `None` if there is none.
     Now(Box<Option<Secret>>),
-    /// No change.
+    /// There is no change.
     Nothing,
     /// The watch has failed.
     Failed,
@@ -134,7 +135,7 @@ pub(super) fn watch_event(
 }
 
 impl Keeper {
-    /// Creates a keeper that publishes the Secret's authority in `ca`, and writes while `term` holds.
+    /// Creates a keeper that publishes the Secret's authority in `ca`, and writes while this replica has the `term`.
     #[must_use]
     pub fn new(
         client: Client,
@@ -210,8 +211,8 @@ impl Keeper {
         self.term.borrow().holds(Instant::now())
     }
 
-    /// Handles the current Secret. If it is invalid or was deleted, the last valid authority stays in force, so that
-    /// an accidental deletion does not break trust.
+    /// Handles the current Secret. If it is invalid or was deleted, the last valid authority continues to be used, so
+    /// that an accidental deletion does not break trust.
     fn take(&mut self, secret: Option<Secret>) {
         let version =
             |secret: &Option<Secret>| Some(secret.as_ref()?.metadata.resource_version.clone());
@@ -249,7 +250,8 @@ impl Keeper {
         }
     }
 
-    /// Publishes the progress of a replacement: of an externally managed authority, or of the controller's own.
+    /// Publishes the progress of a replacement of an externally managed authority, or of a rotation of the
+    /// controller's own.
     fn show(&self, missing: Vec<String>) {
         let now = Timestamp::now();
         let own = self.last.as_ref().map(stored).unwrap_or_default();
@@ -265,7 +267,7 @@ impl Keeper {
         }));
     }
 
-    /// Takes the next step, if one is due.
+    /// Takes the next step if one is due.
     async fn write(&mut self) -> Result<(), KeepError> {
         match self.known.clone() {
             None => self.create().await,
@@ -274,10 +276,10 @@ impl Keeper {
         }
     }
 
-    /// Creates the Secret, or restores it.
+    /// Creates or restores the Secret.
     async fn create(&mut self) -> Result<(), KeepError> {
         let stored = match &self.last {
-            // Its external creator creates it again.
+            // Its external manager will create it again.
             Some(last) if !is_ours(last) => return Ok(()),
             Some(last) => stored(last),
             None => Stored::create(&self.settings.trust_domain, Timestamp::now())?,
@@ -327,7 +329,7 @@ impl Keeper {
         self.written(replaced, "root rotation continues")
     }
 
-    /// Handles the result of a write; if another replica was faster, the watch delivers what it has written.
+    /// Handles the result of a write. If another replica was faster, the watch delivers what it has written.
     fn written(
         &mut self,
         outcome: Result<Secret, kube::Error>,
@@ -359,7 +361,7 @@ fn stored(secret: &Secret) -> Stored {
     }
 }
 
-/// Returns the Secret with other contents.
+/// Returns the Secret with other content.
 fn with(secret: Secret, stored: Stored, name: &str) -> Secret {
     let labels = || {
         let labels = [(MANAGED_BY, CONTROLLER), PART_OF];

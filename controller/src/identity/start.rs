@@ -33,51 +33,51 @@ const ACCOUNT: &str = "maglor-controller";
 /// Settings of the identity service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The trust domain of the authority.
+    /// The trust domain of the certificate authority.
     pub trust_domain: TrustDomain,
-    /// The namespace of the controller, which is a part of its own ID.
+    /// The namespace of the controller, which is part of its SPIFFE ID.
     pub namespace: String,
-    /// Name of its Service, for clients that verify DNS names.
+    /// Name of the controller's Service, for clients that verify DNS names.
     pub service: String,
     /// Lifetime of certificates, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     pub ttl: Duration,
-    /// The source of the authority, or the external signer.
+    /// The source of the certificate authority, or the external signer.
     pub ca: CaSource,
-    /// The longest time for which a new root is announced before it signs.
+    /// Maximum time for which a new root is announced before it signs.
     pub deadline: Duration,
-    /// A file of tokens instead of Kubernetes tokens.
+    /// A file of tokens that is used instead of Kubernetes tokens; `None` if there is none.
     pub tokens: Option<PathBuf>,
 }
 
-/// The source of the authority.
+/// The source of the certificate authority.
 #[derive(Clone, Debug)]
 pub enum CaSource {
-    /// Files.
+    /// Files in this directory.
     Folder(PathBuf),
     /// A Secret in the controller's namespace.
     Secret {
-        /// Its name.
+        /// Name of the Secret.
         name: String,
     },
-    /// A signer outside the mesh; the controller has no key.
+    /// A signer outside the mesh; the controller does not have its key.
     Signer {
-        /// Its name.
+        /// Name of the signer.
         name: SignerName,
-        /// The Secret in the controller's namespace with its roots, `ca.crt`.
+        /// The Secret in the controller's namespace that contains the signer's roots in `ca.crt`.
         roots: String,
     },
 }
 
-/// The reason why the identity service was not started.
+/// Reason why the identity service was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The authority's folder cannot be used.
+    /// The authority's directory cannot be used.
     #[error("--ca-dir: {0}")]
     CaDir(#[from] CaDirError),
-    /// There is no token validator.
+    /// No token validator is configured.
     #[error("without Kubernetes, --tokens FILE is required")]
     NoTokens,
-    /// The controller's namespace is not valid in an ID.
+    /// The controller's namespace is not valid in a SPIFFE ID.
     #[error("--namespace: {0}")]
     Namespace(#[from] SpiffeError),
     /// An external signer is configured without Kubernetes.
@@ -105,30 +105,30 @@ pub struct Replica {
 
 /// The running identity service.
 pub struct Service {
-    /// The table served to clients, with the certificate service.
+    /// The table of resources and RPCs that is served to clients, including the certificate service.
     pub table: Table,
-    /// TLS of the port; `None` until there is an authority.
+    /// TLS of the xDS port; `None` until there is a certificate authority.
     pub tls: watch::Receiver<Option<OpenServer>>,
-    /// The SPIFFE ID of the controller: other replicas must have the same.
+    /// The SPIFFE ID of the controller, which other replicas must also have.
     pub id: SpiffeId,
-    /// TLS to other replicas; `None` until there is an authority.
+    /// TLS to other replicas; `None` until there is a certificate authority.
     pub replicas: watch::Receiver<Option<Arc<tls::Client>>>,
-    /// The authority in force.
+    /// The current issuer and roots.
     pub ca: Watched,
     /// The progress of a rotation.
     pub progress: watch::Receiver<Option<Progress>>,
-    /// Why the controller has no certificate of its own, or no new one.
+    /// Why the controller has no certificate of its own or no new one; `None` if it has.
     pub failure: watch::Receiver<Option<String>>,
 }
 
-/// Starts a task with this name; the process ends if the task panics.
+/// Starts a task with this name. The process ends if the task panics.
 pub(crate) type Spawn<'a> =
     &'a mut dyn FnMut(&'static str, Pin<Box<dyn Future<Output = ()> + Send>>);
 
 /// Starts the identity service; it ends when all returned receivers are dropped.
 ///
 /// # Errors
-/// The authority's folder or the tokens cannot be used.
+/// If the authority's directory or the tokens cannot be used.
 pub(crate) fn start(
     settings: &Settings,
     replica: Option<&Replica>,
@@ -190,7 +190,7 @@ pub(crate) fn start(
     })
 }
 
-/// Publishes the issuer and the roots in force, and the progress of their replacement.
+/// Publishers of the current issuer and roots, and of the progress of their replacement.
 type Published = (
     watch::Sender<Option<Arc<InForce>>>,
     watch::Sender<Option<Progress>>,
@@ -227,7 +227,7 @@ fn follow(
             spawn("authority", Box::pin(keeper.keep()));
         }
         (CaSource::Signer { name, roots }, Some(replica)) => {
-            // Not the fenced client: every replica creates requests, not only the leader.
+            // Not the fenced client, because every replica creates requests, not only the leader.
             let client = replica.client.clone();
             let domain = &settings.trust_domain;
             let (signer, cleaned) = ExternalSigner::new(client.clone(), name, domain, settings.ttl);
@@ -259,8 +259,8 @@ fn report(
     registered
 }
 
-/// Maintains the controller's certificate after the replica is registered: the port is served only then, so that the
-/// leader overlooks none of its clients.
+/// Maintains the controller's certificate once the replica is registered. The port is not served before that, so that
+/// the leader does not overlook any client.
 async fn certify_own(
     own: ControllerIdentity,
     ca: Watched,

@@ -2,7 +2,7 @@
 //! Kubernetes.
 //!
 //! A new authority in the source does not take effect immediately if members do not trust it yet: replacing the root
-//! would lock out all of them. A [`Succession`] is the authority in force together with its successor:
+//! would lock out all of them. A [`Succession`] consists of the authority in force and its successor:
 //!
 //! | phase | signs | trusted | until |
 //! | --- | --- | --- | --- |
@@ -10,10 +10,10 @@
 //! | `announcing` | the old one | both | every connected client has acknowledged both, or the deadline |
 //! | `retiring` | the new one | both | the last leaf of the old one has expired |
 //!
-//! No steps are needed if members trust the new authority already: an intermediate of the same root, or a root that
+//! No steps are needed if members already trust the new authority: an intermediate of the same root, or a root that
 //! the old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes while
 //! the same key signs is the operator's decision, and takes effect immediately. The whole state can be stored
-//! ([`Succession::to_json`]), so that another replica, or the next process, can continue.
+//! ([`Succession::to_json`]), so that another replica or the next process can continue.
 
 use std::time::{Duration, SystemTime};
 
@@ -26,34 +26,35 @@ use serde::{Deserialize, Serialize};
 use super::authority::{Ca, Signer};
 use super::rotation::{ANNOUNCED, Circumstances, Phase, SKEW, Spread};
 
-/// Roots, PEM, or an authority, and since when.
+/// Roots in PEM, or an authority, and since when it has this role.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct Since<T> {
     what: T,
-    /// RFC 3339.
+    /// Time in RFC 3339 format.
     since: String,
 }
 
-/// See the module's documentation.
+/// The authority in force and its successor.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Succession {
-    /// Signs now.
+    /// The authority that signs now.
     signer: Signer,
-    /// Will sign; its roots are announced.
+    /// The authority that will sign, whose roots are announced; `None` if none is announced.
     next: Option<Since<Signer>>,
-    /// Roots that the source does not have any more, of which leaves may live.
+    /// Roots that the source no longer contains, but whose leaves may still be valid; `None` if there are none.
     retained: Option<Since<String>>,
-    /// While they do: the signer's certificate signed by the one before it, with what leads to its root.
+    /// While they are retained: the signer's certificate signed by the previous authority, followed by the chain to
+    /// the previous root.
     crossed: Option<String>,
 }
 
-/// The reason why an authority cannot be used.
+/// Reason why an authority cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SuccessionError {
     /// A text is invalid.
     #[error(transparent)]
     Identity(#[from] Error),
-    /// The trust domain is not valid in an ID.
+    /// The trust domain is not valid in a SPIFFE ID.
     #[error(transparent)]
     Domain(#[from] SpiffeError),
     /// The authority's own roots do not verify its leaves.
@@ -80,7 +81,7 @@ fn vouches(
     Ok(Live::new(leaf, bundle.clone())?.is_trusted(now))
 }
 
-/// Returns the roots of a bundle that verify the authority's leaves: its members have trusted them for long.
+/// Returns the roots of a bundle that verify the authority's leaves, which its members have trusted for long enough.
 fn roots_of(ca: &Ca, now: Timestamp) -> Result<Option<TrustBundle>, SuccessionError> {
     let mut roots = Vec::new();
     for root in ca.bundle.certificates() {
@@ -104,7 +105,7 @@ fn without(of: &TrustBundle, other: &TrustBundle) -> Result<Option<TrustBundle>,
 }
 
 fn age<T>(of: &Since<T>, now: Timestamp) -> Duration {
-    // An unreadable time counts as now: waiting longer is safe.
+    // An unreadable time counts as now, because waiting longer is safe.
     let since = of.since.parse::<Timestamp>().unwrap_or(now);
     let age: SignedDuration = now.duration_since(since);
     age.try_into().unwrap_or(Duration::ZERO)
@@ -121,7 +122,7 @@ impl Succession {
     /// Returns the initial state for a source: no authority was in force before.
     ///
     /// # Errors
-    /// The source is invalid.
+    /// If the source is invalid.
     pub fn begin(source: Signer, domain: &TrustDomain) -> Result<Self, SuccessionError> {
         source.ca(domain)?;
         Ok(Self {
@@ -135,7 +136,7 @@ impl Succession {
     /// Reads a stored state.
     ///
     /// # Errors
-    /// It is malformed, or its content is invalid.
+    /// If the state is malformed or its content is invalid.
     pub fn from_json(text: &[u8], domain: &TrustDomain) -> Result<Self, SuccessionError> {
         let read: Self = serde_json::from_slice(text)?;
         read.ca(domain)?;
@@ -151,7 +152,7 @@ impl Succession {
     /// Returns the authority and the roots that members trust.
     ///
     /// # Errors
-    /// A part of the state is invalid.
+    /// If a part of the state is invalid.
     pub fn ca(&self, domain: &TrustDomain) -> Result<Ca, SuccessionError> {
         let mut ca = self.signer.ca(domain)?;
         if let Some(crossed) = &self.crossed {
@@ -169,7 +170,7 @@ impl Succession {
         Ok(ca)
     }
 
-    /// Returns the phase.
+    /// Returns the phase of the replacement.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match (&self.next, &self.retained) {
@@ -179,7 +180,7 @@ impl Succession {
         }
     }
 
-    /// Returns when the phase began; `None` if it is steady.
+    /// Returns when the phase began; `None` in the phase `steady`.
     #[must_use]
     pub fn since(&self) -> Option<Timestamp> {
         let next = self.next.as_ref().map(|next| &next.since);
@@ -187,10 +188,10 @@ impl Succession {
         since.parse().ok()
     }
 
-    /// Returns the state that follows from the current source; `None`: no change.
+    /// Returns the state that follows from the current source; `None` if it does not change.
     ///
     /// # Errors
-    /// The source is invalid: the authority in force stays.
+    /// If the source is invalid; in this case the authority in force stays.
     pub fn follow(
         &self,
         source: &Signer,
@@ -217,7 +218,7 @@ impl Succession {
         let old = self.signer.ca(domain)?;
         let known = match roots_of(&old, now)? {
             Some(roots) => vouches(&roots, &new.authority, now)?,
-            // The signing authority has expired, or was never trusted: no member loses a trust that it still has.
+            // The signing authority has expired or was never trusted, so no member loses trust in it.
             None => true,
         };
         match known {
@@ -227,10 +228,11 @@ impl Succession {
         Ok(Some(then))
     }
 
-    /// Returns the next step, if one is due. Clocks differ by at most `SKEW`, and by at most the lifetime of a leaf.
+    /// Returns the state after the next step; `None` if no step is due. Clocks are assumed to differ by at most
+    /// `SKEW`, and by at most the lifetime of a leaf.
     ///
     /// # Errors
-    /// A part of the state is invalid.
+    /// If a part of the state is invalid.
     pub fn step(
         &self,
         domain: &TrustDomain,
@@ -258,7 +260,7 @@ impl Succession {
         }
     }
 
-    /// Makes another authority sign from now on; roots that it lacks stay trusted for now.
+    /// Makes another authority sign from now on. Roots that it lacks remain trusted for the time being.
     fn put_in_force(
         &mut self,
         new: Signer,
@@ -268,8 +270,8 @@ impl Succession {
         let (old, then) = (self.ca(domain)?, new.ca(domain)?);
         let retained = without(&old.bundle, &then.bundle)?;
         self.retained = retained.map(|roots| since(roots.to_pem(), now));
-        // A member without the new root can verify a chain through the old one. If the old one cannot sign any more,
-        // no member is left that trusts it.
+        // A member without the new root can verify a chain through the old one. If the old authority can no longer
+        // sign, no member trusts it any more.
         let crossed = then.authority.crossed_by(&old.authority, now.into()).ok();
         let own = self.signer.chain(&old).unwrap_or_default();
         self.crossed = match &self.retained {

@@ -1,7 +1,7 @@
 //! Tokens from a file, for a mesh without Kubernetes: `--tokens FILE`.
 //!
 //! The format is one token per line, `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`; `#` begins a comment, UNTIL is an RFC
-//! 3339 time. The file is read at each request, so that a removed line has no effect any more.
+//! 3339 time. The file is read at each request, so that removing a line takes effect immediately.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,42 +10,42 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::authenticate::{Authenticated, Authenticator, Caller, TokenError};
 
-/// The minimum length of a token in bytes: a shorter one can be guessed.
+/// Minimum length of a token in bytes; a shorter one could be guessed.
 const SHORTEST: usize = 16;
 
-/// The reason why a file of tokens cannot be used. The errors never contain a token.
+/// Reason why a file of tokens cannot be used. The errors never contain a token.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// A line is malformed.
     #[error("{}: line {line}: {what}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The line number, from 1.
         line: usize,
-        /// The error.
+        /// What is wrong with the line.
         what: LineError,
     },
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// The error in a line.
+/// Error in a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LineError {
-    /// The second field is not an account.
+    /// The second field is not a service account.
     #[error("the second field must be NAMESPACE/SERVICE-ACCOUNT")]
     Account,
     /// There are too few or too many fields.
     #[error("expected `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`")]
     Fields,
-    /// The token is short enough to be guessed.
+    /// The token is so short that it could be guessed.
     #[error("the token is shorter than {SHORTEST} characters")]
     Short,
     /// The third field is not a time.
@@ -68,7 +68,7 @@ impl Tokens {
     /// Opens a file of tokens.
     ///
     /// # Errors
-    /// The file cannot be read, or a line is invalid.
+    /// If the file cannot be read, or if a line is invalid.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let tokens = Self(path.to_owned());
         tokens.entries(&tokens.read()?)?;
@@ -104,7 +104,7 @@ impl Tokens {
         let text = self.read().map_err(unavailable)?;
         let entries = self.entries(&text).map_err(unavailable)?;
         let mut found = Err(TokenError::Invalid("unknown token".to_owned()));
-        // Always to the end: the duration must not depend on the token.
+        // All entries are always compared, so that the duration does not depend on the token.
         for entry in entries {
             if is_same(entry.token, token) {
                 found = match entry.until.is_some_and(|until| until <= now) {
@@ -156,7 +156,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(plain)
 }
 
-/// Compares in constant time: always reads both strings to the end.
+/// Compares in constant time, reading both strings to their ends.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one
         .bytes()

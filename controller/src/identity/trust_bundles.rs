@@ -1,5 +1,5 @@
-//! Maintains the ConfigMap `maglor-trust-bundle` in every namespace: pods start with it, before they have received a
-//! configuration from the control plane. Written by the leader.
+//! Maintains the ConfigMap `maglor-trust-bundle` in every namespace. Pods read the roots from it before they have
+//! received a configuration from the control plane. The leader writes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -25,7 +25,7 @@ pub const NAME: &str = "maglor-trust-bundle";
 /// The key of the roots, as PEM.
 pub const KEY: &str = "ca.pem";
 
-/// The longest delay until a wrong ConfigMap is rewritten.
+/// Maximum delay until a ConfigMap with wrong content is rewritten.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Known {
     namespaces: BTreeSet<String>,
-    /// The content of each namespace's ConfigMap, and its version; no entry if there is no such ConfigMap.
+    /// The content and version of the ConfigMap of each namespace that has one.
     written: BTreeMap<String, (String, Precondition)>,
     /// Whether namespaces and ConfigMaps have been listed.
     listed: (bool, bool),
@@ -45,7 +45,7 @@ impl Known {
         self.listed == (true, true)
     }
 
-    /// Returns the namespaces whose ConfigMap has another content.
+    /// Returns the namespaces whose ConfigMap has different content.
     fn wrong(&self, wanted: &str) -> Vec<String> {
         let says = |namespace: &&String| {
             self.written
@@ -90,7 +90,8 @@ impl Known {
     }
 }
 
-/// Maintains the ConfigMaps while `term` holds; returns when there is no authority any more.
+/// Maintains the ConfigMaps while this replica has the `term`. Returns when there is no certificate authority any
+/// more.
 pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) {
     let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
     let mut namespaces = pin!(watcher(
@@ -124,7 +125,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
             }
             let there = known.written.get(&namespace).map(|(_, seen)| seen);
             match write(&client, &namespace, &text, there).await {
-                // The watch delivers the same a little later.
+                // The watch delivers the same ConfigMap a little later.
                 Ok(seen) => drop(known.written.insert(namespace, (text.clone(), seen))),
                 Err(error) => {
                     tracing::warn!(namespace, %error, "cannot write the trust bundle; retrying");
@@ -164,7 +165,7 @@ async fn write(
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match Manager(FIELD_MANAGER).apply(&api, NAME, map, there).await {
         Ok(written) => Ok(Precondition::of(written.meta())),
-        // The namespace is gone, or terminating.
+        // The namespace is deleted or terminating.
         Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
             tracing::debug!(namespace, status.message, "trust bundle not written");
             Ok(Precondition::default())

@@ -1,8 +1,8 @@
-//! Encodes and decodes each resource before it is published, and before a status reports that it is in force.
+//! Encodes and decodes each resource before it is published, and before a status reports it as in force.
 //!
-//! Single objects are validated when they are read. This module validates the combination of several: a part that a
-//! proxy could not decode is removed, so that neither the Service's other routes nor, after a restart, all of them
-//! are lost.
+//! Single objects are validated when they are read. This module validates combinations of several objects: a part
+//! that a proxy could not decode is removed, so that neither the Service's other routes nor, after a restart, all
+//! routes are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use super::resource::{Endpoint, Inbound, Resource, ResourceId};
 use super::{Changes, Index};
 use crate::encoding_check;
 
-/// A part of a resource that is not published, with the reason.
+/// A part of a resource that is not published, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unusable {
     /// The resource.
     pub id: ResourceId,
-    /// The route in it; `None`: the whole resource.
+    /// Name of the unpublished route in the resource; `None` if the whole resource is not published.
     pub route: Option<String>,
-    /// The reason.
+    /// Why the part is not published.
     pub why: String,
 }
 
 impl Unusable {
-    /// Returns namespace and name of the resource that defines the route.
+    /// Returns the namespace and name of the resource that defines the route.
     fn route_key(&self) -> Option<Key> {
         let (namespace, rest) = self.route.as_deref()?.split_once('/')?;
         Some(Key::new(namespace, rest.split('/').next()?))
@@ -37,7 +37,7 @@ impl Unusable {
 pub(super) type Unusables = BTreeMap<Owner, Vec<Unusable>>;
 
 impl Index {
-    /// Publishes the current resources of an owner, as far as proxies can decode them.
+    /// Publishes the current resources of an owner, to the extent that proxies can decode them.
     pub(super) fn publish(
         &mut self,
         owner: Owner,
@@ -71,7 +71,7 @@ impl Index {
         }
     }
 
-    /// Returns why a rule of a route is not published.
+    /// Returns why a rule of a route is not published; `None` if all rules are.
     pub(super) fn unusable_route(&self, route: &Key) -> Option<String> {
         let mut all = self.unusable.values().flatten();
         let own = all.find(|one| one.route_key().as_ref() == Some(route))?;
@@ -83,7 +83,7 @@ impl Index {
     }
 }
 
-/// Returns the part of a resource that proxies can decode; `None`: nothing.
+/// Returns the part of a resource that proxies can decode; `None` if there is none.
 fn confirm(id: &ResourceId, resource: Resource, found: &mut Vec<Unusable>) -> Option<Resource> {
     let Err(why) = check(id, &resource) else {
         return Some(resource);
@@ -149,8 +149,8 @@ fn check(id: &ResourceId, resource: &Resource) -> Result<(), String> {
     .map(drop)
 }
 
-/// Replaces each route that proxies cannot decode by a 500 response to the same requests; removes it if not even its
-/// match can be decoded.
+/// Replaces each route that proxies cannot decode with a 500 response to the same requests. A route whose match
+/// cannot be decoded is removed.
 fn usable_routes(
     table: raw::RouteTable,
     unusable: &mut impl FnMut(String, String),
@@ -190,8 +190,8 @@ fn usable_routes(
             continue;
         };
         unusable(host.name.clone().unwrap_or_default(), why);
-        // Each route is valid, but not all together: keep as many of the first ones as can be decoded, and return 500
-        // for the rest.
+        // Each route is valid, but not all of them together: the longest decodable beginning is kept, and the rest is
+        // replaced with a 500 response.
         let last = refusing(Some("unusable"), None);
         let (mut good, mut bad) = (0, routes.len());
         while good + 1 < bad {
@@ -209,7 +209,7 @@ fn usable_routes(
             routes,
             ..raw::VirtualHost::default()
         };
-        // If the name of the host itself is invalid, none of it is valid.
+        // If the name of the host itself is invalid, no part is valid.
         if alone(&rest, rest.routes.clone()).is_ok() {
             hosts.push(rest);
         }
@@ -234,7 +234,7 @@ fn refusing(name: Option<&str>, conditions: Option<raw::RouteMatch>) -> raw::Rou
     }
 }
 
-/// Returns an inbound listener that denies all connections: without valid rules, nothing may be allowed.
+/// Returns an inbound listener that denies all connections, because without valid rules nothing may be allowed.
 fn closed(inbound: Inbound) -> Inbound {
     Inbound {
         ports: raw::Pairs::default(),

@@ -1,4 +1,4 @@
-//! Computes the effective policy for a port of a Service: merges the levels, from the innermost outwards.
+//! Computes the effective policy of a port of a Service: merges the levels, beginning with the innermost.
 
 use maglor_config::raw;
 
@@ -11,19 +11,19 @@ use crate::crd::{LocalFirst, merge_cluster, merge_route};
 pub(super) struct Effective {
     pub(super) cluster: raw::Cluster,
     pub(super) route: raw::Route,
-    /// Connections to it use no TLS, even in the mesh.
+    /// Whether connections to the port use no TLS, even inside the mesh.
     pub(super) plain_text: bool,
-    /// Calls stay on their node as far as the endpoints there can handle them.
+    /// Preference for endpoints on the caller's node; `None` if it is disabled.
     pub(super) local_first: Option<LocalFirst>,
 }
 
-/// The distance of a policy from a port: the closest one wins.
+/// The distance of a policy from a port. The closest policy wins.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Level {
     Port,
     Service,
     Namespace,
-    /// Generated from observations (`TuningPolicy`): applies only where no user-written policy does, at any level.
+    /// Generated from observations (`TuningPolicy`). Applies only where no policy of a user does, at any level.
     Generated,
 }
 
@@ -40,7 +40,7 @@ impl Level {
     }
 }
 
-/// Returns the level of a policy for a port.
+/// Returns the level of a policy for a port; `None` if the policy does not apply to the port.
 fn level(policy: &TrafficPolicy, service: &str, port: u16) -> Option<Level> {
     let spec = policy.spec.value.as_ref()?;
     if spec.target_refs.is_empty() {
@@ -112,7 +112,8 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
     effective
 }
 
-/// Removes settings of one level that are invalid in combination with another one: proxies would reject the whole.
+/// Removes settings of one level that are invalid in combination with another level, because proxies would reject the
+/// whole cluster.
 fn reconcile(cluster: &mut raw::Cluster) {
     let by_grpc = |check: &mut raw::Short<raw::HealthCheck>| check.0.grpc.is_some();
     if cluster.protocol == Some(raw::UpstreamProtocol::Http1) {

@@ -1,11 +1,11 @@
-//! Decides which Services of type ExternalName routes may send to.
+//! Decides to which Services of type ExternalName routes may send requests.
 //!
-//! The name determines where requests go, and the owner of the Service writes it. A route that followed it to a
-//! Service of another namespace, to the API server or to the proxy's own host would send requests, from the address
-//! and with the identity of a Gateway, to targets that the route's owner may not refer to (CVE-2021-25740). So a name
-//! inside the cluster needs the same ReferenceGrant as a direct reference, and one of the host is rejected. A name in
-//! a public zone that resolves to an address inside the cluster is not detected here: use NetworkPolicies in the
-//! Gateways' namespaces against it.
+//! The external name, which the owner of the Service writes, determines where requests are sent. A route that
+//! followed it to a Service of another namespace, to the API server or to the proxy's own host would send requests,
+//! from the address and with the identity of a Gateway, to targets that the route's owner may not refer to
+//! (CVE-2021-25740). Therefore a name inside the cluster needs the same ReferenceGrant as a direct reference, and a
+//! name of the host is rejected. A name in a public zone that resolves to an address inside the cluster is not
+//! detected; NetworkPolicies in the Gateways' namespaces can prevent such requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use super::Index;
 use super::facts::Key;
 use super::facts::service::Service;
 
-/// The target of a name.
+/// The target of an external name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Named {
-    /// The proxy's host, or one that depends on the namespace of the proxy that resolves it.
+    /// The proxy's host, or a name that depends on the namespace of the proxy that resolves it.
     Host,
     /// A Service of the cluster.
     Inside(Key),
-    /// A Service of the cluster, if there is one: names are completed by the search path of pods.
+    /// A Service of the cluster if it exists, because names are completed by the search path of pods.
     Perhaps(Key),
     Outside,
 }
 
-/// Services of type ExternalName by the Service that their name may refer to.
+/// Services of type ExternalName, by the Service to which their name may refer.
 pub(super) type Externals = BTreeMap<Key, BTreeSet<Key>>;
 
 fn named(name: &str, domain: &str) -> Named {
@@ -53,7 +53,7 @@ fn named(name: &str, domain: &str) -> Named {
 }
 
 impl Index {
-    /// Records what a Service's name may refer to.
+    /// Records the Services to which the external name of a Service may refer.
     pub(super) fn note_external(
         &mut self,
         key: &Key,
@@ -79,7 +79,7 @@ impl Index {
         }
     }
 
-    /// Records what all names may refer to, after a change of the cluster's domain.
+    /// Records the Services to which all external names may refer, after a change of the cluster's domain.
     pub(super) fn note_externals(&mut self) {
         self.externals.clear();
         let externals = self
@@ -95,7 +95,7 @@ impl Index {
         self.invalidate_externals();
     }
 
-    /// Returns why a route of a kind, in a namespace, may not send to a Service of this name; `None` = it may.
+    /// Returns why a route of a kind, in a namespace, may not send to a Service of this name; `None` if it may.
     pub(super) fn external_refusal(
         &self,
         from: (&str, &str),

@@ -1,10 +1,10 @@
 //! Detects addresses that a slice must not contain: those of pods and Services in other namespaces, and of the API
 //! server.
 //!
-//! Permission to write an EndpointSlice in a namespace is permission to decide where requests to its Services go.
-//! Without a restriction, a slice could direct them, with the address and the identity of a Gateway or of callers'
-//! proxies, to targets that its writer may not refer to, past the NetworkPolicies there (CVE-2021-25740). So an
-//! endpoint is ignored if its address is known to belong to another namespace or to the API server; addresses outside
+//! A writer of EndpointSlices in a namespace determines where requests to its Services are sent. Without a
+//! restriction, a slice could direct them, with the address and identity of a Gateway or of callers' proxies, to
+//! targets to which its writer may not refer, bypassing the NetworkPolicies there (CVE-2021-25740). Therefore an
+//! endpoint is ignored if its address is known to belong to another namespace or to the API server. Addresses outside
 //! the cluster are used as written. To send requests to a Service of another namespace, name it in a route.
 
 use std::collections::BTreeSet;
@@ -19,13 +19,13 @@ const API_SERVER: (&str, &str) = ("default", "kubernetes");
 /// The owners of addresses, and the slices that contain them.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    /// Addresses of pods and Services, with the owner.
+    /// Addresses of pods and Services, each with its owner.
     held: BTreeSet<(IpAddr, Key)>,
-    /// Addresses in slices, with the slice.
+    /// Addresses in slices, each with its slice.
     named: BTreeSet<(IpAddr, Key)>,
 }
 
-/// Returns the keys of an address, in either notation (IPv4, IPv4-mapped).
+/// Returns the entries of an address in either notation (IPv4, IPv4-mapped).
 fn of(all: &BTreeSet<(IpAddr, Key)>, address: IpAddr) -> impl Iterator<Item = &Key> {
     let address = address.to_canonical();
     let from = (address, Key::new("", ""));
@@ -36,7 +36,8 @@ fn of(all: &BTreeSet<(IpAddr, Key)>, address: IpAddr) -> impl Iterator<Item = &K
 }
 
 impl Index {
-    /// Returns whether the writer of a slice may not use the address of an endpoint; `pod` is the one that it names.
+    /// Returns whether the writer of a slice may not use the address of an endpoint. `pod` is the pod that the
+    /// endpoint names.
     pub(super) fn is_foreign(
         &self,
         key: &Key,
@@ -60,8 +61,8 @@ impl Index {
         others && !own
     }
 
-    /// Returns whether it is the API server. Everything on a node shares its address, so only the API server's ports
-    /// are compared.
+    /// Returns whether an address and a port of the slice are those of the API server. All programs on a node share
+    /// its address, so the ports are compared, too.
     fn is_api_server(&self, key: &Key, slice: &Slice, address: IpAddr) -> bool {
         let (namespace, name) = API_SERVER;
         if key.namespace == namespace {
@@ -81,13 +82,13 @@ impl Index {
         })
     }
 
-    /// Returns the addresses of a pod; none if it is in the host network.
+    /// Returns the addresses of a pod; empty if the pod is in the host network.
     pub(super) fn addresses_of_pod(&self, key: &Key) -> Vec<IpAddr> {
         let pod = self.workloads.get(key).filter(|pod| !pod.host_network);
         pod.map(|pod| pod.addresses.to_vec()).unwrap_or_default()
     }
 
-    /// Records changed addresses of a pod or a Service, and invalidates slices that contain them.
+    /// Records changed addresses of a pod or Service, and invalidates slices that contain these addresses.
     pub(super) fn note_addresses(&mut self, key: &Key, before: &[IpAddr], now: &[IpAddr]) {
         for address in before.iter().filter(|one| !now.contains(one)) {
             let held = (address.to_canonical(), key.clone());

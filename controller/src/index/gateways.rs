@@ -1,4 +1,5 @@
-//! Determines which Gateways are ours, which of their listeners can be served, and which routes they accept.
+//! Determines which Gateways belong to this mesh, which of their listeners can be served, and which routes these
+//! accept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +13,9 @@ use super::facts::route::Parent;
 use super::facts::{Key, Namespace, Route, Workload};
 use super::links::RouteId;
 
-/// The message for a route with a listener or a port that its Gateway does not have.
+/// The message for a route that names a listener or port that its Gateway does not have.
 pub(crate) const NO_LISTENER: &str = "has no such listener";
-/// The message suffix for a namespace with unknown labels.
+/// The suffix of messages about a namespace whose labels are unknown.
 pub(crate) const UNKNOWN_LABELS: &str = "; the labels of that namespace are unknown";
 
 /// The facts of Gateways.
@@ -26,7 +27,7 @@ pub(super) struct Gateways {
     pub(super) secrets: BTreeMap<Key, Secret>,
 }
 
-/// The reason why a condition is false, in the terms of the Gateway API.
+/// Reason why a condition is false, as in the Gateway API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Problem {
     pub(super) reason: &'static str,
@@ -42,23 +43,23 @@ impl Problem {
     }
 }
 
-/// A listener, and its problems.
+/// A listener and its problems.
 #[derive(Debug)]
 pub(super) struct ValidatedListener<'a> {
     pub(super) listener: &'a Listener,
-    /// Its protocol or an option is not supported.
+    /// Why the listener's protocol or an option is not supported; `None` if they are.
     pub(super) unsupported: Option<Problem>,
-    /// It conflicts with another listener.
+    /// Why the listener conflicts with another one; `None` if it does not.
     pub(super) conflict: Option<Problem>,
-    /// A reference of it is invalid.
+    /// Why a reference of the listener is invalid; `None` if all are valid.
     pub(super) unresolved: Option<Problem>,
     pub(super) certificates: Vec<Arc<(String, String)>>,
-    /// The kinds of routes that it accepts.
+    /// The kinds of routes that the listener accepts.
     pub(super) kinds: Vec<&'static str>,
 }
 
 impl ValidatedListener<'_> {
-    /// Returns whether clients can connect to it.
+    /// Returns whether clients can connect to the listener.
     pub(super) fn is_served(&self) -> bool {
         let certified =
             self.listener.protocol != ListenerProtocol::Https || !self.certificates.is_empty();
@@ -66,7 +67,7 @@ impl ValidatedListener<'_> {
     }
 }
 
-/// A listener that accepts a route, and the common hosts.
+/// A listener that accepts a route, and the hosts that they have in common.
 #[derive(Debug)]
 pub(super) struct Attached<'a> {
     pub(super) listener: &'a Listener,
@@ -74,7 +75,7 @@ pub(super) struct Attached<'a> {
 }
 
 impl Index {
-    /// Returns a Gateway that is ours.
+    /// Returns a Gateway if it belongs to this mesh.
     pub(super) fn gateway(&self, key: &Key) -> Option<&Gateway> {
         let gateway = self.gateways.gateways.get(key)?;
         self.is_own_class(&gateway.class).then_some(gateway)
@@ -85,7 +86,8 @@ impl Index {
         class.is_some_and(|class| class.controller == GATEWAY_CONTROLLER)
     }
 
-    /// Returns the Gateway that a pod serves: by its label, and by the account that only its proxies should have.
+    /// Returns the Gateway that a pod serves, according to the pod's label and the service account that only the
+    /// Gateway's proxies should have.
     pub(super) fn gateway_of_pod(&self, pod: &Key, workload: &Workload) -> Option<Key> {
         let key = Key::new(&pod.namespace, workload.labels.get(GATEWAY_NAME)?);
         let gateway = self.gateway(&key)?;
@@ -101,7 +103,7 @@ impl Index {
         ))
     }
 
-    /// Returns whether a resource of a Gateway API kind, in a namespace, may refer to one of the core group.
+    /// Returns whether a resource of a Gateway API kind in a namespace may refer to a resource of the core group.
     pub(super) fn is_granted(&self, from: (&str, &str), kind: &str, to: &Key) -> bool {
         let grants = self.in_namespace(&self.gateways.grants, &to.namespace);
         let mut grants = grants.map(|(_, grant)| grant);
@@ -180,7 +182,8 @@ impl Index {
         }
     }
 
-    /// Returns the listeners that accept a route, or why none does; `None` if the Gateway is not ours.
+    /// Returns the listeners that accept a route, or why none does; `None` if the Gateway does not belong to this
+    /// mesh.
     pub(super) fn attach<'a>(
         &'a self,
         id: &RouteId,
@@ -259,7 +262,7 @@ impl Index {
         }
     }
 
-    /// Invalidates everything about Gateways: there are few of them.
+    /// Invalidates all Gateways and their routes, of which there are few.
     pub(super) fn invalidate_gateways(&mut self) {
         let keys: Vec<Key> = self.gateways.gateways.keys().cloned().collect();
         for key in keys {
@@ -277,7 +280,7 @@ impl Index {
         self.dirty.statuses.extend(classes);
     }
 
-    /// Invalidates the Gateway of a Service: its status contains the Service's addresses and whether there are
+    /// Invalidates the Gateway of a Service, whose status contains the Service's addresses and whether there are
     /// endpoints.
     pub(super) fn invalidate_gateway_of(&mut self, service: &Key) {
         let gateways = self.in_namespace(&self.gateways.gateways, &service.namespace);
@@ -321,7 +324,7 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
             let what = format!("tls.mode `{mode}` is not supported; use Terminate");
             Some(Problem::new("UnsupportedValue", what))
         }
-        // Accepting every client would differ from what is configured.
+        // Accepting every client would differ from the configuration.
         (ListenerProtocol::Https, None) if listener.wants_clients_certificates => {
             let what = "client certificates are not supported here, so all clients are rejected";
             Some(Problem::new("UnsupportedValue", what))
@@ -330,8 +333,8 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
     }
 }
 
-/// Returns the first other listener that conflicts with this one. Neither is served, whichever comes first: the API
-/// does not allow picking one (`GatewaySpec.listeners`, "Handling indistinct Listeners").
+/// Returns the first other listener that conflicts with this one. Neither of them is served, because the API does not
+/// allow to select one (`GatewaySpec.listeners`, "Handling indistinct Listeners").
 fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
     let listener = all.get(at).filter(|one| unsupported(one).is_none())?;
     let others = all.iter().enumerate().filter(|(other, _)| *other != at);
@@ -355,7 +358,7 @@ fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
     })
 }
 
-/// Returns the kinds of routes that a listener accepts, and a problem if it names others.
+/// Returns the kinds of routes that a listener accepts, and a problem if it names unsupported kinds.
 fn kinds(listener: &Listener) -> (Vec<&'static str>, Option<Problem>) {
     const ALL: [&str; 2] = ["GRPCRoute", "HTTPRoute"];
     let possible = match listener.protocol {
@@ -378,7 +381,7 @@ fn kinds(listener: &Listener) -> (Vec<&'static str>, Option<Problem>) {
     (kinds, invalid)
 }
 
-/// Returns the common hosts of a listener and a route; `*`: all.
+/// Returns the hosts that a listener and a route have in common; `*` stands for all hosts.
 fn hosts(listener: Option<&str>, route: &[String]) -> Vec<String> {
     if route.is_empty() {
         return vec![listener.unwrap_or("*").to_owned()];
@@ -400,7 +403,7 @@ fn hosts(listener: Option<&str>, route: &[String]) -> Vec<String> {
 }
 
 /// Returns whether `pattern` matches every host that `host` matches: `*.example.com` covers `a.example.com` and
-/// `*.a.example.com`, not `example.com`.
+/// `*.a.example.com`, but not `example.com`.
 pub(super) fn covers(pattern: &str, host: &str) -> bool {
     if pattern == "*" || pattern == host {
         return true;

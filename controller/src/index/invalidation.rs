@@ -1,4 +1,4 @@
-//! Determines what must be recomputed after a change.
+//! Determines which objects must be recomputed after a change.
 
 use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Route, Slice, Workload};
@@ -30,7 +30,7 @@ impl Index {
         }
     }
 
-    /// Invalidates the Services and Gateways that a route is attached to, and the statuses of the other routes there.
+    /// Invalidates the Services and Gateways to which a route is attached, and the statuses of their other routes.
     fn invalidate_route(&mut self, id: &RouteId) {
         let Some(route) = self.routes.get(id) else {
             return;
@@ -58,7 +58,7 @@ impl Index {
     pub(super) fn apply_workload(&mut self, key: &Key, workload: Workload) {
         let before = self.addresses_of_pod(key);
         let differs = match workload.has_ended {
-            // A pod that has ended exists only for users to inspect: a Job may leave thousands.
+            // A pod that has ended is kept only for users to inspect; a Job may leave thousands of such pods.
             true => self.workloads.remove(key).is_some(),
             false => put(&mut self.workloads, key, workload),
         };
@@ -114,7 +114,7 @@ impl Index {
             self.dirty.statuses.insert(status_id(id));
         }
         self.invalidate_senders(key);
-        // An external name may now refer to this Service, or not any more.
+        // An external name may now refer to this Service, or no longer do so.
         for external in self.externals.get(key).cloned().into_iter().flatten() {
             self.invalidate_external(&external);
         }
@@ -143,7 +143,7 @@ impl Index {
         }
     }
 
-    /// Invalidates the Services and Gateways with routes to a Service.
+    /// Invalidates the Services and Gateways whose routes send to a Service.
     fn invalidate_senders(&mut self, service: &Key) {
         for id in self.links.routes_of_backend(service) {
             if let Some(route) = self.routes.get(id) {
@@ -175,8 +175,8 @@ impl Index {
         self.dirty.workloads.extend(keys);
     }
 
-    /// Invalidates the pods and Services of a namespace: its pods may accept other connections than before, and
-    /// clients adapt to that.
+    /// Invalidates the pods and Services of a namespace, because its pods may accept other connections than before,
+    /// to which clients adapt.
     pub(super) fn invalidate_modes(&mut self, namespace: &str) {
         self.invalidate_workloads(namespace);
         let keys = self.keys_in(&self.services, namespace);

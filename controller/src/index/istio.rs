@@ -1,5 +1,5 @@
-//! Handles Istio's resources in the index. On the same level our own policies take precedence over them; a narrower
-//! level takes precedence over a wider one.
+//! Handles Istio's resources in the index. On the same level, this mesh's own policies take precedence over Istio's;
+//! a narrower level takes precedence over a wider one.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ pub(super) struct Istio {
 impl Index {
     pub(super) fn apply_istio(&mut self, key: &Key, facts: Facts) {
         match facts {
-            // An invalid policy closes its pods: other replicas would not know its previous version.
+            // The pods of an invalid policy deny requests, because other replicas would not know the policy's
+            // previous version.
             Facts::AuthorizationPolicy(policy) => {
                 let before = self.istio.authorization.get(key);
                 if before != Some(&policy) {
@@ -67,7 +68,7 @@ impl Index {
         }
     }
 
-    /// Invalidates the pods that a policy of a namespace may apply to.
+    /// Invalidates the pods to which a policy of a namespace may apply.
     fn invalidate_secured(&mut self, namespace: &str) {
         match ROOTS.contains(&namespace) {
             true => self.invalidate_all(),
@@ -75,7 +76,7 @@ impl Index {
         }
     }
 
-    /// Returns the `DestinationRule` of a Service: the oldest valid one of its namespace.
+    /// Returns the `DestinationRule` of a Service: the oldest valid one in its namespace.
     pub(super) fn destination_rule(&self, service: &Key) -> Option<(&Key, &DestinationRule)> {
         let rules = self.in_namespace(&self.istio.destinations, &service.namespace);
         let of_service = rules.filter_map(|(key, rule)| {
@@ -87,8 +88,8 @@ impl Index {
         oldest.map(|(_, key, rule)| (key, rule))
     }
 
-    /// Returns the message for a missing Service, with the interpretation of its name if another one was probably
-    /// meant: `reviews.com` is a Service in namespace `com`.
+    /// Returns the message for a missing Service. It explains how the name was interpreted if another Service was
+    /// probably meant: `reviews.com` is a Service in namespace `com`.
     pub(super) fn missing(&self, service: &Key, from: &str) -> String {
         let Key { namespace, name } = service;
         let known = || {
@@ -115,8 +116,8 @@ impl Index {
 
     /// Returns the subsets of a Service's pods with their labels.
     ///
-    /// A subset that is used in routes but not defined in a `DestinationRule` consists of the pods whose label
-    /// `version` is its name, as in Istio's own examples.
+    /// A subset that routes use but no `DestinationRule` defines consists of the pods whose label `version` is the
+    /// subset's name, as in Istio's own examples.
     pub(super) fn subsets(&self, service: &Key) -> BTreeMap<String, BTreeMap<String, String>> {
         let mut found = BTreeMap::new();
         for id in self.links.routes_of_backend(service) {
@@ -138,7 +139,7 @@ impl Index {
         found
     }
 
-    /// Returns the mTLS mode of a pod, from the narrowest level outwards.
+    /// Returns the mTLS mode of a pod, from the narrowest level that sets it.
     pub(super) fn mtls(&self, pod: &Key, workload: &Workload) -> MeshMode {
         let namespace = self.namespaces.get(&Key::new("", &pod.namespace));
         let of_roots = || {
@@ -167,7 +168,7 @@ impl Index {
         oldest.map_or_else(BTreeMap::new, |(_, ports)| ports.clone())
     }
 
-    /// Returns the mode of the oldest `PeerAuthentication` that selects a pod or, without one, of the one that
+    /// Returns the mode of the oldest `PeerAuthentication` that selects a pod or, if there is none, of the one that
     /// applies to the whole namespace.
     fn peer_mode(&self, namespace: &str, workload: Option<&Workload>) -> Option<MeshMode> {
         let policies = self.in_namespace(&self.istio.peers, namespace);
@@ -186,7 +187,7 @@ impl Index {
         found.first().map(|(_, mode)| *mode)
     }
 
-    /// Adds the rules of Istio's policies for a pod; returns whether there are any.
+    /// Adds the rules of Istio's policies for a pod; returns whether there are any policies.
     pub(super) fn authorize(
         &self,
         pod: &Key,

@@ -1,21 +1,21 @@
-//! References between objects, to find the dependents of a change.
+//! References between objects, used to find the dependents of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::route::RouteKind;
 use super::facts::{Key, Route, Slice};
 
-/// A route of either kind.
+/// The kind of a route, and its namespace and name.
 pub(super) type RouteId = (RouteKind, Key);
 
-/// References of slices and routes, by their target.
+/// References of slices and routes, by the referenced object.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     slices_of_service: BTreeMap<Key, BTreeSet<Key>>,
     slices_of_pod: BTreeMap<Key, BTreeSet<Key>>,
-    /// Routes that are attached to a Service.
+    /// Routes attached to each Service.
     routes_of_parent: BTreeMap<Key, BTreeSet<RouteId>>,
-    /// Routes with a Service as a backend.
+    /// Routes that have each Service as a backend.
     routes_of_backend: BTreeMap<Key, BTreeSet<RouteId>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn pods<'a>(key: &'a Key, slice: &'a Slice) -> impl Iterator<Item = K
     names.map(|name| Key::new(&key.namespace, name))
 }
 
-/// Returns the Services that a route sends to.
+/// Returns the Services to which a route sends requests.
 pub(super) fn backends(route: &Route) -> impl Iterator<Item = &Key> {
     let rules = route.rules.iter().flatten();
     let all = rules.flat_map(super::facts::route::Rule::every_backend);

@@ -1,15 +1,15 @@
 //! Translates the resources of a cluster to the resources of xDS: pure, incremental, independent of the order of
 //! events.
 //!
-//! Objects are added by [`Index::apply`], [`Index::delete`] and [`Index::reset`]; each marks what depends on it, and
-//! [`Index::changes`] recomputes only that and returns the differences. The result depends on the objects only, not
-//! on the order of events; a property test compares with an index from scratch. There is one intended exception: when
-//! a policy of the mesh's own becomes invalid, its last valid version stays in force, which its status records for
-//! replicas that start.
+//! Objects are changed by [`Index::apply`], [`Index::delete`] and [`Index::reset`], which mark their dependents.
+//! [`Index::changes`] recomputes only these and returns the differences. The result depends only on the objects, not
+//! on the order of events; a property test compares the result with that of a new index. There is one intended
+//! exception: when a policy of the mesh's own becomes invalid, its last valid version stays in force, which the
+//! policy's status records for replicas that start.
 //!
 //! ```text
-//! object ──facts──► stores ──links──► dirty Services, workloads ──build──► resources ──► changes
-//!                                  └► dirty resources            ──status──► conditions
+//! object ──facts──► stores ──links──► dirty Services, workloads ──translate──► resources ──► changes
+//!                                  └► dirty resources            ──status──────► conditions
 //! ```
 
 mod confirm;
@@ -50,7 +50,7 @@ pub use resource::{
 };
 pub use status::{CONTROLLER, ParentRef, ParentStatus, Status};
 
-/// Default trust domain and DNS domain if `MeshConfig` sets none.
+/// Default trust domain and DNS domain, unless `MeshConfig` sets them.
 const DOMAIN: &str = "cluster.local";
 
 /// All known objects of a cluster, and the published resources.
@@ -72,9 +72,9 @@ pub struct Index {
     links: Links,
     dirty: Dirty,
     places: BTreeMap<Key, Place>,
-    /// The nodes from which Services are called, in proportion.
+    /// The nodes from which Services are called, each with its share of the calls in thousandths.
     callers: BTreeMap<Key, BTreeMap<String, u32>>,
-    /// A field of `AuthorizationPolicy`s that the API server does not store.
+    /// A field of `AuthorizationPolicy`s that the API server does not store; `None` if it stores all.
     pruned: Option<String>,
     /// The ports of Services that pods call, by the owner of the pods.
     called: Called,
@@ -83,7 +83,7 @@ pub struct Index {
     statuses: BTreeMap<(Kind, Key), Status>,
 }
 
-/// Ports of Services, by the Deployment (or another owner) of the pods that call them.
+/// Ports of Services, by the Deployment or other owner of the pods that call them.
 pub type Called = BTreeMap<Key, BTreeSet<(Key, u16)>>;
 
 /// The objects that must be recomputed.
@@ -98,18 +98,18 @@ struct Dirty {
 /// The differences since the last call of [`Index::changes`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Resources, in the order of references: clusters, endpoints, then routes and listeners.
+    /// Resources in the order of references: clusters, then endpoints, then routes and listeners.
     pub resources: Vec<Change>,
-    /// The desired statuses; `None`: the mesh does not write the status any more.
+    /// Desired statuses; `None` if the mesh no longer writes the status of an object.
     pub statuses: Vec<(Kind, Key, Option<Status>)>,
-    /// Resources that are not published because proxies could not decode them, if not reported before.
+    /// Newly found resources that are not published because proxies could not decode them.
     pub unusable: Vec<Unusable>,
-    /// The new locations of pods with proxies, including those that only call; `None`: they are gone.
+    /// New locations of pods with proxies, including those that only call; `None` if a pod is gone.
     pub places: Vec<(Key, Option<Place>)>,
 }
 
 impl Index {
-    /// Adds a resource, or updates it.
+    /// Adds or updates a resource.
     pub fn apply(&mut self, object: Object) {
         let Object { key, facts, kind } = object;
         match facts {
@@ -256,7 +256,7 @@ impl Index {
         self.dirty.statuses.insert((kind, key.clone()));
     }
 
-    /// Replaces all resources of a kind; known versions of `unread` ones are kept.
+    /// Replaces all resources of a kind. Known versions of the resources in `unread` are kept.
     pub fn reset(&mut self, kind: Kind, objects: Vec<Object>, unread: &[Key]) {
         let read = objects.iter().map(|object| &object.key);
         let there: BTreeSet<&Key> = read.chain(unread).collect();
@@ -273,13 +273,14 @@ impl Index {
         }
     }
 
-    /// Sets the field of `AuthorizationPolicy`s that the API server does not store, if there is one: policies written
-    /// from now on may lack it.
+    /// Sets the field of `AuthorizationPolicy`s that the API server does not store, if there is one. Policies written
+    /// from now on may lack this field.
     pub fn set_pruned(&mut self, field: Option<String>) {
         self.pruned = field;
     }
 
-    /// Sets the nodes from which Services are called, in proportion; a missing Service is unknown.
+    /// Sets the nodes from which Services are called, with their shares; the callers of a Service that is not
+    /// included are unknown.
     pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) {
         let before = std::mem::replace(&mut self.callers, callers);
         let all = before.keys().chain(self.callers.keys());
@@ -288,7 +289,7 @@ impl Index {
         self.dirty.services.extend(differ);
     }
 
-    /// Sets the Services that pods call: their proxies request these in advance.
+    /// Sets the Services that pods call, so that similar pods' proxies request them in advance.
     pub fn set_called(&mut self, called: Called) {
         let before = std::mem::replace(&mut self.called, called);
         let differs = |maker: &Key| before.get(maker) != self.called.get(maker);
@@ -341,7 +342,7 @@ impl Index {
             changes.resources[removed..].reverse();
         }
         let mut statuses = dirty.statuses;
-        // These depend on which resources could not be published.
+        // These statuses depend on which resources could not be published.
         statuses.append(&mut self.dirty.statuses);
         for (kind, key) in statuses {
             let status = status::of(self, kind, &key);
@@ -396,8 +397,8 @@ impl Index {
             .unwrap_or(DOMAIN)
     }
 
-    /// Returns the location of a pod with a proxy, whether or not it accepts connections: its proximity to endpoints
-    /// matters when it calls.
+    /// Returns the location of a pod with a proxy, even if it accepts no connections, because its proximity to
+    /// endpoints matters when it calls them.
     fn place(&self, pod: &Key) -> Option<Place> {
         let workload = self.workloads.get(pod).filter(|one| one.has_sidecar)?;
         let node = workload.node.clone();
@@ -437,7 +438,7 @@ impl Index {
             .take_while(move |(key, _)| key.namespace == namespace)
     }
 
-    /// Returns the keys of a namespace, copied so that the index can be changed.
+    /// Returns the keys of a namespace as copies, so that the index can be changed.
     fn keys_in<T>(&self, store: &BTreeMap<Key, T>, namespace: &str) -> Vec<Key> {
         let found = self.in_namespace(store, namespace);
         found.map(|(key, _)| key.clone()).collect()
@@ -474,7 +475,7 @@ impl Index {
     }
 }
 
-/// Stores a value, and returns whether it has changed.
+/// Stores a value; returns whether it has changed.
 fn put<T: PartialEq>(known: &mut BTreeMap<Key, T>, key: &Key, value: T) -> bool {
     match known.get_mut(key) {
         Some(before) if *before == value => false,

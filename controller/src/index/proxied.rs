@@ -1,16 +1,17 @@
-//! Services whose requests go through proxies of their own (`ProxyService`): the connections between clients, proxies
-//! and pods, and the rules that apply.
+//! Services whose requests go through dedicated proxies (`ProxyService`): the connections between clients, proxies
+//! and pods, and the rules for them.
 //!
 //! ```text
 //! callers ──► Service NAME: the proxies ──► Service NAME-target: the pods
 //! ```
 //!
-//! Authentication and authorization of clients are done by the pods' own sidecars, as without proxies: with requests
-//! the proxies, which are trusted, send the client's identity; TCP connections they forward unchanged, with the
-//! client's mutual TLS inside.
+//! The pods' own sidecars authenticate and authorize clients, as without proxies: the proxies, which the sidecars
+//! trust, send the client's identity with each request, and forward TCP connections unchanged, including the client's
+//! mutual TLS.
 //!
-//! Proxies that a group of Services shares have a separate port for each port of each Service, configured by
-//! discovery: a Service joins and leaves without a restart. They are identified by their label and their account.
+//! Proxies that a group of Services shares have a separate port for each port of each Service. The ports are
+//! configured by discovery, so that a Service can join or leave without a restart. Shared proxies are identified by
+//! their label and their service account.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +31,7 @@ pub fn target_name(service: &str) -> String {
     format!("{service}{SUFFIX}")
 }
 
-/// Returns the protocol in the terms of `maglor-proxy service`. TLS that the application terminates is forwarded as
+/// Returns the protocol as named by `maglor-proxy service`. TLS that the application terminates is forwarded as
 /// bytes.
 pub(crate) fn spoken(protocol: Protocol) -> Spoken {
     match protocol {
@@ -47,28 +48,28 @@ fn proxied(target: &Key) -> Option<Key> {
 }
 
 impl Index {
-    /// Returns the account of the proxies that send to this target Service; `None` = there are none, or they have no
-    /// identity.
+    /// Returns the service account of the proxies that send to this target Service; `None` if there are no proxies or
+    /// they have no identity.
     fn proxy_account(&self, target: &Key) -> Option<&str> {
         let front = self.services.get(target)?.front.as_ref()?;
         let own = front.service == proxied(target)?.name;
         front.account.as_deref().filter(|_| own)
     }
 
-    /// Returns whether the proxies of a port forward bytes that are already encrypted by their clients.
+    /// Returns whether the proxies of a port forward bytes that the clients have already encrypted.
     pub(super) fn passes_bytes(&self, target: &Key, protocol: Protocol) -> bool {
         protocol.is_bytes() && self.proxy_account(target).is_some()
     }
 
-    /// Returns the target Service of a Service whose proxies have an identity, and the proxies' account.
+    /// Returns the target Service of a Service whose proxies have an identity, and the proxies' service account.
     pub(super) fn behind(&self, service: &Key) -> Option<(Key, &str)> {
         let target = Key::new(&service.namespace, &target_name(&service.name));
         let account = self.proxy_account(&target)?;
         Some((target, account))
     }
 
-    /// Returns the SPIFFE IDs of the proxies that send to a pod, and that may assert the identities of clients. Pods
-    /// are matched by labels, since a pod needs the IDs before it is ready, and so before it is an endpoint.
+    /// Returns the SPIFFE IDs of the proxies that send to a pod and may assert the identities of clients. Pods are
+    /// selected by labels, because a pod needs the IDs before it is ready, and therefore before it is an endpoint.
     pub(super) fn delegates(&self, pod: &Key, workload: &Workload) -> Vec<String> {
         let services = self.in_namespace(&self.services, &pod.namespace);
         let accounts = services.filter_map(|(key, service)| {
@@ -82,7 +83,7 @@ impl Index {
         once.into_iter().collect()
     }
 
-    /// Returns the target Services of a proxy; none if it is not a proxy, or has no identity.
+    /// Returns the target Services of a proxy; empty if the pod is not a proxy or has no identity.
     pub(super) fn targets_of_proxy(&self, pod: &Key, workload: &Workload) -> Vec<Key> {
         let own = |target: &Key| self.proxy_account(target) == Some(&*workload.service_account);
         let targets = match workload.labels.get(PROXIED) {
@@ -115,7 +116,7 @@ impl Index {
         })
     }
 
-    /// Returns the ports of a shared proxy. If two Services have the same port, the first one by name gets it.
+    /// Returns the ports of a shared proxy. If two Services use the same port, the first one by name gets it.
     pub(super) fn forwards(&self, pod: &Key, workload: &Workload) -> Vec<Forward> {
         let mut taken = BTreeSet::new();
         let mut found = Vec::new();
@@ -135,8 +136,8 @@ impl Index {
         found
     }
 
-    /// Returns the mTLS mode of proxies: they accept plain text if one of the pods behind them does, on any port;
-    /// each pod then decides itself whether it accepts requests that arrived so.
+    /// Returns the mTLS mode of proxies: they accept plain text if any of the pods behind them does on any port. Each
+    /// pod then determines whether it accepts requests that a proxy has received in plain text.
     pub(super) fn mtls_of_proxy(
         &self,
         targets: &[Key],
@@ -164,7 +165,7 @@ impl Index {
         }
     }
 
-    /// Invalidates a Service that is, or was, a target Service: its pods are selected by labels.
+    /// Invalidates a Service that is or was a target Service, because its pods are selected by labels.
     pub(super) fn invalidate_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
         let mut known = versions.into_iter().flatten();
         if known.any(|service| service.front.is_some()) {
@@ -172,7 +173,7 @@ impl Index {
         }
     }
 
-    /// Invalidates what depends on the pods of a target Service: the configuration of callers and of proxies. Does
+    /// Invalidates the configuration of callers and proxies, which depends on the pods of a target Service. Does
     /// nothing for other Services.
     pub(super) fn invalidate_proxied(&mut self, target: &Key) {
         let Some(service) = proxied(target) else {

@@ -1,10 +1,10 @@
 //! Tracks the published resources with their owners, and their changes.
 //!
-//! Names of Services and pods are unique, but addresses are reused: a deleted Service leaves its address to another
-//! one, and so does a pod, and the events of the two arrive in any order. So resources that are named after an
-//! address are tracked by owner, and stay as long as any owner publishes them. An address that the API server has
-//! assigned to a Service takes precedence over one in an EndpointSlice, which may be any address: permission to write
-//! slices in one namespace does not affect requests to the Services of another.
+//! Names of Services and pods are unique, but addresses are reused: the address of a deleted Service or pod may be
+//! assigned to another one, and the events of the two arrive in any order. Therefore resources that are named after
+//! an address are tracked by owner, and exist as long as any owner publishes them. An address that the API server has
+//! assigned to a Service takes precedence over an address in an EndpointSlice, which may be any address: permission
+//! to write slices in one namespace does not affect requests to the Services of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ pub(super) enum Owner {
     Workload(Key),
 }
 
-/// The claim of an owner to a resource named after an address; the greatest one applies.
+/// The claim of an owner to a resource named after an address. The greatest claim applies.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Claim {
-    /// It is the owner's own address, and not that of a manually written endpoint.
+    /// Whether this is the owner's own address, and not that of a manually written endpoint.
     is_own: bool,
     owner: Owner,
 }
@@ -33,7 +33,7 @@ struct Claim {
 #[derive(Debug, Default)]
 pub(super) struct Published {
     by_owner: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
-    /// Owners of resources named after an address; the last one applies.
+    /// Claims to resources named after an address. The last one applies.
     by_address: BTreeMap<ResourceId, BTreeSet<Claim>>,
     changes: Vec<Change>,
     /// Addresses changed since the last call of [`Published::changes`], with their previous resources.
@@ -45,7 +45,7 @@ impl Published {
         self.by_owner.is_empty()
     }
 
-    /// Returns whether an owner already publishes exactly this.
+    /// Returns whether an owner already publishes exactly this resource.
     pub(super) fn has(&self, owner: &Owner, id: &ResourceId, resource: &Resource) -> bool {
         let own = self.by_owner.get(owner);
         own.and_then(|own| own.get(id)) == Some(resource)
@@ -73,7 +73,7 @@ impl Published {
         }
     }
 
-    /// Records a changed or removed resource of an owner's address.
+    /// Records a changed or removed resource of an owner for an address.
     fn pass(
         &mut self,
         id: &ResourceId,
@@ -103,7 +103,7 @@ impl Published {
         }
     }
 
-    /// Returns the resource in force for an address.
+    /// Returns the resource that applies to an address.
     fn holding(&self, id: &ResourceId) -> Option<&Resource> {
         let owner = &self.by_address.get(id)?.last()?.owner;
         self.by_owner.get(owner)?.get(id)
@@ -124,7 +124,7 @@ impl Published {
         changes
     }
 
-    /// Returns all resources in force.
+    /// Returns all resources that apply.
     pub(super) fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
         self.by_owner.iter().flat_map(move |(owner, resources)| {
             let holds = move |id: &ResourceId| {
@@ -140,8 +140,8 @@ fn is_address(id: &ResourceId) -> bool {
     id.name.parse::<SocketAddr>().is_ok()
 }
 
-/// Returns whether a resource belongs to a Service's own address: it refers to resources with the Service's name,
-/// while resources of an endpoint refer to those with the endpoint's address.
+/// Returns whether a resource belongs to a Service's own address. Such a resource refers to resources with the
+/// Service's name, while a resource of an endpoint refers to those with the endpoint's address.
 fn is_own(id: &ResourceId, resource: &Resource) -> bool {
     match resource {
         Resource::Listener(Listener::Http { routes: to, .. } | Listener::Tcp { cluster: to }) => {

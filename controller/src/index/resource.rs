@@ -1,10 +1,10 @@
-//! The output of the index: named resources in the terms of the proxy's configuration.
+//! The output of the index: named resources that correspond to parts of the proxy's configuration.
 
 use maglor_config::raw;
 use maglor_xds::{self as xds, Health, ServedEndpoint};
 use serde::{Deserialize, Serialize};
 
-/// The kinds of resources, with their names in xDS.
+/// The kinds of resources, with their xDS services.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ResourceKind {
     /// CDS.
@@ -22,20 +22,21 @@ pub enum ResourceKind {
 /// The identity of a resource.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ResourceId {
-    /// Its kind.
+    /// Kind of the resource.
     pub kind: ResourceKind,
     /// The name that clients request.
     pub name: String,
-    /// The clients that get this resource instead of the one for all clients; `None` = all clients.
+    /// The clients that get this resource instead of the one for all clients; `None` if this is the one for all
+    /// clients.
     pub consumer: Option<Consumer>,
 }
 
-/// A set of clients with a resource of their own.
+/// A set of clients that get a specific resource.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Consumer {
     /// Clients in a namespace.
     Namespace(String),
-    /// Clients on a node; it takes precedence over the zone.
+    /// Clients on a node. Takes precedence over the zone.
     Node(String),
     /// Clients in a zone.
     Zone(String),
@@ -44,9 +45,9 @@ pub enum Consumer {
 /// The known location of a pod with a proxy.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Place {
-    /// The name of the node.
+    /// Name of the node; `None` if unknown.
     pub node: Option<String>,
-    /// The node's zone.
+    /// Zone of the node; `None` if unknown.
     pub zone: Option<String>,
 }
 
@@ -65,7 +66,7 @@ impl ResourceId {
 /// A resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Resource {
-    /// A cluster; its endpoints are a separate resource, unless it contains them.
+    /// A cluster, without its endpoints if these are a separate resource.
     Cluster(Box<raw::Cluster>),
     /// The endpoints of the cluster of the same name.
     Endpoints(Vec<Endpoint>),
@@ -80,14 +81,14 @@ pub enum Resource {
 /// An endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
-    /// Its address and location.
+    /// Address and location of the endpoint.
     pub described: raw::Endpoint,
-    /// Its requests may finish, and it gets no new ones.
+    /// Whether the endpoint is draining: its requests may finish, but it gets no new ones.
     pub draining: bool,
 }
 
 impl Endpoint {
-    /// Returns the encoded form.
+    /// Returns the encoded form of the endpoint.
     #[must_use]
     pub fn served(&self) -> ServedEndpoint {
         ServedEndpoint {
@@ -103,14 +104,14 @@ impl Endpoint {
 /// The handling of connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Listener {
-    /// HTTP by a route table.
+    /// HTTP, by a route table.
     Http {
         /// Name of the table.
         routes: String,
-        /// The cluster for bytes that are not HTTP; `None`: everything is HTTP.
+        /// Name of the cluster for non-HTTP traffic; `None` if all traffic is HTTP.
         bytes: Option<String>,
     },
-    /// Bytes to a cluster.
+    /// Bytes, forwarded to a cluster.
     Tcp {
         /// Name of the cluster.
         cluster: String,
@@ -118,7 +119,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Returns the encoded form.
+    /// Returns the encoded form of the listener.
     #[must_use]
     pub fn described(&self) -> xds::Listener {
         match self.clone() {
@@ -134,37 +135,37 @@ impl Listener {
 pub struct Inbound {
     /// The mutual TLS mode.
     pub mtls: raw::MeshMode,
-    /// The protocols of its ports; protocols of other ports are detected.
+    /// Protocols of the workload's ports. Protocols of other ports are detected.
     #[serde(default, skip_serializing_if = "raw::Pairs::is_empty")]
     pub ports: raw::Pairs<raw::Short<raw::ApplicationPort>>,
     /// Authorization of clients. Absent: all clients that may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<raw::Authorization>,
-    /// SPIFFE IDs of proxies in front of it that are trusted to name the client of a request.
+    /// SPIFFE IDs of proxies in front of the workload that are trusted to report the client of a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
-    /// Handling of its outbound connections to unknown destinations.
+    /// Handling of the workload's outbound connections to unknown destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
     /// Export of its spans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracing: Option<raw::MeshTracing>,
-    /// The ports of the Gateway that it serves.
+    /// Ports of the Gateway that the workload serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<maglor_config::gateway::Port>,
-    /// The ports of the group of Services that it is a proxy of.
+    /// Ports of the group of Services for which the workload is a proxy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<maglor_config::proxy_service::Forward>,
-    /// Addresses of Services that its proxy prefetches, because similar pods have called them.
+    /// Addresses of Services that the workload's proxy requests in advance, because similar pods have called them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<String>,
-    /// The workload whose proxy may request it; not published.
+    /// Service account of the workload whose proxy may request the resource; not published.
     #[serde(skip)]
     pub service_account: String,
 }
 
 impl Inbound {
-    /// Returns the encoded form, without [`Inbound::ahead`].
+    /// Returns the encoded form of the configuration, without [`Inbound::ahead`].
     #[must_use]
     pub fn described(&self) -> xds::Inbound {
         xds::Inbound {
@@ -185,6 +186,6 @@ impl Inbound {
 pub enum Change {
     /// The resource was removed.
     Remove(ResourceId),
-    /// The resource is new, or has changed.
+    /// The resource is new or has changed.
     Set(ResourceId, Resource),
 }

@@ -1,6 +1,7 @@
-//! Computes the statuses of objects: conditions with reason and generation.
+//! Computes the statuses of objects: conditions with their reasons and generations.
 //!
-//! Statuses contain no times: the writer keeps the time of an unchanged condition, and sets that of a changed one.
+//! Statuses contain no times: the writer keeps the time of a condition that is unchanged, and sets the time of a
+//! changed one.
 
 mod gateway;
 mod istio;
@@ -18,7 +19,7 @@ use super::links::RouteId;
 use super::translate::routes::{Caller, Unresolved, attached, conflict, resolve};
 use crate::crd::{Condition, InForce, MESH_CONFIG_NAME, Recorded, TrafficPolicySpec};
 
-/// The most bytes of rules in a status: the API server stores no resource above 1.5 MB.
+/// Maximum size of rules in a status, in bytes: the API server stores no resource above 1.5 MB.
 const LONGEST_RECORD: usize = 256 << 10;
 
 /// The name of this controller in the status of routes.
@@ -27,13 +28,13 @@ pub const CONTROLLER: &str = "maglor.dev/controller";
 /// The status of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// The status of the mesh's own kinds, with the last valid `spec`, if known.
+    /// The status of one of the mesh's own kinds, with the last valid `spec` if it is known.
     Kept(Vec<Condition>, Option<InForce<Recorded>>),
     /// The status of Istio's kinds.
     Policy(Vec<Condition>),
-    /// The status of a route, for each Service and Gateway that it is attached to.
+    /// The status of a route, for each Service and Gateway to which it is attached.
     Route(Vec<ParentStatus>),
-    /// The status in the object, which has no other writer: that of a Gateway or its class.
+    /// The whole status of an object that has no other writer: a Gateway or its class.
     Whole(Value),
 }
 
@@ -50,7 +51,7 @@ pub enum ParentRef {
 pub struct ParentStatus {
     /// The Service or Gateway.
     pub parent: ParentRef,
-    /// The conditions of the route there.
+    /// The conditions of the route at this parent.
     pub conditions: Vec<Condition>,
 }
 
@@ -66,7 +67,7 @@ impl Status {
         all.any(|one| one.status == "False" && reasons.contains(&one.reason.as_str()))
     }
 
-    /// Returns the JSON form in the resource.
+    /// Returns the status in the JSON form of the resource.
     #[must_use]
     pub fn to_json(&self) -> Value {
         match self {
@@ -117,7 +118,7 @@ impl ParentStatus {
     }
 }
 
-/// Removes null fields, as in written resources.
+/// Removes null fields, as in resources that are written.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -129,7 +130,7 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// Returns the status of a resource; `None` if it is deleted, or its status is written by another controller.
+/// Returns the status of a resource; `None` if the resource is deleted or another controller writes its status.
 pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
     match kind {
         Kind::AuthorizationPolicy => Some(authorization(index.authorization.get(key)?)),
@@ -176,7 +177,7 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
     }
 }
 
-/// Returns the condition of a version: it is valid, or which one is in force instead.
+/// Returns the condition of a version: whether it is valid, and if not, which version is in force instead.
 fn accepted(
     problem: Option<&str>,
     (in_force, otherwise): (Option<i64>, &str),
@@ -231,7 +232,8 @@ fn authorization(policy: &AuthorizationPolicy) -> Status {
     )
 }
 
-/// Returns the condition of a policy: accepted if it wins at least once; the message lists where it loses.
+/// Returns the condition of a policy. It is accepted if it wins for at least one port; the message lists where
+/// another policy wins.
 fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition {
     let problem = policy.spec.problem.as_deref();
     let accepted = || accepted(problem, (policy.in_force, ""), policy.generation);

@@ -1,8 +1,8 @@
 //! Computes the vertices of the communication graph, and the pods that belong to each.
 //!
-//! A vertex is a set of pods, named after the Service that has most of them, `NAMESPACE/NAME`. So a Service and one
-//! for its versions, or an additional headless one, are one vertex, and no pod counts twice. Pods without a Service are
-//! named after their owner; so are proxies that Services share.
+//! A vertex is a set of pods, named after the Service that has most of them, `NAMESPACE/NAME`. Thus a Service and the
+//! Services for its versions, or an additional headless Service, are one vertex, and no pod counts twice. The vertex
+//! of pods without a Service, and of proxies that Services share, is named after the owner of the pods.
 
 mod secured;
 
@@ -21,31 +21,31 @@ use super::translate::{endpoints, members, routes};
 pub struct Topology {
     /// The vertices, by name.
     pub vertices: BTreeMap<String, Vertex>,
-    /// The vertex of a pod.
+    /// The vertex of each pod.
     pub pods: BTreeMap<Key, String>,
-    /// The node of a pod, by pod.
+    /// The node of each pod.
     pub places: BTreeMap<Key, String>,
-    /// The node of an endpoint, by address.
+    /// The node of each endpoint, by the endpoint's address.
     pub addresses: BTreeMap<IpAddr, String>,
-    /// The vertex of an endpoint of a headless Service, which is called by its address.
+    /// The vertex of each endpoint of a headless Service, by the address at which it is called.
     pub headless: BTreeMap<IpAddr, String>,
-    /// The owner of a pod with a sidecar.
+    /// The owner of each pod with a sidecar.
     pub makers: BTreeMap<Key, Key>,
-    /// The service account of a pod.
+    /// The service account of each pod.
     pub accounts: BTreeMap<Key, String>,
-    /// The vertex of a Service.
+    /// The vertex of each Service.
     pub services: BTreeMap<Key, String>,
-    /// The serving pods of a Service, if there are any.
+    /// The serving pods of each Service that has any.
     pub servers: BTreeMap<Key, Servers>,
     /// Services whose requests are divided among versions, by the name of their vertex.
     pub splits: BTreeMap<String, Split>,
-    /// Whether sidecars use mutual TLS to all ports of a vertex; without the vertices of no Service.
+    /// Whether sidecars use mutual TLS to all ports of a vertex. Vertices without a Service are not included.
     pub secured: BTreeMap<String, bool>,
     /// The nodes of the cluster.
     pub nodes: BTreeMap<String, Room>,
 }
 
-/// The division of the requests to a Service.
+/// How the requests to a Service are divided among versions.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Split {
     /// The Service's port.
@@ -57,53 +57,53 @@ pub struct Split {
 /// A version of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Version {
-    /// The name of its Service, in the same namespace, or of the subset.
+    /// Name of the version's Service in the same namespace, or of the subset.
     pub name: String,
-    /// Whether it is a subset of the Service itself.
+    /// Whether the version is a subset of the Service itself.
     pub subset: bool,
-    /// Its weight, relative to the others'.
+    /// Weight of the version, relative to the others.
     pub weight: u32,
-    /// The number of its pods.
+    /// Number of the version's pods.
     pub replicas: u32,
 }
 
-/// A vertex: equivalent pods.
+/// A vertex: a set of equivalent pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vertex {
     /// The number of pods.
     pub replicas: u32,
-    /// Whether one of them has a sidecar.
+    /// Whether any of the pods has a sidecar.
     pub meshed: bool,
-    /// The requests of a replica: the maximum of all, since they may differ during a rollout.
+    /// Resource requests of a replica: the maximum over all replicas, since they may differ during a rollout.
     pub requests: Amounts,
-    /// The limits of a replica.
+    /// Resource limits of a replica.
     pub limits: Amounts,
     /// The number of pods by node.
     pub nodes: BTreeMap<String, u32>,
-    /// Whether calls should stay on their node (`localFirst`).
+    /// Whether calls to the vertex should stay on the caller's node (`localFirst`).
     pub local_first: bool,
 }
 
 /// The serving pods of a Service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Servers {
-    /// Their number.
+    /// Number of serving pods.
     pub count: u32,
-    /// Whether all of them have sidecars that handle their incoming requests.
+    /// Whether all serving pods have sidecars that handle their incoming requests.
     pub meshed: bool,
 }
 
-/// A node, and its capacity for the vertices' pods.
+/// A node, and its capacity for the pods of vertices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Room {
-    /// Allocatable CPU and memory, less the requests of other pods.
+    /// Allocatable CPU and memory, minus the requests of other pods.
     pub left: Amounts,
-    /// The number of the vertices' pods that it accepts.
+    /// Number of vertices' pods that the node accepts; `None` if unknown.
     pub pods: Option<u64>,
-    /// Its zone.
+    /// Zone of the node; `None` if unknown.
     pub zone: Option<String>,
-    /// It accepts none of their pods, as far as that is known without checking a pod: it is cordoned, not ready, or
-    /// accepts only pods with a toleration and has none of theirs.
+    /// Whether the node accepts none of the vertices' pods, as far as this is known without checking each pod: the
+    /// node is cordoned, not ready, or accepts only pods with a toleration and runs none of the vertices' pods.
     pub closed: bool,
 }
 
@@ -166,7 +166,7 @@ impl Index {
         topology
     }
 
-    /// Returns the endpoints of headless Services, with their vertices.
+    /// Returns the endpoints of headless Services, each with its vertex.
     fn called_by_address(&self, vertices: &BTreeMap<Key, String>) -> BTreeMap<IpAddr, String> {
         let headless = self.services.iter().filter(|(_, one)| one.headless);
         let each = headless.flat_map(|(key, _)| {
@@ -207,7 +207,7 @@ impl Index {
         }
     }
 
-    /// Adds the routing of each vertex: that of one of its Services.
+    /// Adds the routing of each vertex, which is that of one of its Services.
     fn add_routing(&self, topology: &mut Topology) {
         for (key, service) in &self.services {
             let near = |port: u16| effective::of(self, key, port, None).local_first.is_some();
@@ -219,11 +219,11 @@ impl Index {
         }
     }
 
-    /// Adds the divisions of requests; of a Service with several ports, only the first one with a division.
+    /// Adds how requests are divided. Of a Service with several ports, only the first port with a division is added.
     fn add_splits(&self, topology: &mut Topology, pods_of: &BTreeMap<&Key, BTreeSet<Key>>) {
         for (key, service) in &self.services {
             let name = key.to_string();
-            // If the vertex is named after another Service, it is not clear whose requests are divided.
+            // If the vertex is named after another Service, it is unclear whose requests are divided.
             if topology.services.get(key) != Some(&name) {
                 continue;
             }
@@ -244,7 +244,7 @@ impl Index {
         }
     }
 
-    /// Returns a version of a Service by its cluster; `None` if it is in another namespace.
+    /// Returns a version of a Service, given its cluster; `None` if it is in another namespace.
     fn version(
         &self,
         of: &Key,
@@ -279,7 +279,7 @@ impl Index {
         })
     }
 
-    /// Adds the capacities of nodes for the vertices of the mesh; all other pods stay where they are.
+    /// Adds the capacities of nodes for the vertices of the mesh; all other pods are assumed to stay.
     fn add_nodes(&self, topology: &mut Topology) {
         for (key, node) in &self.nodes {
             let mut meshed = topology.vertices.values().filter(|one| one.meshed);
@@ -313,7 +313,8 @@ impl Index {
 }
 
 impl Topology {
-    /// Returns whether each pod of a vertex has a sidecar that handles its incoming requests, and so reports them.
+    /// Returns whether all pods of a vertex have a sidecar that handles their incoming requests and therefore reports
+    /// them.
     #[must_use]
     pub fn takes(&self, vertex: &str) -> bool {
         let (namespace, name) = vertex.split_once('/').unwrap_or_default();
@@ -322,8 +323,8 @@ impl Topology {
         own && self.servers.get(&key).is_some_and(|servers| servers.meshed)
     }
 
-    /// Returns the vertex of one of our clusters, `NAME.NAMESPACE.svc.DOMAIN:PORT`, or of a subset, or of an endpoint
-    /// of a headless Service, `ADDRESS:PORT`; `None` if it does not belong to a Service.
+    /// Returns the vertex of a cluster of this mesh: `NAME.NAMESPACE.svc.DOMAIN:PORT`, a subset of it, or an endpoint
+    /// of a headless Service, `ADDRESS:PORT`. `None` if the cluster does not belong to a Service.
     #[must_use]
     pub fn vertex_of_cluster(&self, cluster: &str) -> Option<String> {
         if let Ok(address) = cluster.parse::<SocketAddr>() {
@@ -334,7 +335,7 @@ impl Topology {
         Some(known.unwrap_or_else(|| service.to_string()))
     }
 
-    /// Returns the service account of a proxy by its node ID, `NAMESPACE/POD`.
+    /// Returns the service account of a proxy, given its node ID, `NAMESPACE/POD`.
     #[must_use]
     pub fn account_of(&self, proxy: &str) -> Option<&str> {
         let (namespace, pod) = proxy.split_once('/')?;
@@ -342,14 +343,14 @@ impl Topology {
         account.map(String::as_str)
     }
 
-    /// Returns the owner of a proxy's pod by its node ID, `NAMESPACE/POD`.
+    /// Returns the owner of a proxy's pod, given its node ID, `NAMESPACE/POD`.
     #[must_use]
     pub fn maker_of(&self, proxy: &str) -> Option<&Key> {
         let (namespace, pod) = proxy.split_once('/')?;
         self.makers.get(&Key::new(namespace, pod))
     }
 
-    /// Returns the node of a proxy by its node ID, `NAMESPACE/POD`.
+    /// Returns the node of a proxy, given its node ID, `NAMESPACE/POD`.
     #[must_use]
     pub fn node_of(&self, proxy: &str) -> Option<&str> {
         let (namespace, pod) = proxy.split_once('/')?;
@@ -358,7 +359,7 @@ impl Topology {
             .map(|node| &**node)
     }
 
-    /// Returns the vertex of a proxy by its node ID: `NAMESPACE/POD`, or any other text.
+    /// Returns the vertex of a proxy, given its node ID: `NAMESPACE/POD`, or any other text.
     #[must_use]
     pub fn vertex_of_node(&self, node: &str) -> String {
         let pod = node
@@ -369,7 +370,7 @@ impl Topology {
     }
 }
 
-/// Returns the Service of one of our clusters, and its port as text, with the suffix of a subset.
+/// Returns the Service of a cluster of this mesh, and the port as text, including the suffix of a subset.
 fn service_of_cluster(cluster: &str) -> Option<(Key, &str)> {
     let (host, port) = cluster.split_once(':')?;
     let (labels, _) = host.split_once(".svc.")?;
@@ -379,7 +380,7 @@ fn service_of_cluster(cluster: &str) -> Option<(Key, &str)> {
     Some((Key::new(namespace, name), port))
 }
 
-/// Returns the Service and the port of one of our clusters, or of a subset; `None` if it does not belong to a
+/// Returns the Service and port of a cluster of this mesh, or of a subset; `None` if the cluster does not belong to a
 /// Service.
 #[must_use]
 pub fn port_of_cluster(cluster: &str) -> Option<(Key, u16)> {

@@ -1,6 +1,6 @@
-//! Deletes objects of the controller that Kubernetes does not delete with it: trust bundles in every namespace, its
-//! Secrets, Leases, and the communication graph. Run it only after the controller has ended, which would restore
-//! them.
+//! Deletes objects of the controller that Kubernetes does not delete with it: trust bundles in every namespace,
+//! Secrets, Leases, and the communication graph. Must be run after the controller has ended, because a running
+//! controller would restore them.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -15,16 +15,17 @@ use crate::webhook::SECRET;
 
 /// The prefix of the names of Leases: that of the leader, and one for each replica.
 const LEASES: &str = "maglor-";
-/// The ConfigMap with the roots.
+/// The ConfigMap that contains the roots.
 const ROOTS: &str = "maglor-trust-bundle";
-/// Secrets of the authority.
+/// Secrets of the certificate authority.
 const AUTHORITY: [&str; 2] = ["maglor-ca", "maglor-ca-in-force"];
 
-/// Deletes the objects; `namespace` is the mesh's. Of a named revision only what it does not share with the default control
-/// plane is deleted; of the default one, the authority is deleted as well: copy its Secret before to keep it.
+/// Deletes the objects; `namespace` is the namespace of the mesh. For a named revision, only objects that it does not
+/// share with the default control plane are deleted. For the default control plane, the certificate authority is also
+/// deleted; copy its Secret first to keep it.
 ///
 /// # Errors
-/// The API server rejects a request, or does not respond.
+/// If the API server rejects a request or does not respond.
 pub async fn clean_up(
     client: &Client,
     namespace: &str,
@@ -39,7 +40,7 @@ pub async fn clean_up(
     }
 }
 
-/// Removes what all revisions share.
+/// Deletes objects that all revisions share.
 async fn clean_up_shared(
     client: &Client,
     namespace: &str,
@@ -85,8 +86,8 @@ async fn delete_secret(
     Ok(())
 }
 
-/// Deletes the Lease of the leader, and of the replicas; those of a revision's replicas are deleted by the default
-/// control plane, some minutes after they end.
+/// Deletes the Leases of the leader and of the replicas. Leases of a revision's replicas are deleted by the default
+/// control plane, some minutes after the replicas end.
 async fn delete_leases(
     client: &Client,
     namespace: &str,

@@ -1,6 +1,6 @@
 //! Updates the CustomResourceDefinitions of the mesh to this version.
 //!
-//! Helm installs a chart's definitions once and never changes them, so the chart applies them by a hook before each
+//! Helm installs a chart's definitions once and never changes them, so the chart applies them with a hook before each
 //! upgrade and rollback. Definitions of a later version are kept: they only have more fields, and with an older
 //! definition resources would lose these fields at their next write.
 
@@ -12,13 +12,13 @@ use super::{FIELD_MANAGER, LifecycleError, Say, asked};
 use crate::conditional_writes::{Manager, Precondition};
 use crate::crd::{self, VERSION_KEY};
 
-/// A version in comparable form: major, minor, patch.
+/// A version in a form that can be compared: major, minor, patch.
 type Version = (u64, u64, u64);
 
 /// Applies the definitions of this version, except those that are installed in a later version.
 ///
 /// # Errors
-/// The API server rejects one, or does not respond.
+/// If the API server rejects a definition or does not respond.
 pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for own in crd::definitions()? {
@@ -30,7 +30,7 @@ pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> 
             ));
             continue;
         }
-        // Without a precondition: the newer definition replaces any older one.
+        // There is no precondition, because a newer definition may replace any older one.
         let any = Precondition::default();
         let applied = Manager(FIELD_MANAGER).apply(&api, &name, json!(own), Some(&any));
         let applied = applied.await.map_err(asked(&name))?;
@@ -43,7 +43,7 @@ pub async fn apply(client: &Client, say: Say<'_>) -> Result<(), LifecycleError> 
     Ok(())
 }
 
-/// Returns the version of an installed definition, if it is later than this version.
+/// Returns the version of an installed definition if it is later than this version.
 fn later<'a>(
     there: &'a CustomResourceDefinition,
     own: &CustomResourceDefinition,
@@ -58,7 +58,7 @@ fn annotation(definition: &CustomResourceDefinition) -> Option<&str> {
     annotations.get(VERSION_KEY).map(String::as_str)
 }
 
-/// Parses a version without what follows a `-` or `+` (Semantic Versioning 2.0.0).
+/// Parses a version, ignoring the part that begins with `-` or `+` (Semantic Versioning 2.0.0).
 fn version(text: &str) -> Option<Version> {
     let core = text.split(['-', '+']).next()?;
     let mut numbers = core.split('.').map(str::parse);

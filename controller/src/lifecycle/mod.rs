@@ -1,8 +1,8 @@
 //! One-off steps of an installation: [`definitions`] before an upgrade, [`mod@uninject`] before the controller is
 //! removed, [`clean_up`] afterwards.
 //!
-//! The chart runs them as hooks, with an account and permissions that are deleted with the Job; `maglor` runs them
-//! with the permissions of its user.
+//! The chart runs them as hooks, with a service account and permissions that are deleted with the Job; the `maglor`
+//! command runs them with the permissions of its user.
 
 pub mod clean_up;
 pub mod definitions;
@@ -15,21 +15,21 @@ use crate::revision::Revision;
 /// The field manager of applied and patched fields.
 pub const FIELD_MANAGER: &str = "maglor-lifecycle";
 
-/// The output for progress, one line each.
+/// The output for progress messages, one line each.
 pub type Say<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
-/// The reason why a step has failed.
+/// Reason why a step has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LifecycleError {
-    /// The API server rejects a request, or does not respond.
+    /// The API server rejected a request or did not respond.
     #[error("{what}: {source}")]
     Api {
-        /// The request.
+        /// Description of the request.
         what: String,
-        /// The error.
+        /// Error of the API server.
         source: Box<kube::Error>,
     },
-    /// The definitions could not be made.
+    /// The definitions could not be created.
     #[error("{0}")]
     Definitions(#[from] crate::crd::DefinitionError),
     /// Namespaces are still served by a revision.
@@ -38,18 +38,18 @@ pub enum LifecycleError {
     /// A condition was not met in time.
     #[error("{what}: timeout after {seconds} s")]
     TooLong {
-        /// The condition.
+        /// Description of the condition.
         what: String,
         /// The timeout in seconds.
         seconds: u64,
     },
 }
 
-/// Removes a control plane from the pods that it serves: sidecars, for the default one; the namespaces of a named
-/// revision return to the default one.
+/// Removes a control plane from the pods that it serves. For the default control plane, sidecars are removed; the
+/// namespaces of a named revision are returned to the default control plane.
 ///
 /// # Errors
-/// The API server refuses something, or something does not end in time. It can be called again.
+/// If the API server rejects a request, or if a step does not end in time. The function can then be called again.
 pub async fn uninject(
     client: &kube::Client,
     revision: &Revision,
@@ -70,7 +70,7 @@ fn asked(what: impl Into<String>) -> impl FnOnce(kube::Error) -> LifecycleError 
     }
 }
 
-/// Turns the error for a missing object into `None`.
+/// Converts the error for a missing object into `None`.
 fn unless_missing<T>(outcome: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match outcome {
         Err(error) if crate::api_server::is(&error, 404) => Ok(None),

@@ -1,4 +1,4 @@
-//! Removes the mesh from all pods while its controller still runs: afterwards nothing depends on the controller.
+//! Removes the mesh from all pods while its controller still runs. Afterwards no pod depends on the controller.
 //!
 //! The order avoids failed requests: new pods get no sidecars; all servers accept plain text; the selectors of
 //! Services with ProxyServices are restored; workloads are restarted, as `kubectl rollout restart` does, a few at a
@@ -25,11 +25,11 @@ use crate::conditional_writes::{self, Manager, Precondition};
 use crate::crd::{AuthorizationPolicy, MESH_CONFIG_NAME, MeshConfig, ProxyService};
 use crate::webhook::{INJECT, VALIDATE};
 
-/// The delay between accepting plain text and the first client without a sidecar: changes reach proxies within a
-/// second; a replica that has just taken over needs longer.
+/// Delay between accepting plain text everywhere and restarting the first client without a sidecar. Changes reach
+/// proxies within a second, but a replica that has just become the leader needs longer.
 const SPREAD: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(500);
-/// The most workloads that are restarted at a time.
+/// Maximum number of workloads that are restarted at the same time.
 const AT_ONCE: usize = 4;
 /// The annotation that `kubectl rollout restart` also writes.
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
@@ -40,8 +40,8 @@ type Workload = (String, String, String);
 /// Removes the mesh from all pods. Each rollout, and the removal of ProxyServices, must end within `patience`.
 ///
 /// # Errors
-/// The API server rejects a request, or a step does not end in time. The function can be called again, and continues
-/// where it ended.
+/// If the API server rejects a request, or if a step does not end in time. The function can then be called again and
+/// continues where it ended.
 pub async fn uninject(
     client: &Client,
     patience: Duration,
@@ -62,7 +62,7 @@ pub async fn uninject(
     restart_all(client, workloads, patience, say, "without sidecars").await
 }
 
-/// Fails while namespaces name a revision: its webhook would inject their pods again.
+/// Fails if any namespace is assigned to a revision, whose webhook would inject its pods again.
 async fn without_revisions(client: &Client) -> Result<(), LifecycleError> {
     let all: Api<Namespace> = Api::all(client.clone());
     let named = all
@@ -91,8 +91,9 @@ async fn without_webhooks(client: &Client, say: Say<'_>) -> Result<(), Lifecycle
     Ok(())
 }
 
-/// Switches `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may
-/// require an identity are only reported: only their author can decide whether they are still correct without sidecars.
+/// Changes `mtls: strict` to permissive; returns whether anything was changed. AuthorizationPolicies that may require
+/// an identity are only reported, because only their author can decide whether they are still correct without
+/// sidecars.
 async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, LifecycleError> {
     let (by, any) = (Manager(FIELD_MANAGER), Precondition::default());
     let mut changed = false;
@@ -135,7 +136,7 @@ async fn permit_plain_text(client: &Client, say: Say<'_>) -> Result<bool, Lifecy
     Ok(changed)
 }
 
-/// Deletes ProxyServices, and waits until they are gone: the controller first restores their Services.
+/// Deletes ProxyServices and waits until they are gone, because the controller first restores their Services.
 async fn without_proxy_services(
     client: &Client,
     patience: Duration,
@@ -166,11 +167,11 @@ async fn without_proxy_services(
     }
 }
 
-/// Returns the namespaces of a revision to the default control plane, and restarts their workloads, whose new pods get
-/// its sidecars. Each rollout has `patience`.
+/// Returns the namespaces of a revision to the default control plane, and restarts their workloads, whose new pods
+/// get sidecars of the default control plane. Each rollout must end within `patience`.
 ///
 /// # Errors
-/// See [`uninject`].
+/// As [`uninject`].
 pub async fn leave_revision(
     client: &Client,
     revision: &str,
@@ -207,7 +208,7 @@ pub async fn leave_revision(
     restart_all(client, workloads, patience, say, how).await
 }
 
-/// Restarts workloads, a few at a time; `how` says what their new pods are like.
+/// Restarts workloads, a few at a time. `how` describes the new pods in messages.
 async fn restart_all(
     client: &Client,
     workloads: BTreeSet<Workload>,
@@ -225,7 +226,7 @@ async fn restart_all(
     Ok(())
 }
 
-/// Returns the workloads with a pod that has a sidecar, and such pods without a workload.
+/// Returns the workloads that have a pod with a sidecar, and the pods with a sidecar but without a workload.
 async fn injected(
     client: &Client,
     is_meant: impl Fn(&Pod) -> bool,
@@ -267,10 +268,10 @@ async fn injected(
     Ok((workloads, others))
 }
 
-/// Kinds whose pods are replaced when their template changes.
+/// Kinds of workloads whose pods are replaced when the template changes.
 const KINDS: [&str; 3] = ["DaemonSet", "Deployment", "StatefulSet"];
 
-/// Returns kind and name of the controller of an object.
+/// Returns the kind and name of an object's controller.
 fn controller(
     owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference],
 ) -> Option<(String, String)> {

@@ -24,7 +24,7 @@ struct Certificates {
     ca: Option<Watched>,
     controller: Option<SystemTime>,
     webhook: Option<SystemTime>,
-    /// The number of connected members by the expiry time of their certificates.
+    /// Number of connected members, by the expiry time of their certificates.
     members: BTreeMap<SystemTime, usize>,
 }
 
@@ -52,7 +52,7 @@ impl Expiries {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the authority.
+    /// Sets the certificate authority whose expiry is reported.
     pub(crate) fn of_authority(&self, ca: Watched) {
         self.lock().ca = Some(ca);
     }
@@ -76,7 +76,7 @@ impl Expiries {
         }
     }
 
-    /// Returns the first expiry of each type of certificate; unknown ones are omitted.
+    /// Returns the earliest expiry of each type of certificate; unknown ones are omitted.
     fn all(&self) -> Vec<(&'static str, SystemTime)> {
         let known = self.lock();
         let ca = known.ca.as_ref().and_then(|ca| ca.borrow().clone());
@@ -107,7 +107,7 @@ fn first_root(ca: &InForce) -> Option<SystemTime> {
 pub struct Answered(Arc<Mutex<BTreeMap<&'static str, Instant>>>);
 
 impl Answered {
-    /// Records a response, or the first request.
+    /// Records a response or the first request.
     pub(crate) fn now(&self, kind: &'static str) {
         self.lock().insert(kind, Instant::now());
     }
@@ -128,7 +128,7 @@ impl Answered {
 pub(crate) struct Unusable(Arc<Mutex<BTreeSet<(Facet, Key)>>>);
 
 impl Unusable {
-    /// Records the status of a policy; `None` = it was deleted.
+    /// Records the status of a policy; `None` if it was deleted.
     pub(crate) fn record(&self, kind: Facet, key: &Key, status: Option<&Status>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let id = (kind, key.clone());
@@ -184,7 +184,7 @@ impl PushMetrics {
         }
     }
 
-    /// See [`maglor_xds_server::Policy::answered`].
+    /// Records acknowledgements and rejections; see [`maglor_xds_server::Policy::answered`].
     pub(crate) fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
         for delay in delays {
             self.delays.observe_shared(*delay);
@@ -196,7 +196,7 @@ impl PushMetrics {
     }
 }
 
-/// The metrics for alerts; see the module's documentation.
+/// The metrics for alerts.
 #[derive(Debug)]
 pub(crate) struct OnCall {
     pub(crate) expiries: Expiries,

@@ -1,7 +1,7 @@
-//! Places new pods by a preferred node affinity, which the admission webhook adds.
+//! Places new pods with a preferred node affinity, which the admission webhook adds.
 //!
-//! It is only a preference: a pod can always be scheduled, whatever happens to the node, this controller or the
-//! policy. Settings of the pod itself are not changed, and in doubt nothing is added.
+//! It is only a preference: a pod can always be scheduled, regardless of what happens to the node, this controller or
+//! the policy. The pod's own settings are not changed, and if they may conflict, no preference is added.
 
 use serde_json::{Value, json};
 
@@ -13,14 +13,14 @@ use maglor_service_graph::relocate::Spread;
 /// The preferred node of a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place {
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// The reason.
+    /// Why the node is preferred.
     pub why: String,
 }
 
-/// Returns the preferred node of a ReplicaSet's next pod: the target of a pod that is moving, else the node that is
-/// the furthest below its wanted share.
+/// Returns the preferred node of a ReplicaSet's next pod: the target of a moving pod if there is one, otherwise the
+/// node that is furthest below its wanted share.
 ///
 /// `siblings` are the pods of the ReplicaSet; pods that are not scheduled yet count at their preferred node.
 #[must_use]
@@ -64,7 +64,7 @@ fn asked(pod: &Pod) -> Option<String> {
     said.split_once(": ").map(|(node, _)| node.to_owned())
 }
 
-/// Adds the preference to a pod; returns false if it has one already, or a setting that cannot be extended.
+/// Adds the preference to a pod. Returns false if the pod already has one, or a setting that cannot be extended.
 pub fn ask(pod: &mut Value, place: &Place) -> bool {
     let preferred = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
     let known = pod.pointer(&format!(
@@ -88,7 +88,8 @@ pub fn ask(pod: &mut Value, place: &Place) -> bool {
     {
         return false;
     }
-    // By its name, which is unique; the label `kubernetes.io/hostname` of some nodes differs from it.
+    // The node is selected by its name, which is unique; on some nodes the label `kubernetes.io/hostname` differs
+    // from it.
     let name = json!({"key": "metadata.name", "operator": "In", "values": [place.node]});
     let term = json!({"weight": 100, "preference": {"matchFields": [name]}});
     let affinity = &mut pod["spec"]["affinity"]["nodeAffinity"];
@@ -96,9 +97,9 @@ pub fn ask(pod: &mut Value, place: &Place) -> bool {
         Some(list) => list.push(term),
         None => affinity["preferredDuringSchedulingIgnoredDuringExecution"] = json!([term]),
     }
-    // By default the scheduler spreads the pods of a ReplicaSet over nodes and zones, unless the pod has constraints
-    // of its own. The default weighs as much as the preference. A constraint that counts no pod has the same score on
-    // every node.
+    // By default the scheduler spreads the pods of a ReplicaSet over nodes and zones, unless the pod has its own
+    // constraints. This default weighs as much as the preference. A constraint that counts no pods results in
+    // the same score for every node.
     let spread = &mut pod["spec"]["topologySpreadConstraints"];
     if spread.is_null() || spread.as_array().is_some_and(Vec::is_empty) {
         *spread = json!([{
@@ -145,10 +146,10 @@ mod tests {
             node(&[on_n1.clone(), pod("b", Some("n1"), None)]).as_deref(),
             Some("n2")
         );
-        // Those that are only asked to be there count, too.
+        // Pods that only prefer a node count, too.
         let coming = [pod("b", None, Some("n2")), pod("c", None, Some("n2"))];
         assert_eq!(node(&coming).as_deref(), Some("n1"));
-        // Three of three are there: a fourth one has its share.
+        // All three wanted pods are placed; a fourth one is placed by the shares, too.
         let all = [&coming[..], &[on_n1]].concat();
         assert_eq!(node(&all).as_deref(), Some("n2"));
         assert_eq!(choose(&Spread::new(), &[], None), None);
@@ -193,7 +194,7 @@ mod tests {
             said["metadata"]["annotations"],
             json!({"a": "b", PLACED: "n2: why"})
         );
-        // Asked again it is the same.
+        // A second call does not change the pod.
         let before = said.clone();
         assert!(!ask(&mut said, &place));
         assert_eq!(said, before);

@@ -1,4 +1,4 @@
-//! The objects that a move depends on, from watches or from the API server, and writes to moving pods.
+//! The objects on which a move depends, from watches or from the API server, and writes to moving pods.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::status_writer::FIELD_MANAGER;
 /// The result of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Written {
-    /// A PodDisruptionBudget does not allow the eviction now.
+    /// A PodDisruptionBudget does not currently allow the eviction.
     Blocked,
     /// The write succeeded.
     Done,
-    /// The resource has changed since it was read: observe it again.
+    /// The object has changed since it was read and must be observed again.
     Stale,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Workloads {
 }
 
 impl Workloads {
-    /// Opens the watches of a namespace; the units of `moving` are reconciled after each change.
+    /// Opens the watches of a namespace. The units of `moving` are reconciled after each change.
     pub(super) fn open<U: Send + 'static>(
         client: &Client,
         watches: &Watches<U>,
@@ -51,7 +51,7 @@ impl Workloads {
         }
     }
 
-    /// Returns whether everything was listed.
+    /// Returns whether all objects were listed.
     pub(super) fn is_complete(&self) -> bool {
         self.deployments.is_complete() && self.sets.is_complete()
     }
@@ -66,7 +66,7 @@ impl Workloads {
     }
 }
 
-/// The objects of a namespace that the next step of a move depends on.
+/// The objects of a namespace on which the next step of a move depends.
 pub(super) struct Objects {
     pods: Vec<Pod>,
     deployments: Vec<Arc<apps::Deployment>>,
@@ -74,7 +74,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Returns the state of a moving pod; `None` if it does not exist any more.
+    /// Returns the state of a moving pod; `None` if the pod no longer exists.
     pub(super) fn seen(&self, pod: &Pod, ticket: &Ticket) -> Option<Seen> {
         let pod = self.pods.iter().find(|one| one.uid == pod.uid)?;
         let (set, hash) = (&ticket.replica_set, &ticket.hash);
@@ -94,7 +94,7 @@ impl Objects {
         })
     }
 
-    /// Returns a Deployment across all its ReplicaSets; `None` if it is being deleted.
+    /// Returns a Deployment with the pods of all its ReplicaSets; `None` if it is being deleted.
     fn deployment(&self, name: &str) -> Option<Deployment> {
         let mut all = self.deployments.iter();
         let found = all.find(|one| is_named(&one.metadata.name, name))?;
@@ -114,7 +114,7 @@ impl Objects {
             let serving = |pod: &&Pod| pod.ready && !pod.ends && !pod.is_moving();
             let of_set = |pod: &&Pod| pod.replica_set() == set.metadata.name.as_deref();
             let serving = self.pods.iter().filter(serving).filter(of_set).count();
-            // The ReplicaSet is about to remove pods above its wanted number.
+            // The ReplicaSet is about to remove pods beyond its wanted number.
             ready += u32::try_from(serving)
                 .unwrap_or(u32::MAX)
                 .min(wanted.replicas);
@@ -178,7 +178,7 @@ impl Server {
         Ok(list.items.iter().map(|pod| Pod::read(&json(pod))).collect())
     }
 
-    /// Returns the current pods of a ReplicaSet, without terminating ones.
+    /// Returns the current pods of a ReplicaSet, except terminating ones.
     pub(crate) async fn siblings(
         &self,
         namespace: &str,
@@ -191,7 +191,7 @@ impl Server {
         Ok(pods)
     }
 
-    /// Returns the ticket of a ReplicaSet's moving pod, if there is one.
+    /// Returns the ticket of a ReplicaSet's moving pod; `None` if no pod is moving.
     pub(crate) async fn ticket(
         &self,
         namespace: &str,
@@ -231,7 +231,7 @@ impl Server {
         written(by.merge(&api, &pod.key.name, patch, &seen).await)
     }
 
-    /// Evicts a pod by the Eviction API, which respects PodDisruptionBudgets.
+    /// Evicts a pod with the Eviction API, which respects PodDisruptionBudgets.
     async fn evict(&self, pod: &Pod) -> Result<Written, kube::Error> {
         let api = self.pods(&pod.key.namespace);
         written(conditional_writes::evict(&api, &pod.key.name, &version(pod)).await)

@@ -1,5 +1,6 @@
-//! Decides whether a pod can be moved, and to which nodes, by the scheduler's rules that do not depend on other pods.
-//! The scheduler itself checks the others: if the new pod is scheduled to another node, the move is abandoned.
+//! Determines whether a pod can be moved, and to which nodes, by the scheduler's rules that do not depend on other
+//! pods. The scheduler itself checks the other rules: if it places the new pod on another node, the move is
+//! abandoned.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +10,18 @@ use serde_json::Value;
 use super::PLACEMENT;
 use super::pod::{Node, Pod};
 
-/// The reason why a pod cannot be moved.
+/// Reason why a pod cannot be moved.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Fixed {
-    /// A required pod affinity or anti-affinity.
+    /// The pod has a required pod affinity or anti-affinity.
     Affinity,
-    /// `maglor.dev/placement: disabled`.
+    /// The pod has the setting `maglor.dev/placement: disabled`.
     Disabled,
     /// The pod is excluded from evictions by the cluster autoscaler.
     NotToEvict,
     /// The pod does not belong to a Deployment.
     Owner,
-    /// `topologySpreadConstraints` with `DoNotSchedule`.
+    /// The pod has `topologySpreadConstraints` with `DoNotSchedule`.
     Spread,
     /// The pod has a volume that may be local to its node.
     Volume,
@@ -39,7 +40,7 @@ impl fmt::Display for Fixed {
     }
 }
 
-/// The annotation of the cluster autoscaler for pods not to evict.
+/// The annotation of the cluster autoscaler for pods that must not be evicted.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Effects of taints that prevent scheduling.
@@ -49,7 +50,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Returns why a pod cannot be moved; `None` = it can.
+/// Returns why a pod cannot be moved; `None` if it can.
 #[must_use]
 pub fn fixed(pod: &Pod) -> Option<Fixed> {
     let says = |name: &str, value: &str| {
@@ -83,7 +84,7 @@ pub fn fixed(pod: &Pod) -> Option<Fixed> {
     (required("podAffinity") || !apart).then_some(Fixed::Affinity)
 }
 
-/// Returns whether its only required rule about other pods is that no two pods of its kind share a node.
+/// Returns whether the pod's only required rule about other pods is that no two pods of its kind share a node.
 #[must_use]
 pub fn alone_on_a_node(pod: &Pod) -> bool {
     let rules =

@@ -29,7 +29,7 @@ pub struct Sources<'a> {
     pub nodes: &'a [Node],
     /// The specification of the policy.
     pub spec: &'a PlacementPolicySpec,
-    /// Services that are selected by older policies, with the policy's name.
+    /// Services that older policies select, each with the name of the policy.
     pub taken: &'a BTreeMap<String, String>,
 }
 
@@ -38,43 +38,43 @@ pub struct Sources<'a> {
 pub struct Inputs {
     /// Services and their calls.
     pub graph: Graph,
-    /// Capacities of nodes for the services; at least what runs there now.
+    /// Capacities of nodes for the services, which are at least those used now.
     pub nodes: Nodes,
     /// The current placement.
     pub present: Placement,
-    /// The nodes where a service may not be started.
+    /// The nodes on which each service must not be started.
     pub bars: Bars,
     /// Measured latencies and failures of each service's calls.
     pub measured: Vec<Measured>,
     /// The policy's services, by index.
     pub selected: BTreeMap<usize, Selected>,
-    /// The routing of most of the calls.
+    /// The routing of the most frequent calls.
     pub routing: Routing,
-    /// Nodes in `spec.delays` that do not exist now.
+    /// Nodes in `spec.delays` that do not currently exist.
     pub gone: BTreeSet<String>,
 }
 
 /// A service that the policy selects.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selected {
-    /// Why it cannot be moved, if so.
+    /// Why the service cannot be moved; `None` if it can.
     pub fixed: Option<String>,
-    /// The Deployments of its pods.
+    /// The Deployments of the service's pods.
     pub deployments: BTreeSet<String>,
 }
 
-/// The reason why there are no inputs.
+/// Reason why there are no inputs.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// A service or an edge is invalid.
     #[error("the graph: {0}")]
     Graph(#[from] GraphError),
-    /// There are no nodes, or more than delays are supported for.
+    /// There are no nodes, or more than are supported with delays.
     #[error("the nodes: {0}")]
     Nodes(#[from] NodesError),
 }
 
-/// Returns the parameters of planning and evaluation; `settle` is T, the window of the graph's averages.
+/// Returns the parameters of planning and evaluation. `settle` is the window of the graph's averages (T).
 #[must_use]
 pub fn params(spec: &PlacementPolicySpec, settle: Duration) -> Params {
     let part = |percent: Option<u32>, default: u32| f64::from(percent.unwrap_or(default)) / 100.0;
@@ -130,7 +130,7 @@ struct Running<'a> {
 /// Assembles the inputs.
 ///
 /// # Errors
-/// There is no node, or more than delays are supported for.
+/// If there are no nodes, or more than are supported with delays.
 pub fn inputs(sources: &Sources<'_>) -> Result<Inputs, InputError> {
     let running = running(sources);
     let mut graph = Graph::default();
@@ -177,7 +177,7 @@ pub fn inputs(sources: &Sources<'_>) -> Result<Inputs, InputError> {
     })
 }
 
-/// Returns the running services by name, with their nodes, and whether the policy selects them.
+/// Returns the running services by name, with their nodes and whether the policy selects them.
 fn running<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Running<'a>> {
     let known = |node: &str| sources.topology.nodes.contains_key(node);
     let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
@@ -192,7 +192,7 @@ fn running<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Running<'a>> {
     for pod in sources.pods {
         let there = pod.node.as_deref().is_some_and(known) && !pod.ends && !pod.is_moving();
         let vertex = sources.topology.pods.get(&pod.key).map(|vertex| &**vertex);
-        // A new pod may not be mapped to a Service yet.
+        // A new pod may not be assigned to a Service yet.
         let like = || of_deployment.get(&made_by(pod)?).copied();
         if let Some(vertex) = vertex.or_else(like).filter(|_| there) {
             pods.entry(vertex).or_default().push(pod);
@@ -221,7 +221,8 @@ fn running<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Running<'a>> {
     running
 }
 
-/// Returns a service's selection by the policy, with the reason if it cannot be moved; `None` = it is not selected.
+/// Returns how the policy selects a service, with the reason if the service cannot be moved; `None` if it is not
+/// selected.
 fn select(sources: &Sources<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> {
     let selector = sources.spec.selector.as_ref();
     let selected = |pod: &&&Pod| selector.is_none_or(|one| one.selects(&pod.labels));
@@ -247,15 +248,15 @@ fn select(sources: &Sources<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> 
     })
 }
 
-/// Returns whether no two pods of its kind may share a node.
+/// Returns whether no two pods of the pod's kind may share a node.
 fn keeps_apart(pod: &Pod) -> bool {
     let rules = "/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
     let rules = pod.spec.pointer(rules).and_then(|rules| rules.as_array());
     rules.is_some_and(|rules| !rules.is_empty())
 }
 
-/// Returns the nodes and the current placement. Each node has at least the capacity for what runs there, even if the
-/// largest request of a service's replicas suggests that it does not fit.
+/// Returns the nodes and the current placement. Each node has at least the capacity for its current pods, even if
+/// these do not seem to fit by the largest request of a service's replicas.
 fn placed(
     sources: &Sources<'_>,
     graph: &Graph,
@@ -290,7 +291,7 @@ fn placed(
             nodes.set_delay(&delay.from, &delay.to, delay.ms)?;
         }
     }
-    // Configured delays take precedence. Delays of nodes that do not exist are skipped, so that the rest stays
+    // Configured delays take precedence. Delays of nodes that do not exist are ignored, so that the others remain
     // usable.
     for delay in &sources.spec.delays {
         if nodes.node(&delay.from).is_some() && nodes.node(&delay.to).is_some() {
@@ -300,8 +301,8 @@ fn placed(
     Ok((nodes, present))
 }
 
-/// Returns the constraints: services that are not selected or cannot be moved stay; the others must not move to nodes
-/// that would reject one of their pods.
+/// Returns the constraints: services that are not selected or cannot be moved stay where they are; others must not be
+/// moved to nodes that would reject any of their pods.
 fn bars(
     sources: &Sources<'_>,
     graph: &Graph,
@@ -315,7 +316,7 @@ fn bars(
             bars.hold(service);
             continue;
         }
-        // One pod represents all of its ReplicaSet.
+        // One pod represents all pods of its ReplicaSet.
         let mut kinds: Vec<&Pod> = Vec::new();
         for pod in &one.pods {
             if !kinds.iter().any(|kind| kind.owner == pod.owner) {

@@ -1,4 +1,4 @@
-//! Computes the next step of a moving pod from its observed state; no state is kept in between.
+//! Computes the next step of a moving pod from its observed state. No state is kept between steps.
 //!
 //! ```text
 //! begin ──► wait ──► the new pod is ready where it is wanted ─────────► evict ──► gone
@@ -11,7 +11,7 @@ use super::pod::{Pod, ReplicaSet};
 pub use super::ticket::{CHEAPEST, Ticket};
 use super::{DELETION_COST, HASH, MOVING};
 
-/// The suffix of a template hash that no ReplicaSet has.
+/// Suffix that makes a template hash one that no ReplicaSet has.
 const APART: &str = "-moving";
 
 /// The observed state of a moving pod.
@@ -19,35 +19,35 @@ const APART: &str = "-moving";
 pub struct Seen {
     /// The pod.
     pub pod: Pod,
-    /// Its ReplicaSet, unless that was deleted.
+    /// The pod's ReplicaSet; `None` if it was deleted.
     pub set: Option<ReplicaSet>,
-    /// Its Deployment without this pod, unless that was deleted.
+    /// The pod's Deployment, without counting this pod; `None` if it was deleted.
     pub deployment: Option<Deployment>,
-    /// The current pods of the ReplicaSet, without terminating ones.
+    /// The current pods of the ReplicaSet, except terminating ones.
     pub siblings: Vec<Pod>,
 }
 
-/// A Deployment, across all its ReplicaSets.
+/// A Deployment with the pods of all its ReplicaSets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Deployment {
     /// The wanted number of pods.
     pub replicas: u32,
-    /// The number of ready pods, without those that its ReplicaSets are about to remove.
+    /// The number of ready pods, except those that their ReplicaSets are about to remove.
     pub ready: u32,
-    /// Several ReplicaSets have pods: a rollout is in progress.
+    /// Whether a rollout is in progress, so that several ReplicaSets have pods.
     pub rolling: bool,
 }
 
 /// The next step of a move.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// It belongs to its ReplicaSet again: remove the ticket.
+    /// Remove the ticket, because the pod belongs to its ReplicaSet again.
     Clear,
-    /// Its replacement is ready, or none is needed: evict it.
+    /// Evict the pod, because its replacement is ready or none is needed.
     Evict,
-    /// Return it to its ReplicaSet, which will then have one pod too many.
+    /// Return the pod to its ReplicaSet, which will then have one pod too many, for this reason.
     GiveBack(&'static str),
-    /// Mark its replacement as the first pod to be removed.
+    /// Mark the replacement as the first pod to be removed.
     Mark(Box<Pod>),
     /// Wait for the replacement to become ready.
     Wait,
@@ -94,7 +94,7 @@ pub fn mark() -> Value {
     }})
 }
 
-/// Returns the next step; `now` in seconds since the Unix epoch.
+/// Returns the next step. `now` is in seconds since the Unix epoch.
 #[must_use]
 pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     let pod = &seen.pod;
@@ -102,15 +102,15 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     if ticket.returned && owned {
         return Step::Clear;
     }
-    // The Deployment does not count this pod, and would not replace it. So in any state of a rollout it is removed
-    // only if no replica is missing without it.
+    // The Deployment does not count this pod and would not replace it. Therefore, in any state of a rollout, the pod
+    // is removed only if no replica is missing without it.
     let spare = seen.deployment.is_none_or(|one| one.ready >= one.replicas);
     let Some(set) = seen.set.filter(|set| set.replicas > 0) else {
-        // Its ReplicaSet has no pods any more: the move is obsolete.
+        // All pods of the ReplicaSet are gone, so the move is obsolete.
         return if spare { Step::Evict } else { Step::Wait };
     };
-    // Until the ReplicaSet has released the pod, `siblings` is not final; a returned pod is adopted again by its
-    // selector.
+    // Until the ReplicaSet has released the pod, `siblings` may still change. A returned pod is adopted again because
+    // of the ReplicaSet's selector.
     if owned || ticket.returned {
         return Step::Wait;
     }
@@ -120,12 +120,12 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     let elsewhere = |one: &&&Pod| one.node.as_ref().is_some_and(|node| *node != ticket.to);
     let arrived = successors.iter().any(there);
     let ready = seen.siblings.iter().filter(|one| one.ready).count();
-    // The ReplicaSet was scaled down meanwhile.
+    // The ReplicaSet was scaled down in the meantime.
     let fewer = successors.is_empty() && ready >= set.replicas as usize;
     if spare && (arrived || fewer) {
         return Step::Evict;
     }
-    // A ReplicaSet that has, or will have, a pod too many would remove a ready one if this pod was returned.
+    // A ReplicaSet that has or will have one pod too many would remove a ready pod if this pod were returned.
     let rolling = seen.deployment.is_some_and(|one| one.rolling);
     if fewer || rolling || seen.siblings.len() > set.replicas as usize {
         return Step::Wait;
@@ -141,7 +141,7 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     first.map_or(Step::GiveBack(late), |one| back(one, late))
 }
 
-/// Marks the replacement before the pod is returned: otherwise the ReplicaSet might remove another one.
+/// Marks the replacement before the pod is returned, because otherwise the ReplicaSet might remove another pod.
 fn back(successor: &Pod, why: &'static str) -> Step {
     match successor.is_cheapest() {
         true => Step::GiveBack(why),
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(pod.ticket(), Some(ticket()));
         let back = revert(&ticket());
         assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4"}));
-        // The record is kept until its ReplicaSet has adopted it: otherwise it would be orphaned if the leader ended
-        // now.
+        // The ticket is kept until the ReplicaSet has adopted the pod, which would otherwise be orphaned if the
+        // leader ended now.
         let text = back["metadata"]["annotations"][MOVING]
             .as_str()
             .unwrap()

@@ -1,4 +1,4 @@
-//! The facts read from pods, ReplicaSets and nodes.
+//! Facts that are read from pods, ReplicaSets and nodes.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use crate::index::facts::Key;
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
-    /// Namespace and name.
+    /// Namespace and name of the pod.
     pub key: Key,
-    /// Distinguishes it from other pods of the same name.
+    /// UID of the pod, which distinguishes it from others of the same name.
     pub uid: String,
-    /// Its resource version: a write to any other version fails.
+    /// Resource version of the pod. A write to any other version fails.
     pub version: String,
-    /// Its labels.
+    /// Labels of the pod.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations.
+    /// Annotations of the pod.
     pub annotations: BTreeMap<String, String>,
-    /// Kind and name of its controller.
+    /// Kind and name of the pod's controller; `None` if it has none.
     pub owner: Option<(String, String)>,
-    /// The node that it runs on.
+    /// Node on which the pod runs; `None` if it is not scheduled yet.
     pub node: Option<String>,
-    /// It is ready for requests.
+    /// Whether the pod is ready for requests.
     pub ready: bool,
-    /// It is terminating, or has ended.
+    /// Whether the pod is terminating or has ended.
     pub ends: bool,
-    /// `spec`.
+    /// `spec` of the pod.
     pub spec: Value,
 }
 
@@ -43,13 +43,13 @@ pub struct ReplicaSet {
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its labels.
+    /// Labels of the node.
     pub labels: BTreeMap<String, String>,
-    /// `spec.taints`.
+    /// `spec.taints` of the node.
     pub taints: Vec<Value>,
-    /// It accepts no new pods: it is cordoned, or not ready.
+    /// Whether the node accepts no new pods, because it is cordoned or not ready.
     pub closed: bool,
 }
 
@@ -91,14 +91,14 @@ impl Pod {
         }
     }
 
-    /// Returns the ReplicaSet that it belongs to.
+    /// Returns the ReplicaSet to which the pod belongs; `None` if it belongs to none.
     #[must_use]
     pub fn replica_set(&self) -> Option<&str> {
         let (kind, name) = self.owner.as_ref()?;
         (kind == "ReplicaSet").then_some(name)
     }
 
-    /// Returns the hash of its template, and its Deployment.
+    /// Returns the hash of the pod's template and its Deployment; `None` if it belongs to no Deployment.
     #[must_use]
     pub fn deployment(&self) -> Option<(&str, &str)> {
         let hash = self.labels.get(HASH)?;
@@ -107,20 +107,20 @@ impl Pod {
         Some((hash, name))
     }
 
-    /// Returns the ticket of its move, if it is moving.
+    /// Returns the ticket of the pod's move; `None` if the pod is not moving.
     #[must_use]
     pub fn ticket(&self) -> Option<Ticket> {
         self.labels.get(MOVING)?;
         serde_json::from_str(self.annotations.get(MOVING)?).ok()
     }
 
-    /// Returns whether it is moving.
+    /// Returns whether the pod is moving.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         self.labels.contains_key(MOVING)
     }
 
-    /// Returns whether it is marked as the first to be removed.
+    /// Returns whether the pod is marked as the first to be removed.
     #[must_use]
     pub fn is_cheapest(&self) -> bool {
         self.annotations

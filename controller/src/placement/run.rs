@@ -1,4 +1,4 @@
-//! The operator: makes a plan periodically, begins moves, and takes the next step of each pending move.
+//! The operator: plans periodically, starts moves, and takes the next step of each pending move.
 
 mod moves;
 mod watched;
@@ -38,32 +38,32 @@ const ROUND_SECONDS: u32 = 60;
 /// The dependencies and permissions of the operator.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// The client. Requests are not retried: the operator observes again first.
+    /// Client of the API server. Requests are not retried, because the operator first observes the state again.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) events: Events,
     pub(crate) metrics: PlacementMetrics,
-    /// The namespaces where pods may be moved, as permitted at installation.
+    /// The namespaces where the installation permits to move pods.
     pub(crate) moves: Scope,
 }
 
-/// The state of a policy.
+/// The state that the operator keeps for a policy.
 struct Governed {
     relocation: Relocation,
     done: Done,
     /// The time of the next plan.
     due: Instant,
     generation: Option<i64>,
-    /// Moves of the last round that have not begun.
+    /// Moves of the last round that have not been started.
     queue: Vec<Move>,
-    /// Why services were moved back, or were not moved, by name.
+    /// Why services were moved back or were not moved, by name.
     why: BTreeMap<String, String>,
     advised: bool,
 }
 
-/// What is reconciled.
+/// A unit of reconciliation.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Unit {
     /// A moving pod.
@@ -80,22 +80,22 @@ struct Operator {
     nodes: Cache<core::Node>,
     /// The moving pods.
     moving: Cache<core::Pod>,
-    /// Pods that were taken out of their ReplicaSets, and that the watch does not show as moving yet: their
-    /// service, and since when.
+    /// Pods that were released from their ReplicaSets and that the watch does not show as moving yet, each with its
+    /// service and the time of its release.
     begun_moves: BTreeMap<Key, (String, Instant)>,
-    /// The pods of namespaces with a policy or a moving pod.
+    /// The pods of namespaces with a policy or a moving pod, by namespace.
     pods: BTreeMap<String, Cache<core::Pod>>,
-    /// By namespace with a moving pod.
+    /// The workloads of namespaces with a moving pod, by namespace.
     workloads: BTreeMap<String, Workloads>,
-    /// By name and UID, since the begin of the term.
+    /// The states of policies since the beginning of the term, by name and UID.
     governed: BTreeMap<(String, String), Governed>,
-    /// Pods whose eviction is blocked by a PodDisruptionBudget; logged once.
+    /// Pods whose eviction a PodDisruptionBudget blocks, which is logged once.
     blocked: BTreeSet<String>,
-    /// When this process began to receive reports.
+    /// When this process began to receive load reports.
     begun: Instant,
 }
 
-/// Runs as long as the process does.
+/// Runs the operator until the process ends.
 pub(crate) async fn run(options: Options) {
     let (term, begun) = (options.term.clone(), Instant::now());
     let begin = |watches| Operator::new(options.clone(), watches, begun);
@@ -122,7 +122,7 @@ impl Operator {
         let client = &options.client;
         let policy = |policy: &PlacementPolicy| vec![Unit::Policy(key(policy).name)];
         let policies = Watch::new(vec![Api::all(client.clone())]);
-        // A policy continues when a pod has moved.
+        // A policy is reconciled when one of its pods has moved.
         let pod = |pod: &core::Pod| {
             let ticket = read(pod).ticket();
             let policy = ticket.map(|ticket| Unit::Policy(ticket.policy));
@@ -145,7 +145,7 @@ impl Operator {
         }
     }
 
-    /// Begins moves of a policy, or makes its next plan when it is due; returns when that will be.
+    /// Starts moves of a policy, or makes its next plan when it is due. Returns when the next plan is due.
     async fn look(&mut self, name: &str) -> Result<Again, kube::Error> {
         let all = by_age(&self.policies);
         let known: BTreeSet<_> = all.iter().map(|policy| id(policy)).collect();
@@ -177,7 +177,7 @@ impl Operator {
         if governed.generation != policy.metadata.generation {
             (governed.generation, governed.due) = (policy.metadata.generation, now);
         }
-        // Averages over less than T are incomplete.
+        // Averages over less than the window T are incomplete.
         governed.due = governed.due.max(self.begun + settle);
         let due = governed.due;
         if due <= now {
@@ -199,7 +199,7 @@ impl Operator {
         Ok(governed.map(|governed| governed.due.saturating_duration_since(now)))
     }
 
-    /// Returns why a policy is not in force, if so.
+    /// Returns why a policy is not in force; `None` if it is.
     fn problem(&self, policy: &PlacementPolicy) -> Option<(&'static str, String)> {
         let apply = policy.spec.mode() == PlacementMode::Apply;
         match policy.spec.check() {
@@ -213,7 +213,7 @@ impl Operator {
         }
     }
 
-    /// Writes a policy's status if it has changed; returns whether it is there now.
+    /// Writes a policy's status if it has changed. Returns whether the status is now up to date.
     async fn report(
         &self,
         policy: &PlacementPolicy,
@@ -242,7 +242,7 @@ impl Operator {
         });
     }
 
-    /// Returns the last status of a policy, updated with the results of moves since.
+    /// Returns the last status of a policy, updated with the results of moves since then.
     fn since(&self, policy: &PlacementPolicy) -> PlacementPolicyStatus {
         let before = policy.status.clone().unwrap_or_default();
         match self.governed.get(&id(policy)) {
@@ -261,7 +261,7 @@ impl Operator {
         queued || !self.begun_moves.is_empty() || self.under_way().iter().any(moving)
     }
 
-    /// Runs a round.
+    /// Runs a planning round.
     async fn plan(
         &mut self,
         policy: &PlacementPolicy,
@@ -288,7 +288,8 @@ impl Operator {
         };
         let reported = self.report(policy, &status).await;
         if !matches!(reported, Ok(true)) {
-            // Moves are recorded before they begin; the state is what the last status says.
+            // Moves are recorded before they are started. The state of the policy is reset to that of its last
+            // status.
             self.governed.remove(&id(policy));
             return reported.map(drop);
         }
@@ -298,7 +299,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Returns the inputs; `None` while the data of a replica is missing.
+    /// Returns the inputs; `None` if the data of any replica is missing.
     async fn inputs(
         &self,
         policy: &PlacementPolicy,
@@ -320,7 +321,7 @@ impl Operator {
         }))
     }
 
-    /// Evaluates the inputs, and applies the result; `None` if it was interrupted.
+    /// Evaluates the inputs and applies the result; `None` if the evaluation was interrupted.
     async fn round(&mut self, policy: &PlacementPolicy, inputs: Inputs) -> Option<Judged> {
         let id = id(policy);
         let (busy, apply) = (
@@ -395,7 +396,7 @@ impl Governed {
     }
 }
 
-/// The status of a round, and the round.
+/// The status of a round, and its results.
 type Judged = Result<(PlacementPolicyStatus, Round), maglor_service_graph::PartitionError>;
 
 type Looked = (
@@ -404,7 +405,7 @@ type Looked = (
     Result<Round, maglor_service_graph::PartitionError>,
 );
 
-/// Computes a round, which may take seconds.
+/// Computes a round, which may take several seconds.
 fn look(mut relocation: Relocation, inputs: Inputs, (busy, apply): (bool, bool)) -> Looked {
     let view = View {
         graph: &inputs.graph,

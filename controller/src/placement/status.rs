@@ -1,4 +1,4 @@
-//! The status of a `PlacementPolicy`: observations, plan and moves, from which a new leader continues.
+//! The status of a `PlacementPolicy`: observations, plan and moves, with which a new leader continues.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::wall_clock;
 
 /// The state of a service that cannot be moved.
 pub(super) const FIXED: &str = "Fixed";
-/// The most services in a status.
+/// Maximum number of services in a status.
 const MOST_SERVICES: usize = 500;
 
 /// Counters since the policy was created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Done {
-    /// Pods that have been moved.
+    /// Number of pods that were moved.
     pub moves: u32,
-    /// Moves that were abandoned.
+    /// Number of moves that were abandoned.
     pub failed: u32,
-    /// Services that were moved back.
+    /// Number of services that were moved back.
     pub rolled_back: u32,
 }
 
@@ -40,7 +40,7 @@ pub struct StatusInput<'a> {
     pub mode: PlacementMode,
     /// The counters.
     pub done: Done,
-    /// Why services were moved back, or were not moved, by name.
+    /// Why services were moved back or were not moved, by name.
     pub why: &'a BTreeMap<String, String>,
 }
 
@@ -131,7 +131,7 @@ pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPoli
         .keys()
         .filter_map(|index| service(input, *index))
         .collect();
-    // Moving services are the most interesting ones.
+    // Moving services are listed first.
     services.sort_by_key(|one| (rank(&one.state), one.name.clone()));
     let left_out = services.len().saturating_sub(MOST_SERVICES);
     services.truncate(MOST_SERVICES);
@@ -163,7 +163,7 @@ pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> PlacementPoli
     }
 }
 
-/// Returns the message of the condition: the policy is in force, with the exceptions.
+/// Returns the message of the condition: the policy is in force, with some exceptions.
 fn in_force(inputs: &Inputs) -> String {
     let gone: Vec<&str> = inputs.gone.iter().map(String::as_str).collect();
     match gone.is_empty() {
@@ -234,7 +234,7 @@ fn service(input: &StatusInput<'_>, index: usize) -> Option<ServicePlacement> {
     Some(service)
 }
 
-/// Returns why services are not moved yet, or were moved back, as in a status, by name.
+/// Returns the reasons in a status why services are not moved yet or were moved back, by name.
 #[must_use]
 pub fn reasons(status: &PlacementPolicyStatus) -> BTreeMap<String, String> {
     let said = status.services.iter();
@@ -243,7 +243,7 @@ pub fn reasons(status: &PlacementPolicyStatus) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Returns the status of the last round, updated with the results of moves since.
+/// Returns the status of the last round, updated with the results of moves since then.
 #[must_use]
 pub fn refreshed(
     before: &PlacementPolicyStatus,

@@ -35,7 +35,7 @@ fn node(name: &str, unschedulable: bool) -> Node {
     }))
 }
 
-/// `web` on n1 calls `cart` on n2; `web` is called by `far/way`, of another namespace.
+/// `web` on n1 calls `cart` on n2. `web` is called by `far/way` in another namespace.
 struct Shop {
     topology: Topology,
     snapshot: Snapshot,
@@ -206,7 +206,7 @@ fn a_service_that_cannot_move_stays_and_gets_the_reason() {
     assert_eq!(shop.free(), ["shop/cart n2", "shop/web n2"]);
 }
 
-/// One caller that lies moves nothing of others.
+/// A single caller with false reports does not move other services.
 #[test]
 fn what_callers_say_against_a_services_own_sidecars_moves_it_nowhere() {
     let mut shop = Shop::new(&json!({}));
@@ -292,8 +292,8 @@ fn measured_delays_apply_unless_configured() {
     );
 }
 
-/// A leader that takes over in the middle of a move reports how many there were, what a move waits for as soon as it
-/// is so, and why services had been left alone before.
+/// A leader that takes over during a move reports the number of moves, what a move waits for as soon as this is
+/// known, and why services were not moved before.
 #[test]
 fn moves_count_however_they_end() {
     let shop = Shop::new(&json!({}));

@@ -1,29 +1,29 @@
-//! The record of a move in the moving pod.
+//! The record of a move that is stored in the moving pod.
 
 use serde::{Deserialize, Serialize};
 
-/// The deletion cost of a pod to remove first: lower than any value that users set.
+/// The deletion cost of a pod that must be removed first: lower than any value that users set.
 pub const CHEAPEST: &str = "-2147483647";
 
-/// The record of a pod that is being moved: everything that a new leader needs to continue.
+/// The record of a pod that is being moved. It contains everything that a new leader needs to continue.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
-    /// The policy by which it moves.
+    /// Name of the policy that causes the move.
     pub policy: String,
-    /// Its service, `NAMESPACE/NAME`.
+    /// Service of the pod, `NAMESPACE/NAME`.
     pub service: String,
-    /// The target node of its successor.
+    /// Target node, on which the successor should run.
     pub to: String,
-    /// Its ReplicaSet.
+    /// ReplicaSet of the pod.
     pub replica_set: String,
-    /// Its own `pod-template-hash`.
+    /// Original `pod-template-hash` of the pod.
     pub hash: String,
-    /// The other pods that its ReplicaSet had then: its successor is none of them.
+    /// The other pods of the ReplicaSet when the move started; none of them is the successor.
     pub others: Vec<String>,
-    /// It is abandoned then, in seconds since the Unix epoch.
+    /// Time at which the move is abandoned, in seconds since the Unix epoch.
     pub deadline: i64,
-    /// It is abandoned: it only waits for its ReplicaSet to take it back.
+    /// Whether the move is abandoned and the pod only waits for its ReplicaSet to adopt it.
     #[serde(default)]
     pub returned: bool,
 }

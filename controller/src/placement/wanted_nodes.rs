@@ -1,4 +1,4 @@
-//! The wanted nodes of Deployments' pods: read by every controller replica, for the admission of new pods.
+//! The wanted nodes of Deployments' pods. Every controller replica reads them, for the admission of new pods.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,15 +21,15 @@ use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::index::facts::Key;
 use crate::names::is_subdomain;
 
-/// Pause after a failed watch, and if the kind is not defined.
+/// Pause after a failed watch, and while the kind is not defined.
 const REST: Duration = Duration::from_secs(5);
-/// The longest time for which the admission of a pod is delayed.
+/// Maximum time for which the admission of a pod is delayed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The wanted nodes of a policy, by Deployment.
 type Wanted = BTreeMap<Key, Spread>;
 
-/// The wanted nodes by policy; see the module's documentation.
+/// The wanted nodes by policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WantedNodes(Arc<RwLock<BTreeMap<String, Wanted>>>);
 
@@ -38,7 +38,7 @@ impl WantedNodes {
     pub(crate) async fn follow(self, client: Client) {
         let api: Api<PlacementPolicy> = Api::all(client);
         let mut stream = pin!(watcher(api, api_server::watch()));
-        // A list replaces the state only when it is complete.
+        // A list replaces the state only when the list is complete.
         let mut listed = BTreeMap::new();
         while let Some(event) = stream.next().await {
             match event {
@@ -68,7 +68,8 @@ impl WantedNodes {
             .cloned()
     }
 
-    /// Returns the preferred node of a pod to be created; `None` if there is none, or too little is known.
+    /// Returns the preferred node of a pod that is about to be created; `None` if there is none or too little is
+    /// known.
     pub(crate) async fn place(
         &self,
         client: &Client,
@@ -107,8 +108,8 @@ fn name(policy: &PlacementPolicy) -> String {
     policy.metadata.name.clone().unwrap_or_default()
 }
 
-/// Returns the wanted nodes of a policy: none, unless it is valid and has the mode `Apply`. If it was changed to an
-/// invalid one, its old status is ignored.
+/// Returns the wanted nodes of a policy; empty unless the policy is valid and has the mode `Apply`. If it was changed
+/// to an invalid one, its old status is ignored.
 fn wanted(policy: &PlacementPolicy) -> Wanted {
     let mut wanted = Wanted::new();
     let refused = policy.status.iter().any(|status| !status.is_accepted());

@@ -19,16 +19,16 @@ use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 
-/// How long the replicas' reports are used before they are requested again.
+/// Time for which the replicas' reports are used before they are requested again.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Computes recommendations; see the module's documentation.
+/// Computes recommendations for Services in automatic mode.
 pub(super) struct Advisor {
     replicas: Replicas,
     graphs: Arc<Graphs>,
     auto: Auto,
     begun: Instant,
-    /// When the reports were received, and the reports by vertex.
+    /// When the reports were received, and the reports by vertex; `None` if there are none.
     heard: Option<(Instant, BTreeMap<String, Calls>)>,
 }
 
@@ -43,7 +43,7 @@ impl Advisor {
         }
     }
 
-    /// Returns whether a Service is in automatic mode, and so has to be checked periodically.
+    /// Returns whether a Service is in automatic mode and therefore has to be checked periodically.
     pub(super) fn governs(&self, service: &Key) -> bool {
         self.auto.governs(service)
     }
@@ -53,7 +53,7 @@ impl Advisor {
         self.auto.retain(stays);
     }
 
-    /// Returns the last observations of a Service.
+    /// Returns the last observations of a Service; `None` if there are none.
     pub(super) fn view(&self, service: &Key) -> Option<View> {
         self.auto.view(service)
     }
@@ -63,7 +63,8 @@ impl Advisor {
         self.graphs.topology()
     }
 
-    /// Returns the recommendation for a Service; `None` if it is not in automatic mode, or if there is no data now.
+    /// Returns the recommendation for a Service; `None` if it is not in automatic mode, or if there is currently no
+    /// data.
     pub(super) async fn advice(&mut self, service: &Key, seen: &Observed) -> Option<Advice> {
         let claim = seen.claims.iter().find(|claim| !claim.deleting);
         let spec = claim.and_then(|claim| Some((claim, claim.spec.as_ref().ok()?)));
@@ -84,7 +85,8 @@ impl Advisor {
             },
             current,
             collaborative: spec.sidecar_policies() && seen.collaborative,
-            // A change that is impossible is not counted as pending, and takes no change from other Services.
+            // A change that is not possible does not count as pending, and does not use up a change of other
+            // Services.
             dry_run: spec.dry_run() || refusal::of(seen).is_some(),
             wide: claim.wide(),
         };
@@ -95,8 +97,8 @@ impl Advisor {
         Some(self.auto.look(service, now, &seen, calls))
     }
 
-    /// Returns the recommendation for a Service without any created objects; sends no requests to the API server
-    /// about it.
+    /// Returns the recommendation for a Service without created objects. Sends no requests about the Service to the
+    /// API server.
     pub(super) fn glance(
         &mut self,
         candidate: &Candidate<'_>,
@@ -122,7 +124,7 @@ impl Advisor {
         Time::from_nanos(nanos)
     }
 
-    /// Returns the callers' reports, by vertex; `None` if the data of a replica is missing.
+    /// Returns the callers' reports by vertex; `None` if the data of any replica is missing.
     pub(super) async fn calls(&mut self) -> Option<&BTreeMap<String, Calls>> {
         let fresh = |(at, _): &(Instant, BTreeMap<String, Calls>)| at.elapsed() < FRESH;
         if !self.heard.as_ref().is_some_and(fresh) {

@@ -35,7 +35,7 @@ use write::{is_stale, released};
 pub(super) enum Written {
     /// The write succeeded.
     Done,
-    /// The resource has changed since it was read: observe it again.
+    /// The object has changed since it was read and must be observed again.
     Stale,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Written {
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
-    /// Where objects are read; `None` = from the API server.
+    /// The watches from which objects are read; `None` if they are read from the API server.
     watched: Option<Arc<Watched>>,
     recorder: Recorder,
     settings: Settings,
@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Returns the same one, which reads from watches.
+    /// Returns the same server, which reads from these watches.
     pub(super) fn with(&self, watched: Arc<Watched>) -> Self {
         Self {
             watched: Some(watched),
@@ -171,7 +171,7 @@ impl Server {
         Ok(seen)
     }
 
-    /// Returns whether all of a Service's own pods have sidecars, and no other policy sets its balancing.
+    /// Returns whether all pods of a Service have sidecars, and no other policy sets its load balancing.
     async fn collaborative(&self, seen: &Observed) -> Result<bool, kube::Error> {
         let own = seen.selected().unwrap_or_default().own;
         let labels: Vec<_> = own
@@ -216,7 +216,7 @@ impl Server {
         Ok(found)
     }
 
-    /// Executes a step for a Service, if the objects that it changes have not changed since they were read.
+    /// Executes a step for a Service, if the objects to be changed have not changed since they were read.
     pub(super) async fn take(&self, seen: &Observed, step: &Step) -> Result<Written, kube::Error> {
         let namespace = seen.namespace.as_str();
         let outcome = match step {
@@ -264,7 +264,7 @@ impl Server {
         .await
     }
 
-    /// Adds our finalizer to a `ProxyService`; other finalizers stay.
+    /// Adds the finalizer of this controller to a `ProxyService`. Other finalizers are kept.
     async fn hold(&self, claim: &Key) -> Result<(), kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
@@ -283,8 +283,8 @@ impl Server {
         applied.await.map(drop)
     }
 
-    /// Removes our finalizer from a `ProxyService`, and foreign owners: a restored backup, or a manifest that was
-    /// exported from a cluster, contains both.
+    /// Removes the finalizer of this controller from a `ProxyService`, and foreign owners: both
+    /// can be part of a restored backup, or of a manifest that was exported from a cluster.
     pub(super) async fn release(&self, claim: &Key) -> Result<Written, kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
@@ -344,7 +344,7 @@ impl Server {
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
             return Ok(());
         };
-        // It was recreated under the same name, and has another status.
+        // The object was recreated under the same name and has a different status.
         if there["metadata"]["uid"] != claim.uid.as_str() {
             return Ok(());
         }
@@ -362,7 +362,7 @@ impl Server {
         }
     }
 
-    /// Reports a step that changes the target of requests, as an event of the Service.
+    /// Reports a step that changes the target of requests as an event of the Service.
     pub(super) async fn announce(&self, seen: &Observed, step: &Step, progress: &Progress) {
         let (reason, type_, note) = match (step, progress) {
             (Step::Switch(_), _) => {
@@ -410,7 +410,7 @@ impl Server {
     }
 }
 
-/// Returns the addresses of a pod; its name if it has none yet.
+/// Returns the addresses of a pod, or its name if it has none yet.
 fn addresses(pod: &Value) -> Vec<String> {
     let known = pod["status"]["podIPs"].as_array().into_iter().flatten();
     let known = known.filter_map(|one| one["ip"].as_str());

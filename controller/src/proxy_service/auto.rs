@@ -1,8 +1,9 @@
-//! `mode: Auto`: decides whether proxies in front of a Service, or another balancing mode, are worthwhile. Evaluates
-//! the reports of callers' proxies by the decision rule with hysteresis ([`maglor_service_graph::policy_choice`]).
+//! `mode: Auto`: determines whether proxies in front of a Service, or another balancing mode, are worthwhile.
+//! Evaluates the reports of callers' proxies with the decision rule, which has hysteresis
+//! ([`maglor_service_graph::policy_choice`]).
 //!
-//! The state of a governor is local to the leader. A new leader starts from the existing objects: it removes nothing
-//! before it has observed that it is not worthwhile.
+//! The state of a governor is local to the leader. A new leader starts from the existing objects: it removes no
+//! objects before it has observed that they are not worthwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,16 +17,17 @@ use maglor_service_graph::policy_choice::{
 use crate::graph::parts::Part;
 use crate::index::facts::Key;
 
-/// The most changes per hour, of all Services together.
+/// Maximum number of changes per hour, over all Services.
 const CHANGES: usize = 6;
 const HOUR: Duration = Duration::from_secs(3600);
-/// The round-trip time between two sidecars within a cluster.
+/// Assumed round-trip time between two sidecars within a cluster.
 const ROUND_TRIP: Duration = Duration::from_micros(500);
-/// The added latency of a proxy (papers/001, Fig. 8f: 1.08 ms).
+/// Assumed additional latency of a proxy (papers/001, Fig. 8f: 1.08 ms).
 const PENALTY: Duration = Duration::from_millis(1);
 /// The alternatives to `lor` in the sidecars.
 const ALL: [Choice; 3] = [Choice::Bounce, Choice::Ledger, Choice::ProxyService];
-/// Number of rounds for which a view is kept in the status, so that noise causes no writes: a minute by default.
+/// Number of rounds for which observations are kept in the status, so that noise does not cause writes; a minute by
+/// default.
 const SHOWN: u32 = 6;
 
 /// A recommendation for a Service.
@@ -33,16 +35,16 @@ const SHOWN: u32 = 6;
 pub struct Advice {
     /// The recommended balancing mode.
     pub choice: Choice,
-    /// The observations that it is based on; `None` while there are no reports of callers.
+    /// The observations on which the recommendation is based; `None` while there are no reports of callers.
     pub view: Option<View>,
 }
 
-/// Observations of a Service besides the reports of its callers.
+/// Observations of a Service in addition to the reports of its callers.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    /// The number of its own endpoints.
+    /// Number of the Service's own endpoints.
     pub(super) servers: usize,
-    /// The number of proxies, existing or planned.
+    /// Number of existing or planned proxies.
     pub(super) proxies: u32,
     /// The current balancing mode.
     pub(super) current: Choice,
@@ -50,27 +52,27 @@ pub(super) struct Seen {
     pub(super) collaborative: bool,
     /// Whether recommendations are only reported, not applied.
     pub(super) dry_run: bool,
-    /// The `ProxyService` for many Services that applies to it.
+    /// The `ProxyService` without a `targetRef` that applies to the Service; `None` if its own one applies.
     pub(super) wide: Option<Wide>,
 }
 
-/// A `ProxyService` for many Services.
+/// A `ProxyService` without a `targetRef`, which applies to many Services.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Wide {
-    /// Its name.
+    /// Name of the `ProxyService`.
     pub(super) name: Key,
-    /// The most Services of it that may have proxies at a time.
+    /// Maximum number of its Services that may have proxies at a time.
     pub(super) most: u32,
 }
 
 struct Governed {
     governor: Governor,
     shown: Option<(Time, View)>,
-    /// The `ProxyService` for many Services that applies to it.
+    /// The `ProxyService` without a `targetRef` that applies to the Service; `None` if its own one applies.
     wide: Option<Key>,
 }
 
-/// The governors of all Services.
+/// The decision rules of all Services in automatic mode.
 pub(super) struct Auto {
     limits: Limits,
     governed: BTreeMap<Key, Governed>,
@@ -86,7 +88,7 @@ impl Auto {
         }
     }
 
-    /// Removes a Service that is not in automatic mode any more.
+    /// Removes a Service that is no longer in automatic mode.
     pub(super) fn forget(&mut self, service: &Key) {
         self.governed.remove(service);
     }
@@ -101,24 +103,24 @@ impl Auto {
         self.governed.retain(|service, _| stays(service));
     }
 
-    /// Returns the last reported observations of a Service.
+    /// Returns the last reported observations of a Service; `None` if there are none.
     pub(super) fn view(&self, service: &Key) -> Option<View> {
         let (_, view) = self.governed.get(service)?.shown?;
         Some(view)
     }
 
-    /// Returns whether other Services of the same `ProxyService` have as many proxies as it allows.
+    /// Returns whether other Services of the same `ProxyService` already have the maximum number of proxies.
     fn is_full(&self, service: &Key, wide: &Wide) -> bool {
         self.proxied(wide, |other| other != service) >= wide.most
     }
 
-    /// Returns whether a Service must give up its proxies because the limit was lowered: the first ones by name keep
-    /// theirs.
+    /// Returns whether a Service must give up its proxies because the maximum was lowered. The first Services by name
+    /// keep theirs.
     fn is_over(&self, service: &Key, wide: &Wide) -> bool {
         self.proxied(wide, |other| other < service) >= wide.most
     }
 
-    /// Returns how many Services of a `ProxyService` have proxies, counting those for which `counted` is true.
+    /// Returns the number of Services of a `ProxyService` that have proxies and for which `counted` is true.
     fn proxied(&self, wide: &Wide, counted: impl Fn(&Key) -> bool) -> u32 {
         let held = self.governed.iter().filter(|(service, one)| {
             let proxied = one.governor.current() == Choice::ProxyService;
@@ -127,7 +129,7 @@ impl Auto {
         u32::try_from(held.count()).unwrap_or(u32::MAX)
     }
 
-    /// Evaluates a Service and returns the recommendation; `calls` are the reports of its callers.
+    /// Evaluates a Service and returns the recommendation. `calls` are the reports of the Service's callers.
     pub(super) fn look(&mut self, service: &Key, now: Time, seen: &Seen, calls: Calls) -> Advice {
         let current = seen.current;
         let limits = self.limits;
@@ -141,7 +143,7 @@ impl Auto {
         };
         let governed = self.governed.entry(service.clone()).or_insert_with(new);
         let chosen = governed.governor.current();
-        // A dry run applies nothing, and the requirements for sidecar policies may not be met any more.
+        // A dry run applies nothing, and the requirements of sidecar policies may no longer be met.
         let undone = seen.dry_run || (chosen.is_collaborative() && !seen.collaborative);
         if undone && chosen != current {
             *governed = new();
@@ -162,7 +164,8 @@ impl Auto {
             proxies: seen.proxies.max(1),
             proxy_penalty: PENALTY,
         };
-        // A change that will not be applied is not counted as pending, and takes no change from other Services.
+        // A change that will not be applied does not count as pending, and does not use up a change of other
+        // Services.
         let proxies = !full || governed.governor.current() == Choice::ProxyService;
         let possible = |choice: &Choice| match choice.is_collaborative() {
             true => seen.collaborative,
@@ -198,9 +201,9 @@ impl Auto {
 /// The reports of a Service's callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Calls {
-    /// The number of calling proxies.
+    /// Number of calling proxies.
     pub(super) callers: u32,
-    /// Their total traffic.
+    /// Total traffic of the calling proxies.
     pub(super) traffic: Traffic,
 }
 
@@ -228,12 +231,12 @@ mod tests {
     use super::*;
     use crate::graph::Edge;
 
-    /// What twenty callers of forty servers see, at a utilization.
+    /// Returns what twenty callers of forty servers observe at a utilization.
     fn calls(rho: f64) -> Calls {
         served(rho, Choice::Local)
     }
 
-    /// The same where they are balanced so.
+    /// Returns the same observations when the Service is balanced in this mode.
     fn served(rho: f64, choice: Choice) -> Calls {
         let situation = Situation {
             balancers: 20,
@@ -265,7 +268,7 @@ mod tests {
         wide: None,
     };
 
-    /// The last advice of ten minutes: later it would be seen that nothing has become better.
+    /// Returns the last recommendation of ten minutes. Later the governor would notice that nothing has improved.
     fn advised(seen: &Seen, calls: Calls) -> Advice {
         let (mut auto, service) = (Auto::new(Limits::default()), Key::new("shop", "web"));
         let looks = (0..60).map(|look| {
@@ -305,7 +308,7 @@ mod tests {
         };
         let advice = auto.look(&service, Time::ZERO, &there, calls(0.75));
         assert_eq!(advice.choice, Choice::Ledger);
-        // The operator has taken it back.
+        // The operator has reverted the change.
         let advice = auto.look(&service, Time::ZERO, &SEEN, calls(0.75));
         assert_eq!(advice.choice, Choice::Local);
     }
@@ -335,7 +338,8 @@ mod tests {
         assert_eq!((advice.choice, advice.view), (Choice::ProxyService, None));
     }
 
-    /// Of a resource for many Services as many have proxies as it says, and others when these need them no more.
+    /// A resource for many Services adds proxies to the configured number of them, and to others when these no
+    /// longer need them.
     #[test]
     fn no_more_services_have_proxies_than_there_is_room_for() {
         let mut auto = Auto::new(Limits::default());
@@ -367,7 +371,7 @@ mod tests {
         };
         pass(&mut auto, &mut current, [0.75; 3]);
         assert_eq!(proxied(&current), 2, "{current:?}");
-        // One of those that have them is called by few from now on.
+        // One of the Services with proxies gets few calls from now on.
         let first = current.iter().position(|one| *one == Choice::ProxyService);
         let mut rho = [0.75; 3];
         rho[first.unwrap()] = 0.02;
@@ -378,7 +382,7 @@ mod tests {
         assert_eq!(current[first.unwrap()], Choice::Local);
     }
 
-    /// Who lowers the number means those that have proxies, too.
+    /// Lowering the maximum also affects Services that already have proxies.
     #[test]
     fn what_there_is_no_room_for_any_more_goes() {
         let mut auto = Auto::new(Limits::default());

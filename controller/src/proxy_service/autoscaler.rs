@@ -7,16 +7,16 @@ use super::manifests::{Owned, marked};
 use crate::crd::ProxyServiceSpec;
 use crate::external_metrics::{GROUP, REQUESTS, SERVICE};
 
-/// Returns the `replicas` to apply to a Deployment whose number is set by an autoscaler: the current number.
-/// Kubernetes resets a field that is not applied any more to one, and the first applied value is the minimum. An
-/// autoscaler is inactive at zero. `None` = there is no autoscaler.
+/// Returns the `replicas` to apply to a Deployment whose number is set by an autoscaler: the current number, because
+/// Kubernetes resets a field that is no longer applied to one. The first applied value is the minimum, since an
+/// autoscaler is inactive at zero. `None` if there is no autoscaler.
 pub(super) fn replicas(claim: &ProxyServiceSpec, there: Option<&Value>) -> Option<u64> {
     let (least, most) = claim.autoscaling.as_ref()?.range();
     let now = there.and_then(|there| there["spec"]["replicas"].as_u64());
     Some(now.unwrap_or(0).clamp(least.into(), most.max(least).into()))
 }
 
-/// Returns the autoscaler of the proxies, if one is configured. It scales by the CPU of the proxies' own container,
+/// Returns the autoscaler of the proxies if one is configured. It scales by the CPU usage of the proxies' container,
 /// or by their total requests per second, which the controller serves as an external metric.
 pub(super) fn autoscaler(owned: &Owned, claim: &ProxyServiceSpec) -> Option<Value> {
     let wanted = claim.autoscaling.as_ref()?;

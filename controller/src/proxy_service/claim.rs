@@ -1,4 +1,4 @@
-//! A `ProxyService` as the operator reads it.
+//! A `ProxyService` as read by the operator.
 
 use serde_json::Value;
 
@@ -10,26 +10,27 @@ use crate::index::facts::Key;
 /// A `ProxyService` that applies to the Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// Its name.
+    /// Namespace and name of the `ProxyService`.
     pub key: Key,
-    /// The Service that it names; empty if it applies to many.
+    /// Name of the Service that `targetRef` names; empty without a `targetRef`.
     pub service: String,
-    /// It names no Service: it applies to all of a namespace, or of the mesh.
+    /// Whether there is no `targetRef`, so that the object applies to all Services of a namespace or of the mesh.
     pub is_wide: bool,
     /// `metadata.uid`.
     pub uid: String,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// It is being deleted.
+    /// Whether the object is being deleted.
     pub deleting: bool,
-    /// It has our finalizer.
+    /// Whether the object has the finalizer of this controller.
     pub held: bool,
-    /// Its content, or why it is invalid.
+    /// The specification, or why it is invalid.
     pub spec: Result<ProxyServiceSpec, String>,
 }
 
 impl Claim {
-    /// Returns the ProxyService for many Services, which configures the decision rule.
+    /// Returns the `ProxyService` for many Services that configures the decision rule; `None` for one with a
+    /// `targetRef`.
     pub(super) fn wide(&self) -> Option<Wide> {
         let spec = self.spec.as_ref().ok().filter(|_| self.is_wide)?;
         Some(Wide {

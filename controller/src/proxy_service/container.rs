@@ -43,7 +43,7 @@ pub(super) fn container(
     container
 }
 
-/// Returns the container of a proxy that a group shares. Its ports are configured by discovery, so they change
+/// Returns the container of a proxy that a group shares. The ports are configured by discovery, so they can change
 /// without replacing pods.
 pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     let mut args = proxy_pod::arguments("service", claim.drain_seconds(), settings);
@@ -61,8 +61,8 @@ pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     container
 }
 
-/// Returns the container's resources. If only a request or only a limit is set and conflicts with the other one's
-/// default, the default is reduced: an API server rejects requests above the limit.
+/// Returns the container's resources. If only a request or only a limit is set and conflicts with the default of the
+/// other, the default is adjusted, because an API server rejects requests above the limit.
 fn resources(claim: &ProxyServiceSpec) -> Value {
     let mut resources = json!({
         "requests": {"cpu": "100m", "memory": "16Mi"},
@@ -93,7 +93,7 @@ fn resources(claim: &ProxyServiceSpec) -> Value {
 mod tests {
     use super::*;
 
-    /// No API server takes a request above its limit.
+    /// An API server rejects a request above its limit.
     #[test]
     fn a_default_yields_to_an_explicit_value() {
         let made = |asked: &str| {

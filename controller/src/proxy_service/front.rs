@@ -1,8 +1,8 @@
-//! The proxies in front of a Service: dedicated ones, or those of a group.
+//! The proxies in front of a Service: dedicated proxies, or those of a group.
 //!
 //! Both are selected by the label keys of the Service's own selector, with another value ([`super::selector`]).
 //! Shared proxies cannot have the label keys of every Service that may join the group, since new labels require new
-//! pods: they have the common ones, and the selector of a Service in a group must contain one of these.
+//! pods. They have the common label keys, and the selector of a Service in a group must contain one of these.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +55,8 @@ impl Front {
         }
     }
 
-    /// Returns the existing owner, as recorded in a Service and in its target Service if that is ours; `None` = there
-    /// are no objects.
+    /// Returns the existing owner, which a Service records, and also its target Service if this controller created
+    /// it; `None` if there are no objects.
     #[must_use]
     pub fn found(service: Option<&Value>, target: Option<&Value>) -> Option<Self> {
         let meta = |resource: Option<&Value>| resource.map(|one| one["metadata"].clone());
@@ -79,7 +79,7 @@ impl Front {
     }
 
     /// Returns a group whose last member was this Service: the Service owns an object of the group, and there is no
-    /// target Service. `made` are the objects of groups in the namespace, and `targets` the target Services of all
+    /// target Service. `made` are the objects of groups in the namespace; `targets` are the target Services of all
     /// groups.
     #[must_use]
     pub fn left_behind(service: &Value, made: &[Value], targets: &[Value]) -> Option<Self> {
@@ -97,8 +97,8 @@ impl Front {
         Some(Self::Group(left.next()?.as_str()?.to_owned()))
     }
 
-    /// Returns the value of the labels that select the proxies. The name of a Service cannot contain a dot, so no
-    /// other pod has this value by chance.
+    /// Returns the value of the labels that select the proxies. The name of a Service cannot contain a dot, so other
+    /// pods do not have this value by chance.
     #[must_use]
     pub fn marker(&self) -> String {
         match self {
@@ -107,8 +107,8 @@ impl Front {
         }
     }
 
-    /// Returns the selector of the proxies that replaces a Service's own. For a group it may have fewer keys:
-    /// reapplying the Service's manifest overwrites these, and adds the rest.
+    /// Returns the selector of the proxies that replaces a Service's own selector. For a group it may have fewer
+    /// keys; reapplying the Service's manifest overwrites these and adds the others.
     #[must_use]
     pub fn in_place(&self, own: &Selector) -> Selector {
         let has = |key: &&String| match self {
@@ -119,7 +119,7 @@ impl Front {
         keys.map(|key| (key.clone(), self.marker())).collect()
     }
 
-    /// Returns the name of the proxies' Deployment, account and autoscaler.
+    /// Returns the name of the proxies' Deployment, service account and autoscaler.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Group(group) => format!("{group}-proxy-group"),
@@ -127,7 +127,7 @@ impl Front {
         }
     }
 
-    /// Returns the label of these objects and of the proxies.
+    /// Returns the label of the proxies and their objects.
     pub(super) fn label(&self) -> (&'static str, &str) {
         match self {
             Self::Group(group) => (PROXY_GROUP, group),
@@ -135,7 +135,7 @@ impl Front {
         }
     }
 
-    /// Returns the group's name.
+    /// Returns the group's name; `None` for dedicated proxies.
     pub(super) fn group(&self) -> Option<&str> {
         match self {
             Self::Group(group) => Some(group),

@@ -1,4 +1,4 @@
-//! A group of Services that share proxies, from the view of one member.
+//! A group of Services that share proxies, from the point of view of one member.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,22 @@ use super::fields::text;
 use super::ports::{Shared, shared_of};
 use crate::crd::ProxyServiceSpec;
 
-/// The observed state of a group, from the view of one member.
+/// The observed state of a group, from the point of view of one member.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// The `ProxyService`s in it, the oldest first: valid ones that apply to their Services and are not being
+    /// The `ProxyService`s of the group, oldest first. They are valid, apply to their Services and are not being
     /// deleted.
     pub claims: Vec<Claim>,
-    /// The target Services of the other members, including joining and leaving ones.
+    /// The target Services of the other members, including those that are joining or leaving.
     pub targets: Vec<Value>,
     /// `NAMESPACE/POD` of the proxies that are ready and not terminating.
     pub ready: BTreeSet<String>,
-    /// The ports on which proxies report to listen, by `NAMESPACE/POD`.
+    /// Ports on which proxies report that they listen, by `NAMESPACE/POD`.
     pub listening: BTreeMap<String, BTreeSet<u16>>,
 }
 
-/// Returns a field of `spec` that must be equal in a group, but differs between two members. The older one decides; a
-/// younger one may omit the field.
+/// Returns a field of `spec` that must be equal in a group, but differs between two members. The value of the older
+/// member applies; a younger one may omit the field.
 #[must_use]
 pub fn contradicts(older: &ProxyServiceSpec, younger: &ProxyServiceSpec) -> Option<&'static str> {
     let count = younger.replicas.filter(|count| {
@@ -53,8 +53,8 @@ pub fn contradicts(older: &ProxyServiceSpec, younger: &ProxyServiceSpec) -> Opti
 }
 
 impl Group {
-    /// Observes the group from the view of one member. `claims` are all of the namespace, the oldest first, and
-    /// `targets` all target Services of the group; `listening` is left empty.
+    /// Observes the group from the point of view of one member. `claims` are all of the namespace, oldest first, and
+    /// `targets` are all target Services of the group. `listening` is left empty.
     #[must_use]
     pub fn of(
         service: &str,
@@ -66,7 +66,7 @@ impl Group {
         let mut services = BTreeSet::new();
         let own = claims.into_iter();
         let own = own.filter(|claim| !claim.is_wide && !claim.deleting);
-        // Of two for one Service the older one applies.
+        // If two are for the same Service, the older one applies.
         let holding = own.filter(|claim| services.insert(claim.service.clone()));
         let is_member = |claim: &Claim| {
             let spec = claim.spec.as_ref().ok();
@@ -117,7 +117,7 @@ impl Group {
         }
     }
 
-    /// Returns all related Services as owners of the shared objects, which are deleted with the last of them.
+    /// Returns the owners of the shared objects: all related Services. The objects are deleted with the last of them.
     pub(super) fn owners(&self, own: Value) -> Vec<Value> {
         let others = self.targets.iter();
         let others = others.filter_map(|target| target["metadata"]["ownerReferences"].as_array());
@@ -126,7 +126,7 @@ impl Group {
         by_uid.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// Returns the ports of other members. If two members have the same port, the first by name keeps it.
+    /// Returns the ports of other members. If two members have the same port, the first one by name keeps it.
     pub(super) fn taken(&self, name: &str, before: &Shared) -> BTreeSet<u16> {
         let kept = |target: &Value, port: u16| {
             let first = text(&target["metadata"]["labels"][LABEL]) < name;
@@ -203,7 +203,7 @@ mod tests {
             ),
             ("", ", resources: {requests: {cpu: 50m}}", Some("resources")),
             ("", ", serviceAccountName: edge", Some("serviceAccountName")),
-            // These are each one's own.
+            // Each member has its own value of these fields.
             (", policy: random", ", policy: lor(choices=all)", None),
         ] {
             assert_eq!(
@@ -245,7 +245,7 @@ mod tests {
             ..Group::default()
         };
         let before = Shared::from([(80, 20_001), (81, 20_002)]);
-        // What cart has is cart's; what zoo has taken since is abandoned by zoo.
+        // Cart keeps its ports; zoo abandons the ports that it has taken since.
         assert_eq!(
             group.taken("web", &before),
             BTreeSet::from([20_001, 20_003])

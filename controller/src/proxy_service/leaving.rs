@@ -1,8 +1,8 @@
-//! Removes a Service from a group while other Services stay in it.
+//! Removes a Service from a group in which other Services stay.
 //!
 //! Dedicated proxies terminate as pods do: they accept connections until every node has stopped sending to them, and
-//! finish their requests. Shared proxies do the same for single ports. The start time is stored in the target
-//! Service:
+//! finish their requests. Shared proxies do the same for the ports of the Service. The start time is stored in the
+//! target Service:
 //!
 //! ```text
 //! no endpoint is a proxy ─► [`LEFT`] ─► farewell ─► the ports are closed ─► open requests finish ─► done
@@ -17,8 +17,8 @@ use super::observed::Observed;
 use crate::index::facts::service::PROXY_PORTS;
 use crate::proxy_pod::{DRAIN_SECONDS, FAREWELL_SECONDS, grace_seconds};
 
-/// The annotation of the target Service with the time since when no client of its Service is sent to shared proxies
-/// (RFC 3339).
+/// The annotation of the target Service that contains the time since which no client of the Service is sent to shared
+/// proxies (RFC 3339).
 pub(super) const LEFT: &str = maglor_inject::keys::LEFT;
 
 /// The next action for a leaving Service.
@@ -26,14 +26,14 @@ pub(super) const LEFT: &str = maglor_inject::keys::LEFT;
 pub(super) enum Leaving {
     /// Apply this target Service.
     Apply(Value),
-    /// Nothing is left to wait for.
+    /// There is nothing left to wait for.
     Done,
-    /// Wait.
+    /// Wait until the next check.
     Wait,
 }
 
 /// Returns the next action for a Service whose own selector is restored, in a group with other members. `target` is
-/// its target Service.
+/// the Service's target Service.
 pub(super) fn leave(seen: &Observed, target: &Value) -> Leaving {
     if seen.service.is_none() || target["metadata"]["deletionTimestamp"].is_string() {
         return Leaving::Done;
@@ -46,7 +46,7 @@ pub(super) fn leave(seen: &Observed, target: &Value) -> Leaving {
     let Some(left) = left.and_then(|text| text.parse::<Timestamp>().ok()) else {
         return Leaving::Apply(noted(target, seen.now, true));
     };
-    // The time may be from another clock: a time in the future counts as now.
+    // The time may be from another clock, so a time in the future counts as now.
     let past = seen.now.as_second().saturating_sub(left.as_second()).max(0);
     if past < i64::from(FAREWELL_SECONDS) {
         return Leaving::Wait;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(leave(&seen, &closed), Leaving::Wait);
         seen.now = at(1040);
         assert_eq!(leave(&seen, &closed), Leaving::Done);
-        // A clock that is behind.
+        // The clock is behind.
         seen.now = at(900);
         assert_eq!(leave(&seen, &closed), Leaving::Wait);
     }

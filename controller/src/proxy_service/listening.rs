@@ -1,4 +1,5 @@
-//! The ports that dedicated proxies listen on: the Service's target ports, so that its ports need no change.
+//! The ports on which dedicated proxies listen: the Service's target ports, so that the Service's ports need not
+//! change.
 
 use std::collections::BTreeMap;
 
@@ -28,18 +29,18 @@ pub(super) fn target_port(port: &Value) -> TargetPort {
     TargetPort::Number(target.or_else(|| number(&port["port"])).unwrap_or_default())
 }
 
-/// A port that proxies listen on.
+/// A port on which proxies listen.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Listening {
     pub(super) number: u16,
-    /// The name of the target port, if it is named.
+    /// Name of the target port; `None` if it is given by number.
     pub(super) name: Option<String>,
     pub(super) protocol: Protocol,
     /// The corresponding port of the target Service.
     pub(super) service_port: u64,
 }
 
-/// Returns each target port once; ports of the Service that share one have the same endpoints anyway.
+/// Returns each target port once. Ports of the Service that share a target port have the same endpoints anyway.
 pub(super) fn listening(service: &Value) -> Vec<Listening> {
     let mut found: BTreeMap<TargetPort, Listening> = BTreeMap::new();
     let ports = || service["spec"]["ports"].as_array().into_iter().flatten();
@@ -65,7 +66,7 @@ pub(super) fn listening(service: &Value) -> Vec<Listening> {
             protocol,
             service_port,
         });
-        // A server for HTTP accepts HTTP/2, too, but not the reverse.
+        // An HTTP server also accepts HTTP/2, but not the reverse.
         if protocol == Protocol::Http && one.protocol == Protocol::Http2 {
             (one.protocol, one.service_port) = (protocol, service_port);
         }
@@ -96,7 +97,7 @@ pub(super) fn written(listening: &[Listening]) -> String {
 mod tests {
     use super::*;
 
-    /// A server that detects HTTP/1.1 and gRPC itself is called by either, regardless of the order of ports.
+    /// A server that detects HTTP/1.1 and gRPC is called with either protocol, regardless of the order of ports.
     #[test]
     fn a_target_port_takes_all_that_is_declared_for_it() {
         let grpc = "{port: 90, name: grpc, targetPort: 8080}";

@@ -1,4 +1,4 @@
-//! Builds the objects for a Service with proxies: the target Service with its policy, and the Deployment of the
+//! Builds the objects for a Service with proxies: the target Service and its policy, and the Deployment of the
 //! proxies.
 
 use maglor_balance::hash_bytes;
@@ -15,9 +15,10 @@ use crate::index::facts::service::{PROXY_ACCOUNT, PROXY_GROUP, PROXY_PORTS};
 use crate::index::target_name;
 use crate::proxy_pod::{self, Settings};
 
-/// The annotation with a hash of what was applied last: additions of the API server do not count as a difference.
+/// The annotation that contains a hash of the object as it was last applied, so that additions of the API server do
+/// not count as differences.
 const APPLIED: &str = maglor_inject::keys::APPLIED;
-/// The annotation of a Deployment with the ports that its proxies listen on.
+/// The annotation of a Deployment that contains the ports on which its proxies listen.
 const PORTS: &str = maglor_inject::keys::PORTS;
 
 /// The owner of the proxies' objects: a Service, or a group.
@@ -62,9 +63,9 @@ impl Owned {
     }
 }
 
-/// Returns the name of the proxies' account; `None` = the default account of the namespace, in plain text.
+/// Returns the name of the proxies' service account; `None` for the namespace's default account, in plain text.
 ///
-/// Pods with this account are trusted to name their clients, so no other pod should have it.
+/// Pods with this account are trusted to report their clients, so no other pod should use it.
 pub(super) fn account_name(
     front: &Front,
     claim: &ProxyServiceSpec,
@@ -74,7 +75,7 @@ pub(super) fn account_name(
     claim.service_account_name.clone().or_else(own)
 }
 
-/// Returns the account of the proxies, if they have a dedicated one.
+/// Returns the service account of the proxies, if they have a dedicated one.
 pub(super) fn account(
     owned: &Owned,
     claim: &ProxyServiceSpec,
@@ -86,8 +87,8 @@ pub(super) fn account(
     Some(marked(owned.resource("v1", "ServiceAccount")))
 }
 
-/// Returns the target Service, which selects the Service's own endpoints; `service` has its own selector and ports.
-/// Annotations name the account of the proxies and, if they are shared, their ports for this Service.
+/// Returns the target Service, which selects the Service's own endpoints. `service` has its own selector and ports.
+/// Annotations contain the service account of the proxies and, if they are shared, their ports for this Service.
 pub(super) fn target(
     service: &Value,
     front: &Front,
@@ -131,7 +132,7 @@ pub(super) fn of_target(target: &Value) -> Value {
     })
 }
 
-/// Returns the `spec` of a Service that selects the same pods, only inside the cluster.
+/// Returns the `spec` of a Service that selects the same pods, but only inside the cluster.
 fn selecting(spec: &Value) -> Value {
     let port = |port: &Value| {
         let mut copy = json!({"port": port["port"]});
@@ -181,8 +182,8 @@ pub(super) fn pod_labels<'a>(front: &Front, selected: impl IntoIterator<Item = &
     labels
 }
 
-/// Returns the Deployment of dedicated proxies. They listen on the Service's target ports, so that its ports need no
-/// change.
+/// Returns the Deployment of dedicated proxies, which listen on the Service's target ports so that the Service's
+/// ports need not change.
 pub(super) fn deployment(
     owned: &Owned,
     service: &Value,
@@ -203,7 +204,7 @@ pub(super) fn deployment(
     let mut meta = json!({"labels": labels});
     if settings.trust_domain.is_some() {
         pod["volumes"] = json!(maglor_inject::volumes());
-        // It accepts mutual TLS.
+        // The pod accepts mutual TLS.
         meta["annotations"] = json!({maglor_inject::INJECTED: "true"});
     }
     if listening.iter().any(|one| one.number < 1024) {
@@ -218,8 +219,7 @@ pub(super) fn deployment(
     marked(deployment)
 }
 
-/// Fields of a `spec`, besides the selector, that determine which clients' requests go where and how they are
-/// balanced.
+/// Fields of a `spec`, in addition to the selector, that determine where requests are sent and how they are balanced.
 const DECIDING: [&str; 7] = [
     "/cluster",
     "/maxReplicas",
@@ -230,7 +230,7 @@ const DECIDING: [&str; 7] = [
     "/template/metadata/labels",
 ];
 
-/// Returns whether a resource is as it was applied.
+/// Returns whether an object is as it was applied.
 pub(super) fn is_current(there: &Value, wanted: &Value) -> bool {
     let applied = |value: &Value| value["metadata"]["annotations"][APPLIED].clone();
     let selector = &wanted["spec"]["selector"];
@@ -245,7 +245,7 @@ pub(super) fn is_current(there: &Value, wanted: &Value) -> bool {
     applied(there) == applied(wanted) && selects && DECIDING.into_iter().all(same)
 }
 
-/// Returns whether all applied fields of a resource are unchanged, so that applying it again would have no effect.
+/// Returns whether all applied fields of an object are unchanged, so that applying it again would have no effect.
 pub(crate) fn is_as_applied(there: &Value, wanted: &Value) -> bool {
     let applied = |value: &Value| value["metadata"]["annotations"][APPLIED].clone();
     applied(there) == applied(wanted) && has(there, wanted)
@@ -272,7 +272,7 @@ pub(super) fn same_ports(one: &Value, other: &Value) -> bool {
     ports(one) == ports(other)
 }
 
-/// Returns the affinity that prefers nodes of the endpoints.
+/// Returns the affinity that prefers the nodes of the endpoints.
 fn near(own: &Selector) -> Value {
     json!({"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 50,
@@ -297,7 +297,7 @@ pub(super) fn of_service(
     resource
 }
 
-/// Adds the hash of a resource, by which differences are detected.
+/// Adds the hash of an object, by which differences are detected.
 pub(crate) fn marked(mut resource: Value) -> Value {
     let hash = format!("{:016x}", hash_bytes(resource.to_string().as_bytes()));
     resource["metadata"]["annotations"][APPLIED] = json!(hash);
@@ -409,7 +409,7 @@ mod tests {
         assert!(!is_current(&hidden, &one), "they would not be selected");
     }
 
-    /// Changes of our fields are detected; defaults of the API server and fields of others are ignored.
+    /// Changes of applied fields are detected; defaults of the API server and fields of other writers are ignored.
     #[test]
     fn a_change_by_others_is_seen() {
         let service = service("[{port: 80, name: http, targetPort: 8080}]");

@@ -14,46 +14,46 @@ use super::selector::{Selected, selected};
 use super::sidecars;
 use super::{LABEL, Settings};
 
-/// Observations of a Service. Objects are as returned by the API server.
+/// Observations of a Service. Objects are in the form that the API server returns.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// The `ProxyService`s that name it, the oldest first; then those for many Services that apply to it, the first
-    /// of which is in force if there is no other.
+    /// The `ProxyService`s that name the Service, oldest first, followed by those without a `targetRef` that apply to
+    /// it. The first of the latter is in force if there are none of the former.
     pub claims: Vec<Claim>,
-    /// The Service.
+    /// The Service; `None` if it does not exist.
     pub service: Option<Value>,
-    /// The target Service, or another object of that name.
+    /// The target Service, or another object of this name; `None` if there is none.
     pub target: Option<Value>,
-    /// The policy of the target Service.
+    /// The policy of the target Service; `None` if there is none.
     pub policy: Option<Value>,
-    /// The policy of callers' sidecars that is used instead of proxies.
+    /// The policy of callers' sidecars that is used instead of proxies; `None` if there is none.
     pub sidecar_policy: Option<Value>,
-    /// Whether all of the Service's own pods have sidecars that report their queues, and no other policy sets its
-    /// balancing.
+    /// Whether all of the Service's own pods have sidecars that report their queues, and no other policy sets the
+    /// Service's load balancing.
     pub collaborative: bool,
-    /// The account of the proxies.
+    /// The service account of the proxies; `None` if there is none.
     pub account: Option<Value>,
-    /// The autoscaler of the proxies.
+    /// The autoscaler of the proxies; `None` if there is none.
     pub autoscaler: Option<Value>,
-    /// The Deployment of the proxies.
+    /// The Deployment of the proxies; `None` if there is none.
     pub deployment: Option<Value>,
-    /// Addresses of ready endpoints of the Service.
+    /// Addresses of the Service's ready endpoints.
     pub endpoints: BTreeSet<String>,
-    /// Addresses of ready endpoints of the target.
+    /// Addresses of the target Service's ready endpoints.
     pub target_endpoints: BTreeSet<String>,
-    /// Addresses of the proxy pods, including terminating ones; the name of one without an address.
+    /// Addresses of the proxy pods, including terminating ones. A pod without an address is included by its name.
     pub proxies: BTreeSet<String>,
-    /// Why one of those pods is not ready, if that will not resolve by itself.
+    /// Why a proxy pod is not ready, if this will not resolve by itself; otherwise `None`.
     pub waiting: Option<String>,
     /// The recommendation, with `mode: Auto`; `None` if there is none yet.
     pub advice: Option<Advice>,
-    /// The owner of the proxies in this observation: of the existing ones, else of the wanted ones.
+    /// The owner of the existing proxies or, if there are none, of the wanted ones.
     pub front: Front,
-    /// The group that shares them, if any.
+    /// The group that shares the proxies; `None` if they are dedicated.
     pub group: Option<Group>,
     /// The time of the observation.
     pub now: Timestamp,
@@ -79,15 +79,15 @@ impl Observed {
         all.into_iter().flatten().find(is_it)
     }
 
-    /// Returns the selector of the Service; `None` = there is no Service.
+    /// Returns the selector of the Service; `None` if there is no Service.
     #[must_use]
     pub fn selected(&self) -> Option<Selected> {
         let target = self.ours(self.target.as_ref());
         Some(selected(self.service.as_ref()?, target))
     }
 
-    /// Returns whether clients of the Service may still be sent to proxies. A Service that was changed to
-    /// `ExternalName` has no endpoints, but Kubernetes leaves its lists of endpoints unchanged.
+    /// Returns whether clients of the Service may still be sent to proxies. Kubernetes does not update the endpoints
+    /// of a Service that was changed to `ExternalName`, so these do not count.
     pub(super) fn sends_to_proxies(&self) -> bool {
         let service = self.service.as_ref();
         let there = service.is_some_and(|service| service["spec"]["type"] != "ExternalName");
@@ -115,7 +115,8 @@ impl Observed {
         resource.filter(|value| value["metadata"]["labels"][label] == whose)
     }
 
-    /// Returns the error of an API server that rejects proxy pods, for example because of a quota.
+    /// Returns the error of an API server that rejects proxy pods, for example because of a quota; `None` if it does
+    /// not.
     pub(super) fn refused_pods(&self) -> Option<String> {
         let deployment = self.made(self.deployment.as_ref())?;
         let conditions = deployment["status"]["conditions"].as_array()?;
@@ -150,7 +151,7 @@ pub struct Rollout {
     pub wanted: u64,
     /// The number of available proxies.
     pub available: u64,
-    /// All proxies are of the last version, and available.
+    /// Whether all proxies are of the latest version and available.
     pub complete: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The target ports of a Service: its own, or those of shared proxies that replace them.
 //!
-//! Dedicated proxies listen on the Service's own target ports. Shared ones have a separate port for each port of each
-//! Service, so that the port identifies the Service for any protocol. The replaced ports are recorded in the Service,
-//! like the selector.
+//! Dedicated proxies listen on the Service's own target ports. Shared proxies have a separate port for each port of
+//! each Service, so that the port identifies the Service for any protocol. Like the selector, the replaced ports are
+//! recorded in the Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ use crate::index::facts::service::{PROXY_PORTS, proxy_ports};
 /// Ports of shared proxies, by the corresponding port of the Service.
 pub(super) type Shared = BTreeMap<u16, u16>;
 
-/// The first port of shared proxies, above the usual default ports of programs; ports below 30000 are no node ports.
+/// The first port of shared proxies. It is above the usual default ports of programs; ports below 30000 are not node
+/// ports.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 10_000;
 
@@ -33,7 +34,7 @@ struct Replaced {
 pub(super) struct Ports {
     /// The Service's own `targetPort`s, by port.
     pub(super) own: BTreeMap<u16, Value>,
-    /// The ports that are redirected to proxies now.
+    /// The ports that are currently redirected to proxies.
     pub(super) shared: Shared,
 }
 
@@ -92,7 +93,7 @@ impl Ports {
     }
 }
 
-/// Returns the replaced ports as recorded in the Service, else in its target Service.
+/// Returns the replaced ports as recorded in the Service or, if it contains no record, in its target Service.
 fn known(service: &Value, target: Option<&Value>) -> BTreeMap<u16, Replaced> {
     let record = service["metadata"]["annotations"][PORTS_RECORD].as_str();
     let record = record.and_then(|text| serde_json::from_str(text).ok());
@@ -123,11 +124,11 @@ pub(super) fn written(shared: &Shared) -> String {
     shared.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Allots proxy ports to each port of a Service, which has its own target ports. `before` are its current ones, which
-/// are kept where possible; `taken` are those of other Services.
+/// Assigns a proxy port to each port of a Service, which has its own target ports. `before` are its current proxy
+/// ports, which are kept where possible; `taken` are those of other Services.
 ///
 /// The search starts at a hash of the name, so that a recently freed port is rarely reused by another Service: a node
-/// with an outdated configuration still sends there.
+/// with an outdated configuration may still send requests to it.
 pub(super) fn allot(service: &Value, before: &Shared, taken: &BTreeSet<u16>) -> Shared {
     let meta = &service["metadata"];
     let place = format!("{}/{}", text(&meta["namespace"]), text(&meta["name"]));
@@ -191,7 +192,7 @@ mod tests {
             read.restore(&mut restored);
             assert_eq!(restored["spec"], own["spec"]);
         }
-        // Another writer has changed the target of one of them.
+        // Another writer has changed the target of one port.
         recorded["spec"]["ports"][1]["targetPort"] = json!(9000);
         let read = Ports::read(&recorded, Some(&target));
         assert!(!read.all_shared() && read.shared.len() == 1);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every port has a unique one, different from its own, and keeps it.
+        /// Every port has a unique proxy port, different from its own, and keeps it.
         #[test]
         fn ports_are_distinguished(
             numbers in proptest::collection::btree_set(1..60_000u16, 1..20),
@@ -220,7 +221,7 @@ mod tests {
             prop_assert!(different.is_disjoint(&taken) && !different.contains(&own));
             prop_assert!(different.iter().all(|port| (FIRST..FIRST + COUNT).contains(port)));
             prop_assert_eq!(&allot(&service, &shared, &taken), &shared);
-            // What has become another's is abandoned.
+            // A port that now belongs to another Service is abandoned.
             let first = *shared.values().next().unwrap();
             let again = allot(&service, &shared, &BTreeSet::from([first]));
             prop_assert!(!again.values().any(|port| *port == first));

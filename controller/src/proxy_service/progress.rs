@@ -11,37 +11,38 @@ use crate::crd::{AutoStatus, Condition, ProxyServiceSpec};
 /// The progress towards the wanted state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// Callers' sidecars use the true queues of the Service's endpoints, by this policy.
+    /// Callers' sidecars use the true queue lengths of the Service's endpoints, with this policy.
     Collaborating(Choice),
-    /// Requests went through the proxies, but none are available any more: requests go directly until there are some.
+    /// Requests went through the proxies, but none of these are available any more, so requests go directly until
+    /// some are.
     Failing(Rollout),
     /// Requests go through the proxies.
     Inserted(Rollout),
     /// The `ProxyService` is invalid; the previous state stays in force.
     Invalid(String),
-    /// The decision rule recommends no proxies, or is only evaluated.
+    /// The decision rule does not recommend proxies, or it is only evaluated.
     NotAdvised,
-    /// Proxies are not possible; inserted ones are removed.
+    /// Proxies are not possible; existing ones are removed.
     Refused(Refusal),
-    /// The API server rejects the next step, which is retried.
+    /// The API server rejects the next step, which will be retried.
     Rejected {
         /// The progress of the proxies.
         rollout: Rollout,
-        /// The rejected step, and the error.
+        /// The rejected step and the error.
         why: String,
     },
     /// Proxies are starting.
     Starting(Rollout),
     /// Proxies may not be started in this namespace; only the status is written.
     SwitchedOff,
-    /// No object of ours is left.
+    /// All created objects are removed.
     Withdrawn,
     /// Proxies are being removed.
     Withdrawing,
 }
 
-/// Returns the conditions of a `ProxyService`. Of several for one Service only the one with `holds` is in force.
-/// `waiting` is the reason why a proxy pod is not ready, if that will not resolve by itself.
+/// Returns the conditions of a `ProxyService`. Of several for one Service, only the one with `holds` is in force.
+/// `waiting` is the reason why a proxy pod is not ready, if this will not resolve by itself.
 #[must_use]
 pub fn conditions(
     claim: &Claim,
@@ -127,7 +128,7 @@ pub fn conditions(
     }
 }
 
-/// Returns `status.proxies`: the numbers of available and of wanted proxies.
+/// Returns `status.proxies`: the numbers of available and wanted proxies.
 #[must_use]
 pub fn proxies(progress: &Progress) -> Option<String> {
     match progress {
@@ -151,8 +152,8 @@ pub(super) fn auto_status(claim: &Claim, seen: &Observed) -> Option<AutoStatus> 
     Some(auto_status_of(&seen.advice?.view?))
 }
 
-/// Formats a recommendation and the observations that it is based on. Two digits are enough, and cause fewer writes
-/// than more would.
+/// Formats a recommendation and the observations on which it is based. Two digits are sufficient and cause fewer
+/// writes.
 pub(super) fn auto_status_of(view: &View) -> AutoStatus {
     let digits = |value: f64| format!("{value:.1e}").parse().unwrap_or(value);
     let milliseconds = |time: Duration| digits(time.as_secs_f64() * 1000.0);

@@ -17,7 +17,7 @@ use crate::index::facts::Protocol;
 use crate::index::facts::service::PROXY_GROUP;
 use crate::index::spoken;
 
-/// The reason why proxies are not possible. Inserted ones are removed.
+/// Reason why proxies are not possible. Existing proxies are removed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// A field that must be equal in a group has different values.
@@ -25,39 +25,39 @@ pub enum Refusal {
         "spec.{field}: must be equal in all ProxyServices of a group; the older ProxyService {older} has another value; use the same value, or remove it here"
     )]
     Contradiction {
-        /// The field of its `spec`.
+        /// Name of the field of `spec`.
         field: &'static str,
-        /// The `ProxyService` whose value is used.
+        /// The `ProxyService` whose value applies.
         older: String,
     },
     /// Another controller would revert the selector.
     #[error("Service {service} belongs to {owner}, which manages its selector")]
     Controlled {
-        /// The Service.
+        /// Name of the Service.
         service: String,
-        /// `KIND NAME`.
+        /// The owner, as `KIND NAME`.
         owner: String,
     },
-    /// `type: ExternalName`.
+    /// The type of the Service is `ExternalName`.
     #[error("Service {0} is of type ExternalName and has no endpoints")]
     ExternalName(String),
-    /// `clusterIP: None`.
+    /// The Service is headless (`clusterIP: None`).
     #[error("Service {0} is headless: clients connect to its pods directly")]
     Headless(String),
-    /// Some traffic must not leave its node.
+    /// Some of the traffic must not leave the client's node.
     #[error("Service {service} has `{field}: Local`: requests at nodes without a proxy would fail")]
     Local {
-        /// The Service.
+        /// Name of the Service.
         service: String,
-        /// The field of its `spec`.
+        /// Name of the field of the Service's `spec`.
         field: &'static str,
     },
-    /// The name of the target Service, or another label, would be too long.
+    /// The name of the target Service or another label would be too long.
     #[error(
         "the name of Service {0} is too long: with the suffix `-target` it must have at most 63 characters"
     )]
     LongName(String),
-    /// A foreign object has the name of one that would be created.
+    /// An object of another writer has the name of one that would be created.
     #[error("{0} exists and is not owned by this ProxyService")]
     NameTaken(String),
     /// The Service has no selector.
@@ -66,32 +66,32 @@ pub enum Refusal {
     /// Proxies cannot serve a port.
     #[error("Service {service}, port {port}: {why}")]
     Port {
-        /// The Service.
+        /// Name of the Service.
         service: String,
         /// Number of the Service's port.
         port: u64,
-        /// The reason.
+        /// Why proxies cannot serve the port.
         why: &'static str,
     },
-    /// The Service belongs to proxies.
+    /// The Service itself belongs to proxies.
     #[error("Service {0} was itself created for a ProxyService")]
     Proxied(String),
-    /// Endpoints that are not ready would receive requests.
+    /// The Service publishes endpoints that are not ready, which would receive requests.
     #[error(
         "Service {0} has `publishNotReadyAddresses`: proxies would get requests before they are ready"
     )]
     PublishesNotReady(String),
-    /// A label of the selector is not possible for proxies.
+    /// Proxies cannot have a label of the Service's selector.
     #[error(
         "the selector of Service {service} has `{label}`, which Kubernetes sets on each pod, so it would select no proxy"
     )]
     ReservedLabel {
-        /// The Service.
+        /// Name of the Service.
         service: String,
-        /// The label.
+        /// Name of the label.
         label: String,
     },
-    /// Clients are bound to one endpoint.
+    /// The Service binds each client to one endpoint.
     #[error(
         "Service {0} has `sessionAffinity`: it would bind clients to a proxy, not to an endpoint; use `policy: maglev` for the target instead"
     )]
@@ -99,7 +99,7 @@ pub enum Refusal {
     /// The Service does not exist.
     #[error("there is no Service {0}")]
     TargetNotFound(String),
-    /// Shared proxies have none of the labels that it selects.
+    /// Shared proxies have none of the labels of the Service's selector.
     #[error(
         "the selector of Service {0} has none of the labels by which proxies of a group are selected ({labels}); add \
          one of them, or remove `group`",
@@ -109,7 +109,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the reason of a condition.
+    /// Returns the reason in the status condition.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -132,10 +132,10 @@ impl Refusal {
     }
 }
 
-/// The most characters of a Kubernetes Service name (RFC 1035), and of a label's value.
+/// Maximum length of the name of a Kubernetes Service (RFC 1035), and of the value of a label.
 const LONGEST: usize = 63;
 
-/// Labels that are overwritten in the pods of a Deployment, regardless of its template.
+/// Labels that Kubernetes overwrites in the pods of a Deployment, regardless of its template.
 const RESERVED: [&str; 4] = [
     maglor_inject::INJECT,
     "pod-template-hash",
@@ -143,8 +143,8 @@ const RESERVED: [&str; 4] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// Returns the first reason against proxies for the Service that a `ProxyService` names, as far as it follows from
-/// the two objects alone. `None` also for a `ProxyService` that is itself invalid, which is reported elsewhere.
+/// Returns the first reason against proxies for the Service that a `ProxyService` names, as far as it can be
+/// determined from these two objects. Returns `None` for an invalid `ProxyService`, which is reported elsewhere.
 #[must_use]
 pub fn refusal_of(resource: &Value, service: Option<&Value>) -> Option<Refusal> {
     let claim = Claim::read(resource);
@@ -158,7 +158,7 @@ pub fn refusal_of(resource: &Value, service: Option<&Value>) -> Option<Refusal> 
     })
 }
 
-/// Returns the first reason against proxies.
+/// Returns the first reason against proxies; `None` if they are possible.
 pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     let name = || seen.name.clone();
     let Some(service) = &seen.service else {
@@ -211,8 +211,8 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     })
 }
 
-/// Returns a reason against dedicated proxies. Shared proxies do not have these restrictions: they are selected by
-/// common labels, and have a separate port for each port of a Service.
+/// Returns a reason against dedicated proxies. Shared proxies do not have these restrictions, since they are selected
+/// by common labels and have a separate port for each port of a Service.
 fn alone(seen: &Observed, spec: &Value, own: &Selector) -> Option<Refusal> {
     let claim = seen.claims.iter().find(|claim| !claim.deleting);
     let wanted = claim.and_then(|claim| claim.spec.as_ref().ok());
@@ -292,7 +292,7 @@ fn taken(seen: &Observed) -> Option<Refusal> {
     })
 }
 
-/// Returns why a Service cannot be a member, if it wants to be one.
+/// Returns why a Service cannot be a member of the group.
 fn of_group(group: &Group, seen: &Observed, claim: &Claim) -> Option<Refusal> {
     let wanted = claim.spec.as_ref().ok()?.group.as_deref();
     wanted.filter(|_| wanted == seen.front.group())?;

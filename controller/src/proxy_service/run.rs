@@ -1,7 +1,7 @@
 //! The operator: takes steps for each Service that has, or had, proxies or a `ProxyService`, until none is left.
 //!
-//! Whether there is a step is decided from watches. They may differ in how far they are behind, so a step itself is
-//! computed from the current objects, which are then read from the API server, and so is the next one.
+//! Watches show whether there is a step. They may be outdated to different degrees, so the step itself and the next
+//! one are computed from the current objects, which are read from the API server.
 
 mod round;
 
@@ -31,36 +31,36 @@ use crate::resource_server::Table;
 use crate::scope::Scope;
 use round::Reported;
 
-/// The pause before a Service with shared proxies that waits is checked again: their ports, and the time that is left
-/// for their requests, are no events.
+/// Pause before a waiting Service with shared proxies is checked again: changes of the proxies' ports, and the
+/// passing of time for open requests, cause no events.
 const SHARED: Duration = Duration::from_millis(500);
-/// The step limit of one reconciliation, more than any path needs: above it another writer is probably reverting our
-/// changes.
+/// Maximum number of steps in one reconciliation, more than any sequence needs. If it is reached, another writer is
+/// probably reverting the changes.
 const STEPS: usize = 32;
-/// The pause after that.
+/// Pause after the maximum number of steps was reached.
 const DISPUTED: Duration = Duration::from_secs(5);
-/// Maximum length of a reported error of the API server.
+/// Maximum length of a reported API server error in bytes.
 const LONGEST: usize = 500;
 
 /// The dependencies and permissions of the operator.
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) client: Client,
-    /// The controller's namespace, whose `ProxyService`s may apply to the mesh.
+    /// The controller's namespace, whose `ProxyService`s may apply to the whole mesh.
     pub(crate) root: String,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
-    /// The clients of this replica, with the ports of shared proxies.
+    /// The clients of this replica, which report the ports of shared proxies.
     pub(crate) table: Table,
     pub(crate) settings: Settings,
-    /// The namespaces where proxies may be started; elsewhere statuses report that they may not, and nothing else is
-    /// written.
+    /// The namespaces where proxies may be started. In other namespaces, statuses report that they may not, and no
+    /// other objects are written.
     pub(crate) inserts: Scope,
-    /// Thresholds of the automatic mode.
+    /// Thresholds for the automatic mode.
     pub(crate) limits: Limits,
 }
 
-/// Runs as long as the process does.
+/// Runs the operator until the process ends.
 pub(crate) async fn run(options: Options, term: watch::Receiver<Term>) {
     let options = Options {
         settings: options.settings.for_cluster(&options.client).await,
@@ -69,12 +69,12 @@ pub(crate) async fn run(options: Options, term: watch::Receiver<Term>) {
     reconcile::run(term, |watches| Operator::new(options.clone(), watches)).await;
 }
 
-/// Takes the next step for a Service, if there is one; the caller must hold the Lease. `root` is the namespace whose
-/// `ProxyService`s may apply to the mesh. The ports of shared proxies are not queried, so no Service joins a group by
-/// it.
+/// Takes the next step for a Service, if there is one. The caller must hold the Lease. `root` is the namespace whose
+/// `ProxyService`s may apply to the whole mesh. The ports of shared proxies are not queried, so no Service can join a
+/// group.
 ///
 /// # Errors
-/// The API server does not respond, or rejects a request.
+/// If the API server does not respond or rejects a request.
 pub async fn step(
     client: Client,
     settings: Settings,
@@ -92,7 +92,7 @@ pub async fn step(
 
 struct Operator {
     server: Server,
-    /// The same, which reads from watches.
+    /// The same server, which reads from watches.
     cached: Server,
     watched: Arc<Watched>,
     watches: Watches<Unit>,
@@ -100,11 +100,11 @@ struct Operator {
     inserts: Scope,
     advisor: Advisor,
     sharing: Sharing,
-    /// The interval of checks of Services in automatic mode.
+    /// Interval at which Services in automatic mode are checked.
     pause: Duration,
-    /// Steps that the API server rejected at the last attempt, by Service.
+    /// Steps that the API server has rejected at the last attempt, by Service.
     rejected: BTreeMap<Key, String>,
-    /// The reported results of the last survey.
+    /// The reported results of the last survey of Services.
     reported: Reported,
 }
 
@@ -150,7 +150,8 @@ impl Operator {
         }
     }
 
-    /// Takes all steps that are possible now for a Service; returns when it is checked again without an event.
+    /// Takes all steps that are currently possible for a Service. Returns when to check the Service again without an
+    /// event.
     async fn attend(&mut self, key: &Key) -> Result<Again, kube::Error> {
         let mut cached = true;
         for _ in 0..STEPS {
@@ -162,7 +163,7 @@ impl Operator {
                 cached = false;
                 continue;
             }
-            // What was reported last is known from the watch: nothing is read for it.
+            // The watch contains the last reported status, so nothing is read to compare it.
             let reported = self.reported(key, &seen, &next);
             self.cached.report(&seen, &reported).await?;
             let Some(step) = step else {
@@ -198,16 +199,16 @@ impl Operator {
         Ok(seen)
     }
 
-    /// Returns when a Service without a step is checked again.
+    /// Returns when to check a Service again that needs no step now.
     fn again(&self, key: &Key, seen: &Observed, next: &Next) -> Again {
         if next.progress == Progress::Withdrawn && self.watched.is_any_leaving() {
-            // Its deletion may have waited for this Service.
+            // The deletion of the `ProxyService` may have waited for this Service.
             self.watches.reconcile(Unit::Survey);
         }
         if next.waits && seen.group.is_some() {
             return Some(SHARED);
         }
-        // Those without created objects that one for many applies to are checked together.
+        // Services without created objects to which a `ProxyService` for many applies are checked together.
         let alone = match next.progress {
             Progress::NotAdvised | Progress::Refused(_) => {
                 next.waits || !seen.claims.first().is_some_and(|claim| claim.is_wide)
@@ -236,8 +237,8 @@ impl Operator {
     }
 }
 
-/// Returns the error if an API server rejects a step permanently: by a quota, a policy of the cluster, or a missing
-/// permission.
+/// Returns the error if the API server rejects a step permanently, because of a quota, a policy of the cluster, or a
+/// missing permission.
 fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else {
         return None;

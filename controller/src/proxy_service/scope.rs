@@ -1,8 +1,9 @@
 //! Resolves `ProxyService`s without a `targetRef`: they apply to all Services of their namespace or, in the
-//! controller's namespace, of the mesh. Determines which one applies to a Service, and which Services it affects.
+//! controller's namespace, of the mesh. Determines which `ProxyService` applies to a Service, and which Services each
+//! one affects.
 //!
-//! The order of precedence: a Service's own `ProxyService`, one of its namespace, one of the mesh; between two with
-//! the same scope the older one.
+//! The order of precedence is: a Service's own `ProxyService`, one of its namespace, one of the mesh. If two have the
+//! same scope, the older one takes precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,23 +19,23 @@ use super::{LABEL, target_name};
 use crate::crd::ProxyServiceSpec;
 use crate::index::facts::Key;
 
-/// The annotation that excludes a Service from all of them, or a namespace from those of the mesh: `disabled`.
-/// Existing proxies are removed.
+/// The annotation that, with the value `disabled`, excludes a Service from all of them, or a namespace from those of
+/// the mesh. Existing proxies are removed.
 pub const OPT_OUT: &str = maglor_inject::keys::AUTO_PROXIES;
 
-/// Returns whether a Service, or a namespace, is excluded.
+/// Returns whether a Service or namespace is excluded.
 pub(super) fn opts_out(resource: &Value) -> bool {
     resource["metadata"]["annotations"][OPT_OUT] == "disabled"
 }
 
-/// Returns the key of a resource.
+/// Returns the key of an object.
 pub(super) fn key(resource: &Value) -> Key {
     let meta = &resource["metadata"];
     Key::new(text(&meta["namespace"]), text(&meta["name"]))
 }
 
 /// Returns the claims that apply to a Service, in order of precedence. `claims` are sorted by age; `root` is the
-/// controller's namespace, and `closed` is true if the namespace of the Service is excluded.
+/// controller's namespace; `closed` is true if the namespace of the Service is excluded.
 #[must_use]
 pub fn holding(claims: Vec<Claim>, service: &Value, root: &str, closed: bool) -> Vec<Claim> {
     let of = key(service);
@@ -44,7 +45,7 @@ pub fn holding(claims: Vec<Claim>, service: &Value, root: &str, closed: bool) ->
         .filter(|one| one.key.namespace == of.namespace && one.service == of.name)
         .collect();
     let alone = holding.is_empty();
-    // An invalid one changes nothing where it may apply, and is ignored elsewhere.
+    // An invalid claim changes nothing where it may apply, and is ignored elsewhere.
     let usable = |one: &&Claim| one.spec.is_ok() || alone;
     let wide: Vec<&Claim> = wide.iter().filter(usable).collect();
     let near = |one: &Claim| one.key.namespace == of.namespace;
@@ -78,12 +79,12 @@ fn selects(claim: &Claim, service: &Value) -> bool {
     selector.match_labels.iter().all(there)
 }
 
-/// All Services that such `ProxyService`s may apply to, observed at once.
+/// All Services to which `ProxyService`s without a `targetRef` may apply, observed at once.
 #[derive(Clone, Debug, Default)]
 pub struct Land {
-    /// All `ProxyService`s of the cluster, the oldest first.
+    /// All `ProxyService`s of the cluster, oldest first.
     pub claims: Vec<Claim>,
-    /// Services of all namespaces in the scope of one of them.
+    /// Services of all namespaces in the scope of any of them.
     pub services: Vec<Value>,
     /// `TrafficPolicy`s of these namespaces.
     pub policies: Vec<Value>,
@@ -100,16 +101,16 @@ pub(super) struct Candidate<'a> {
     pub(super) service: &'a Value,
     pub(super) claim: &'a Claim,
     pub(super) spec: &'a ProxyServiceSpec,
-    /// Whether an object was created for it: proxies or a policy of callers' sidecars.
+    /// Whether objects were created for the Service: proxies, or a policy of callers' sidecars.
     pub(super) made: bool,
-    /// The current balancing mode.
+    /// The current balancing mode of the Service.
     pub(super) current: Choice,
-    /// Whether another policy sets its balancing.
+    /// Whether another policy sets the load balancing of the Service.
     pub(super) spoken_for: bool,
 }
 
 impl Candidate<'_> {
-    /// Returns why it cannot have proxies, as far as that follows from the Service itself.
+    /// Returns why the Service cannot have proxies, as far as this can be determined from the Service itself.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         refusal::of(&Observed {
             namespace: self.key.namespace.clone(),
@@ -120,7 +121,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Returns the current balancing mode of a Service; `policies` are those of its namespace.
+/// Returns the current balancing mode of a Service. `policies` are those of the Service's namespace.
 fn current(service: &Value, target: Option<&Value>, policies: &[&Value]) -> Choice {
     let name = text(&service["metadata"]["name"]);
     let ours = |resource: &&Value| resource["metadata"]["labels"][LABEL] == name;
@@ -134,12 +135,12 @@ fn current(service: &Value, target: Option<&Value>, policies: &[&Value]) -> Choi
 }
 
 impl Land {
-    /// Returns those without a `targetRef`.
+    /// Returns the claims without a `targetRef`.
     pub(super) fn wide(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().filter(|claim| claim.is_wide)
     }
 
-    /// Returns the Services with created objects.
+    /// Returns the Services for which objects were created.
     pub(super) fn made(&self) -> BTreeSet<Key> {
         let ours = |resource: &Value| {
             let meta = &resource["metadata"];
@@ -153,7 +154,7 @@ impl Land {
         all.filter_map(ours).collect()
     }
 
-    /// Returns the Services that one of them applies to, ordered by name.
+    /// Returns the Services to which a claim without a `targetRef` applies, ordered by name.
     pub(super) fn candidates(&self) -> Vec<Candidate<'_>> {
         let (made, owned) = (self.made(), self.owned());
         let mut policies: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
@@ -183,14 +184,14 @@ impl Land {
         all
     }
 
-    /// Returns the Services with a `ProxyService` of their own.
+    /// Returns the Services that have their own `ProxyService`.
     pub(super) fn owned(&self) -> BTreeSet<Key> {
         let own = self.claims.iter().filter(|claim| !claim.is_wide);
         own.map(|claim| Key::new(&claim.key.namespace, &claim.service))
             .collect()
     }
 
-    /// Returns the first of them that applies to a Service, even if it is invalid.
+    /// Returns the first claim without a `targetRef` that applies to a Service, even if it is invalid.
     fn holder(&self, service: &Value) -> Option<&Claim> {
         let namespace = text(&service["metadata"]["namespace"]);
         let closed = self.closed.contains(namespace);
@@ -217,7 +218,7 @@ impl Land {
         left
     }
 
-    /// Returns those that are being deleted and have no created objects left.
+    /// Returns the claims without a `targetRef` that are being deleted and have no created objects left.
     #[must_use]
     pub fn finished(&self) -> Vec<&Claim> {
         let left = self.left();
@@ -306,7 +307,7 @@ mod tests {
             pair("shop/web", "shop/first"),
         ];
         assert_eq!(held(&land), expected);
-        // The operator, who looks at one Service, comes to the same.
+        // The operator, which considers a single Service, comes to the same result.
         for service in &land.services[..3] {
             let holding = holding(land.claims.clone(), service, &land.root, false);
             let first = holding.first().map(|one| one.key.to_string());
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(held(&land), expected);
         land.closed.insert("shop".to_owned());
         assert_eq!(held(&land), expected[..1]);
-        // What is there goes.
+        // Existing objects are removed.
         land.services.push(target("shop", "web"));
         assert_eq!(land.left(), [Key::new("shop", "web")].into());
         // A Service with its own ProxyService cannot opt out.
@@ -352,7 +353,7 @@ mod tests {
         let mut land = land(vec![mesh], services);
         assert_eq!(land.left(), [Key::new("shop", "web")].into());
         assert!(land.finished().is_empty());
-        // Another one takes over.
+        // Another ProxyService applies instead.
         land.claims.push(wide("shop", "own"));
         assert_eq!(land.finished().len(), 1);
         land.claims.pop();
@@ -397,7 +398,7 @@ mod tests {
         let holding = |claims| holding(claims, &land.services[0], "maglor", false);
         let held = holding(vec![bad.clone()]);
         assert_eq!(held.first(), Some(&bad));
-        // It does not keep what a Service's own ProxyService releases.
+        // It does not keep the objects that a Service's own ProxyService releases.
         let mut gone = own("shop", "web");
         gone.deleting = true;
         assert_eq!(holding(vec![gone.clone(), bad]), [gone]);

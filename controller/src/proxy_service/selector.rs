@@ -1,8 +1,8 @@
-//! The selector of a Service: its own pods or the proxies; and the ports of shared proxies.
+//! The selector of a Service, which selects its own pods or the proxies, and the ports of shared proxies.
 //!
-//! The proxies are selected by the label keys of the Service's own selector, with another value. So when any tool
-//! reapplies the Service's manifest, that restores exactly its own selector: no additional label is left that would
-//! match no pod.
+//! The proxies are selected by the label keys of the Service's own selector, with another value. Thus reapplying the
+//! Service's manifest with any tool restores exactly its own selector, without an additional label that would match
+//! no pod.
 
 use serde_json::{Value, json};
 
@@ -15,15 +15,17 @@ use crate::index::facts::service::PROXY_GROUP;
 /// The decoded selector of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selected {
-    /// The Service's own; empty = it has none.
+    /// The Service's own selector; empty if it has none.
     pub own: Selector,
-    /// Whether the proxies' selector replaces it.
+    /// Whether the proxies' selector replaces the Service's own selector.
     pub proxied: bool,
-    /// Whether the Service contains data of ours: a record of the original state, or a part of the proxies' selector.
+    /// Whether the Service contains data of this controller: a record of the original state, or a part of the
+    /// proxies' selector.
     pub touched: bool,
-    /// Whether the proxies' selector is combined with the Service's own ports, or the reverse: connections may fail.
+    /// Whether the proxies' selector is combined with the Service's own ports, or the reverse, so that connections
+    /// may fail.
     pub mixed: bool,
-    /// Its ports.
+    /// Ports of the Service.
     pub(super) ports: Ports,
 }
 
@@ -39,8 +41,8 @@ impl Selected {
     }
 }
 
-/// Decodes the selector of a Service. `target` is its target Service, if it is ours, which also records the own
-/// selector.
+/// Decodes the selector of a Service. `target` is the target Service, if this controller created it; it also records
+/// the Service's own selector.
 #[must_use]
 pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     let name = service["metadata"]["name"].as_str().unwrap_or_default();
@@ -69,7 +71,7 @@ pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     if in_place {
         return selected;
     }
-    // Another writer may have changed a part of it.
+    // Another writer may have changed a part of the selector.
     let mut own = Selector::new();
     for (key, value) in now {
         if value != marker {
@@ -135,7 +137,7 @@ mod tests {
     fn changes_by_others_are_adopted() {
         let record = Some(r#"{"app":"web","version":"v1"}"#);
         let after = |value: Value| selected(&service(&value, record), None);
-        // Applied again as a whole; another selector; a part of it.
+        // The manifest is applied again completely; another selector; a part of the selector.
         let again = after(json!({"app": "web", "version": "v1"}));
         assert_eq!(again.own, selector(&[("app", "web"), ("version", "v1")]));
         assert!(!again.proxied && again.touched);
@@ -165,7 +167,7 @@ mod tests {
         let own = json!({"app": "web", "version": "v1"});
         for (selector, port, proxied, mixed) in [
             (&theirs, json!(20_007), true, false),
-            // Its manifest was applied again, without a target port.
+            // The Service's manifest was applied again, without a target port.
             (&own, json!(20_007), false, true),
             (&theirs, json!("http"), false, true),
             (&own, json!("http"), false, false),

@@ -1,6 +1,6 @@
 //! The shared proxies of a group of Services.
 //!
-//! There is one Deployment for all members, created by the first and removed with the last. When a Service joins or
+//! There is one Deployment for all members, created for the first and removed with the last. When a Service joins or
 //! leaves, only the Deployment's owners change, so no proxy is restarted: ports are configured by discovery, from the
 //! target Services of the members.
 
@@ -39,8 +39,8 @@ impl Observed {
         }
     }
 
-    /// Returns the shared proxies' ports for a Service, which has its own target ports; empty if it has dedicated
-    /// proxies.
+    /// Returns the shared proxies' ports for a Service, which has its own target ports; empty if the proxies are
+    /// dedicated.
     pub(super) fn allotted(&self, service: &Value) -> Shared {
         let Some(group) = &self.group else {
             return Shared::new();
@@ -48,7 +48,7 @@ impl Observed {
         let target = self.ours(self.target.as_ref());
         let mut before = target.map(shared_of).unwrap_or_default();
         if let Some(selected) = self.selected() {
-            // Clients may already be sent to these.
+            // Clients may already be sent to these ports.
             before.extend(selected.ports.shared);
         }
         allot(service, &before, &group.taken(&self.name, &before))
@@ -71,7 +71,8 @@ pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Set
         pod["serviceAccountName"] = json!(account);
     }
     let [identity, cache] = maglor_inject::volumes();
-    // Its ports are configured like those of a workload; without an identity it accepts the clients' protocol.
+    // The proxy's ports are configured like those of a workload. Without an identity, it accepts the clients'
+    // protocol.
     let (injected, volumes) = match settings.trust_domain.is_some() {
         true => ("true", vec![identity, cache]),
         false => ("outbound", vec![cache]),

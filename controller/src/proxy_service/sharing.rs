@@ -1,5 +1,5 @@
-//! Collects the ports on which shared proxies listen: each proxy acknowledges its configuration to the controller
-//! replica that it is connected to.
+//! Collects the ports on which shared proxies listen. Each proxy acknowledges its configuration to the controller
+//! replica to which it is connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ impl Sharing {
         Self { replicas, table }
     }
 
-    /// Returns the ports by `NAMESPACE/POD`, as far as replicas respond. The caller waits for proxies without a
+    /// Returns the ports by `NAMESPACE/POD`, for replicas that respond. The caller waits for proxies without a
     /// report.
     pub(super) async fn listening(&self) -> BTreeMap<String, BTreeSet<u16>> {
         let others = self.replicas.ask::<Vec<SharedProxy>>("/shared").await;

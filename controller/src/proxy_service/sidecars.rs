@@ -1,6 +1,6 @@
-//! True-queue policies in the sidecars of callers instead of proxies (`mode: Auto` with `sidecarPolicies`): a
-//! `TrafficPolicy` of ours. No order of steps is needed, since requests in flight succeed under any policy of a
-//! Service.
+//! Policies based on true queue lengths in the callers' sidecars, instead of proxies (`mode: Auto` with
+//! `sidecarPolicies`), set by a generated `TrafficPolicy`. The order of steps does not matter, since requests in
+//! flight succeed under any policy of a Service.
 
 use maglor_service_graph::policy_choice::Choice;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::crd::{GROUP, VERSION};
 /// The policies that can be chosen.
 const CHOICES: [Choice; 2] = [Choice::Bounce, Choice::Ledger];
 
-/// Returns the name of the policy.
+/// Returns the name of the generated policy.
 pub(super) fn policy_name(service: &str) -> String {
     format!("{service}-sidecars")
 }
@@ -25,14 +25,14 @@ pub(super) fn policy(service: &Value, choice: Choice) -> Value {
     marked(policy)
 }
 
-/// Returns the choice in such a policy.
+/// Returns the balancing mode that such a policy sets; `None` if it sets another one.
 pub(super) fn choice(policy: &Value) -> Option<Choice> {
     let chosen = policy["spec"]["cluster"]["policy"].as_str()?;
     let mut choices = CHOICES.into_iter();
     choices.find(|choice| choice.policy() == chosen)
 }
 
-/// Returns whether a foreign policy sets how callers of a Service in its namespace balance.
+/// Returns whether a policy of another writer sets how callers of a Service in its namespace balance.
 pub(super) fn is_about(policy: &Value, service: &str) -> bool {
     if policy["metadata"]["name"] == policy_name(service).as_str()
         || policy["spec"]["cluster"]["policy"].is_null()

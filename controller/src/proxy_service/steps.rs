@@ -2,9 +2,9 @@
 //!
 //! A step is taken only when its preconditions are observed: the selector is switched to the proxies when all of them
 //! are available and the target Service has endpoints; proxies are removed when no endpoint of the Service is one of
-//! them. If they fail meanwhile, or have to listen on other ports, the Service is switched back to its own endpoints
-//! until they are ready. Shared proxies are removed with the last Service of their group; a Service is switched to
-//! them when all of them report to listen on its ports.
+//! them. If the proxies fail in between, or have to listen on other ports, the Service is switched back to its own
+//! endpoints until the proxies are ready. Shared proxies are removed with the last Service of their group; a Service
+//! is switched to them when all of them report that they listen on its ports.
 
 use maglor_service_graph::policy_choice::Choice;
 use serde_json::{Value, json};
@@ -22,19 +22,19 @@ use crate::crd::ProxyServiceSpec;
 use crate::index::facts::Key;
 use crate::index::facts::service::PROXY_GROUP;
 
-/// One write.
+/// A single write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Apply an object of ours.
+    /// Apply an object of this controller.
     Apply(Box<Value>),
-    /// Delete an object of ours.
+    /// Delete an object of this controller.
     Delete(Box<Value>),
     /// Add the finalizer to a `ProxyService`.
     Hold(Key),
     /// Remove the finalizer from a `ProxyService`.
     Release(Key),
-    /// Replace the Service by this one, which has its own selector and no data of ours, if its version has not
-    /// changed.
+    /// Replace the Service with this one, which has its own selector and no data of this controller, if its version
+    /// has not changed.
     Restore(Box<Value>),
     /// Apply the proxies' selector to the Service, if its version has not changed.
     Switch(Box<Value>),
@@ -43,7 +43,7 @@ pub enum Step {
 /// The next step, and the progress.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
-    /// `None`: there is nothing to do, or nothing before another event.
+    /// The step; `None` if there is nothing to do, or nothing before another event.
     pub step: Option<Step>,
     /// The progress.
     pub progress: Progress,
@@ -103,7 +103,7 @@ pub fn next(seen: &Observed) -> Next {
     }
 }
 
-/// Returns the next step towards a policy of the callers' sidecars, once the proxies are removed.
+/// Returns the next step towards a policy of the callers' sidecars, after the proxies are removed.
 fn collaborate(seen: &Observed, claim: &Claim, choice: Choice) -> Next {
     let progress = Progress::Collaborating(choice);
     let Some(service) = &seen.service else {
@@ -120,7 +120,7 @@ fn collaborate(seen: &Observed, claim: &Claim, choice: Choice) -> Next {
     }
 }
 
-/// Returns what the decision rule recommends. Without a recommendation the current state stays.
+/// Returns the recommendation of the decision rule. Without a recommendation, the current state is kept.
 fn advised(seen: &Observed, spec: &ProxyServiceSpec) -> Choice {
     if spec.dry_run() {
         return Choice::Local;
@@ -128,7 +128,7 @@ fn advised(seen: &Observed, spec: &ProxyServiceSpec) -> Choice {
     let choice = seen
         .advice
         .map_or_else(|| seen.current(), |advice| advice.choice);
-    // Its requirements may not be met any more since the recommendation.
+    // The requirements of the recommended mode may no longer be met.
     match choice.is_collaborative() && !(spec.sidecar_policies() && seen.collaborative) {
         true => Choice::Local,
         false => choice,
@@ -142,7 +142,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     };
     let rollout = seen.rollout();
     let directly = Progress::Starting(rollout);
-    // An intermediate step, such as another owner of shared proxies, does not change where requests go.
+    // An intermediate step, such as another owner of shared proxies, does not change where requests are sent.
     let progress = match selected.proxied && rollout.available > 0 {
         true => Progress::Inserted(rollout),
         false => directly.clone(),
@@ -154,11 +154,11 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
         return Next::step(Step::Release(other.key.clone()), progress);
     }
     if seen.front != Front::of(&seen.name, own) {
-        // The other proxies are created when these are removed.
+        // The other proxies are created after these are removed.
         return withdraw(seen, directly);
     }
     if let Some(policy) = seen.ours(seen.sidecar_policy.as_ref()) {
-        // Proxies do not report queues.
+        // Proxies do not report queue lengths.
         return Next::step(Step::Delete(Box::new(policy.clone())), progress);
     }
     let spec = &seen.in_force(own);
@@ -205,9 +205,9 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     Next::wait(progress)
 }
 
-/// The objects that must exist before requests go to proxies, and while they do.
+/// The objects that must exist before and while requests go to proxies.
 struct Wanted {
-    /// The ports of shared proxies.
+    /// Ports of shared proxies.
     shared: Shared,
     target: Value,
     policy: Value,
@@ -235,15 +235,15 @@ impl Wanted {
     }
 }
 
-/// Returns whether requests may be sent to ports without a listener: to ports of shared proxies that are not allotted
-/// to this Service, or not any more.
+/// Returns whether requests may be sent to ports without a listener: to ports of shared proxies that are not, or no
+/// longer, assigned to this Service.
 fn leads_astray(seen: &Observed, selected: &Selected, shared: &Shared) -> bool {
     let ended = seen.group.is_some() && seen.ours(seen.target.as_ref()).is_none();
     let moved = ended || selected.ports.shared != *shared;
     selected.mixed || (selected.proxied && seen.group.is_some() && moved)
 }
 
-/// Returns the step for the autoscaler, if any.
+/// Returns the step for the autoscaler; `None` if it needs no change.
 fn autoscale(seen: &Observed, wanted: Option<Value>) -> Option<Step> {
     let there = seen.autoscaler.as_ref();
     match wanted {
@@ -303,7 +303,7 @@ fn end_proxies(seen: &Observed, progress: &Progress) -> Option<Next> {
     })
 }
 
-/// Removes the Service from a group: shared proxies stay, and finish their requests for this Service.
+/// Removes the Service from a group: the shared proxies stay, and finish their requests for this Service.
 fn leave_group(seen: &Observed, progress: &Progress) -> Option<Next> {
     let target = seen.ours(seen.target.as_ref())?;
     match leave(seen, target) {
@@ -332,8 +332,8 @@ fn remove_rest(seen: &Observed, progress: &Progress) -> Option<Next> {
     })
 }
 
-/// Returns a claim that is being deleted and has our finalizer. One for many Services waits until all of them are
-/// done, and is handled elsewhere.
+/// Returns a claim that is being deleted and has the finalizer of this controller. A claim without a `targetRef`
+/// waits until all its Services are restored, and is handled elsewhere.
 fn leaving(seen: &Observed) -> Option<&Claim> {
     let mut claims = seen.claims.iter().filter(|claim| !claim.is_wide);
     claims.find(|claim| claim.deleting && claim.held)
@@ -341,22 +341,22 @@ fn leaving(seen: &Observed) -> Option<&Claim> {
 
 impl Observed {
     /// Returns whether the endpoints of the target Service are known: if the Service has any of its own, the target
-    /// has some.
+    /// Service must have some.
     fn target_is_known(&self) -> bool {
         !self.target_endpoints.is_empty() || self.endpoints.is_empty()
     }
 }
 
-/// Returns whether fields of a resource are owned by our field manager, so that other managers would conflict with
-/// it.
+/// Returns whether this controller's field manager owns fields of an object, so that other managers would conflict
+/// with it.
 fn owns_fields(resource: &Value) -> bool {
     let fields = resource["metadata"]["managedFields"].as_array();
     let mut fields = fields.into_iter().flatten();
     fields.any(|entry| entry["manager"] == FIELD_MANAGER)
 }
 
-/// Returns the step that restores the Service: its own selector and ports, without our data. The write itself makes
-/// us the manager of these fields; a second, identical write releases them.
+/// Returns the step that restores the Service: its own selector and ports, without data of this controller. The write
+/// itself makes this controller the manager of these fields; a second, identical write releases them.
 fn restore(service: &Value, selected: &Selected) -> Step {
     let mut service = selected.own_service(service);
     if let Some(meta) = service["metadata"].as_object_mut() {

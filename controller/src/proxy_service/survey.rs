@@ -1,4 +1,4 @@
-//! The status of a `ProxyService` for many Services.
+//! The status of a `ProxyService` without a `targetRef`.
 
 use std::cmp::Ordering;
 
@@ -10,23 +10,23 @@ use super::progress::auto_status_of;
 use crate::crd::{Condition, ProxyServiceSpec, ServiceBalance};
 use crate::index::facts::Key;
 
-/// The most Services that a status lists: some 25 kB in the API server.
+/// Maximum number of Services that a status lists, which take about 25 kB in the API server.
 const LISTED: usize = 100;
 
 /// A Service that is called by sidecars.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) service: Key,
-    /// The current balancing mode.
+    /// Current balancing mode of the Service.
     pub(super) current: Choice,
-    /// Why it cannot have proxies.
+    /// Why the Service cannot have proxies; `None` if it can.
     pub(super) reason: Option<&'static str>,
-    /// The observations of it.
+    /// Observations of the Service; `None` if there are none.
     pub(super) view: Option<View>,
 }
 
 impl Entry {
-    /// Returns the part of its latency that the best mode would save.
+    /// Returns the fraction of the Service's latency that the best mode would save.
     fn gain(&self) -> f64 {
         let gain = |view: &View| {
             let measured = view.measured.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -35,7 +35,7 @@ impl Entry {
         self.view.as_ref().map_or(0.0, gain)
     }
 
-    /// Orders Services with a change first, then by the largest gain.
+    /// Orders Services whose balancing was changed first, then those with the largest gain.
     fn rank(&self, other: &Self) -> Ordering {
         let idle = |entry: &Self| entry.current == Choice::Local;
         let gain = other.gain().total_cmp(&self.gain());
@@ -102,7 +102,7 @@ pub(super) fn urgent(status: &Value) -> Value {
 }
 
 /// Returns whether policies of callers' sidecars may be chosen for a Service: all of its pods have sidecars, and no
-/// other policy sets its balancing.
+/// other policy sets its load balancing.
 pub(super) fn may_collaborate(spec: &ProxyServiceSpec, meshed: bool, spoken_for: bool) -> bool {
     spec.sidecar_policies() && meshed && !spoken_for
 }

@@ -1,12 +1,12 @@
-//! Explains why a proxy pod is not ready, if that will not resolve by itself.
+//! Explains why a proxy pod is not ready, if this will not resolve by itself.
 
 use serde_json::Value;
 
-/// The most characters of a message; those of container runtimes may be pages long.
+/// Maximum length of a message in characters; messages of container runtimes may be pages long.
 const LONGEST: usize = 300;
 
 /// Returns the reason for the first pod that needs an intervention: no node has room for it, its image is
-/// unavailable, or its container terminates again and again.
+/// unavailable, or its container terminates repeatedly. `None` if there is no such pod.
 pub(super) fn why(pods: &[Value]) -> Option<String> {
     let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
     let why = pods.iter().filter(stays).find_map(of)?;
@@ -43,7 +43,7 @@ fn stopped(pod: &Value) -> Option<String> {
     })
 }
 
-/// Formats `REASON: message`, as far as they are set.
+/// Formats the reason and the message as `REASON: message`, or the one of them that is set.
 fn said(state: &Value) -> Option<String> {
     let text = |name: &str| state[name].as_str().filter(|text| !text.is_empty());
     match (text("reason"), text("message")) {

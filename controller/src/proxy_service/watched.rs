@@ -1,4 +1,4 @@
-//! The watched objects that Services with proxies depend on, and which Service each of them concerns.
+//! The watched objects on which Services with proxies depend, and the Services that each of them affects.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -26,12 +26,12 @@ const PART_OF: &str = "app.kubernetes.io/part-of=maglor";
 /// The label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// What is reconciled.
+/// A unit of reconciliation.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Unit {
-    /// A Service that has, or had, proxies or a `ProxyService`.
+    /// A Service that has or had proxies or a `ProxyService`.
     Service(Key),
-    /// The Services that `ProxyService`s for many apply to.
+    /// All Services to which `ProxyService`s without a `targetRef` apply.
     Survey,
 }
 
@@ -48,7 +48,7 @@ impl Watched {
         self.caches.get(&kind)?.value(key)
     }
 
-    /// Returns the objects of a namespace, or of all, with these labels.
+    /// Returns the objects with these labels in a namespace, or in all namespaces.
     pub(super) fn list(
         &self,
         kind: Kind,
@@ -70,7 +70,7 @@ impl Watched {
         servers.is_some_and(|servers| servers.meshed)
     }
 
-    /// Returns whether a `ProxyService` for many Services waits for its deletion.
+    /// Returns whether a `ProxyService` without a `targetRef` waits for its deletion.
     pub(super) fn is_any_leaving(&self) -> bool {
         let leaving =
             |claim: &DynamicObject| is_wide(claim) && claim.metadata.deletion_timestamp.is_some();
@@ -91,7 +91,7 @@ fn is_wide(claim: &DynamicObject) -> bool {
     claim.data["spec"]["targetRef"].is_null()
 }
 
-/// The objects from which it follows what Services another one concerns.
+/// The objects that determine which Services another object affects.
 #[derive(Clone)]
 struct Known {
     claims: Cache<DynamicObject>,
@@ -99,7 +99,7 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the Services of a namespace, or of all, that have a `ProxyService` or created objects.
+    /// Returns the Services, of a namespace or of all, that have a `ProxyService` or created objects.
     fn all(&self, namespace: Option<&str>) -> Vec<Unit> {
         let within =
             |meta: &ObjectMeta| namespace.is_none() || meta.namespace.as_deref() == namespace;
@@ -113,7 +113,7 @@ impl Known {
         claimed.chain(made).map(Unit::Service).collect()
     }
 
-    /// Returns a Service if it has a `ProxyService` or created objects.
+    /// Returns a Service if it has a `ProxyService` or created objects, otherwise `None`.
     fn one(&self, of: Key) -> Option<Unit> {
         let target = Key::new(&of.namespace, &target_name(&of.name));
         let target = self.services.get(&target);
@@ -147,13 +147,13 @@ impl Known {
         own.into_iter().chain(target).collect()
     }
 
-    /// Returns what an object of proxies concerns: its Service, or all of a group.
+    /// Returns the units that an object of proxies affects: its Service, or all Services of a group.
     fn of_proxies<K: Resource>(&self, object: &K) -> Vec<Unit> {
         let meta = object.meta();
         let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
         let own = labelled(object).map(Unit::Service);
         match label(PROXY_GROUP) {
-            // A member joins or leaves: the other members check what they share.
+            // A member joins or leaves, so the other members check the shared objects.
             Some(_) => own
                 .into_iter()
                 .chain(self.all(meta.namespace.as_deref()))
@@ -169,15 +169,15 @@ fn named(claim: &DynamicObject) -> Option<Key> {
     Some(Key::new(claim.metadata.namespace.as_deref()?, name))
 }
 
-/// Returns the Service that an object was created for.
+/// Returns the Service for which an object was created.
 fn labelled<K: Resource>(object: &K) -> Option<Key> {
     let meta = object.meta();
     let name = meta.labels.as_ref()?.get(LABEL)?;
     Some(Key::new(meta.namespace.as_deref()?, name))
 }
 
-/// Returns what a `ProxyService` concerns: the Service that it names and those that may share proxies with it, or
-/// with created objects if it is for many.
+/// Returns the units that a `ProxyService` affects. With a `targetRef` these are the named Service and those that may
+/// share proxies with it, without one the Services with created objects.
 fn of_claim(claim: &DynamicObject, known: Option<&Known>) -> Vec<Unit> {
     let namespace = claim.metadata.namespace.as_deref();
     let all = |namespace| known.map(|known| known.all(namespace)).unwrap_or_default();
@@ -190,7 +190,7 @@ fn of_claim(claim: &DynamicObject, known: Option<&Known>) -> Vec<Unit> {
     }
 }
 
-/// Keeps of the managers of a Service's fields only ourselves.
+/// Removes all managers of a Service's fields except this controller.
 fn keep_own_fields(service: &mut Service) {
     if let Some(fields) = &mut service.metadata.managed_fields {
         fields.retain(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER));
@@ -247,7 +247,7 @@ impl Watched {
             move |policy| of.of_proxies(policy),
             Vec::new,
         );
-        // Whether a namespace is excluded only matters to those for many Services.
+        // Whether a namespace is excluded matters only to `ProxyService`s without a `targetRef`.
         let namespaces = watches.open(
             Watch::<Namespace>::new(vec![Api::all(client.clone())]),
             |_| vec![Unit::Survey],

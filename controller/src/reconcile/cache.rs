@@ -23,13 +23,12 @@ use tokio::time::sleep;
 
 use crate::api_server::{self, is};
 use crate::index::facts::Key;
+use crate::missing_kind;
 
-/// First pause after a failed watch; each further failure doubles it.
+/// First pause after a failed watch. Each further failure doubles the pause.
 const REST: Duration = Duration::from_millis(500);
-/// The longest pause if the API server fails: changes are seen with at most this delay afterwards.
+/// Maximum pause while the API server fails, which is also the maximum delay until changes are noticed afterwards.
 const MOST_REST: Duration = Duration::from_secs(4);
-/// The pause if the kind is not defined.
-const REST_ABSENT: Duration = Duration::from_secs(10);
 
 /// A kind whose objects can be watched.
 pub(crate) trait Watched:
@@ -54,7 +53,7 @@ impl<K> Watched for K where
 {
 }
 
-/// Which objects of a kind are watched, and which of their fields are kept.
+/// Specifies which objects of a kind are watched, and which of their fields are kept.
 pub(crate) struct Watch<K: Watched> {
     apis: Vec<Api<K>>,
     kind: K::DynamicType,
@@ -64,7 +63,7 @@ pub(crate) struct Watch<K: Watched> {
 }
 
 impl<K: Watched> Watch<K> {
-    /// Watches all objects behind the clients, without the managers of their fields.
+    /// Watches all objects of these clients, without the managers of their fields.
     pub(crate) fn new(apis: Vec<Api<K>>) -> Self
     where
         K::DynamicType: Default,
@@ -72,7 +71,7 @@ impl<K: Watched> Watch<K> {
         Self::of(apis, K::DynamicType::default())
     }
 
-    /// Like [`Watch::new`], for a kind without a type of its own.
+    /// Like [`Watch::new`], for a kind that has no Rust type.
     pub(crate) fn of(apis: Vec<Api<K>>, kind: K::DynamicType) -> Self {
         Self {
             apis,
@@ -83,7 +82,7 @@ impl<K: Watched> Watch<K> {
         }
     }
 
-    /// Restricts it to objects with these labels.
+    /// Restricts the watch to objects with these labels.
     pub(crate) fn labels(mut self, selector: &str) -> Self {
         self.config = self.config.labels(selector);
         self
@@ -95,7 +94,7 @@ impl<K: Watched> Watch<K> {
         self
     }
 
-    /// Considers a kind that may not be read as not defined, like that of an add-on.
+    /// Treats a kind that may not be read, such as one of an add-on, as not defined.
     pub(crate) fn may_be_forbidden(mut self) -> Self {
         self.may_be_forbidden = true;
         self
@@ -111,16 +110,16 @@ impl<K: Watched> Watch<K> {
     }
 }
 
-/// Opens watches for an operator; each ends with its cache.
+/// Opens watches for an operator. A watch ends when its cache is dropped.
 pub(crate) struct Watches<U> {
     heard: mpsc::UnboundedSender<U>,
     opened: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
-    /// The number of watches without a complete list.
+    /// Number of watches without a complete list.
     missing: watch::Sender<usize>,
 }
 
 impl<U: Send + 'static> Watches<U> {
-    /// Returns them with the future that runs them.
+    /// Returns the watches and the future that runs them.
     pub(super) fn new(
         heard: mpsc::UnboundedSender<U>,
     ) -> (Self, impl Future<Output = ()> + use<U>) {
@@ -143,23 +142,23 @@ impl<U: Send + 'static> Watches<U> {
         (watches, followed)
     }
 
-    /// Waits until the caches of all watches opened by then are complete.
+    /// Waits until the caches of all watches opened so far are complete.
     pub(super) fn complete(&self) -> impl Future<Output = ()> + use<U> {
         let mut missing = self.missing.subscribe();
         async move {
-            // An error: all watches are closed.
+            // An error means that all watches are closed.
             let _ = missing.wait_for(|missing| *missing == 0).await;
         }
     }
 
-    /// Queues a unit, unless it waits already.
+    /// Queues a unit, unless it is already queued.
     pub(crate) fn reconcile(&self, unit: U) {
         // The receiver ends with the operator.
         let _ = self.heard.send(unit);
     }
 
-    /// Opens a watch of objects whose changes are no reason to reconcile anything by themselves; the units of `listed`
-    /// are reconciled after each complete list.
+    /// Opens a watch of objects whose changes do not cause a reconciliation. The units of `listed` are reconciled
+    /// after each complete list.
     pub(crate) fn hold<K: Watched>(
         &self,
         wanted: Watch<K>,
@@ -168,8 +167,8 @@ impl<U: Send + 'static> Watches<U> {
         self.open(wanted, |_| Vec::new(), listed)
     }
 
-    /// Opens a watch. `units` returns what an object concerns; it is called with its old and its new version when it
-    /// changes. The units of `listed` are reconciled after each complete list.
+    /// Opens a watch. `units` returns the units that an object affects; when an object changes, it is called with the
+    /// old and the new version. The units of `listed` are reconciled after each complete list.
     pub(crate) fn open<K: Watched>(
         &self,
         wanted: Watch<K>,
@@ -218,7 +217,7 @@ impl<U: Send + 'static> Watches<U> {
     }
 }
 
-/// Ends a watch when it is dropped.
+/// Ends a watch on drop.
 #[derive(Debug)]
 struct End(AbortHandle);
 
@@ -230,12 +229,13 @@ impl Drop for End {
 
 /// Keeps a cache up to date.
 async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>, api: Api<K>) {
+    let client = api.clone().into_client();
     let mut stream = pin!(watcher(api, follower.wanted.config.clone()));
     let mut rest = REST;
     while let Some(event) = stream.next().await {
         let error = match event {
             Ok(event) => {
-                // A list that begins may fail, too.
+                // A list that has begun may fail, too.
                 if !matches!(event, Event::Init) {
                     rest = REST;
                 }
@@ -251,7 +251,11 @@ async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>,
                 follower.take(&Event::Init);
                 follower.take(&Event::InitDone);
             }
-            sleep(REST_ABSENT).await;
+            let (plural, group) = (
+                K::plural(&follower.wanted.kind),
+                K::group(&follower.wanted.kind),
+            );
+            missing_kind::wait(client.clone(), &format!("{plural}.{group}")).await;
         } else {
             tracing::debug!(kind, %error, "watch failed; retrying");
             sleep(rest).await;
@@ -260,7 +264,7 @@ async fn follow<K: Watched>(mut follower: Follower<'_, K, impl Fn(&[&K], bool)>,
     }
 }
 
-/// A cache, and what is notified of its changes.
+/// A cache, and the function that is notified of its changes.
 struct Follower<'a, K: Watched, N> {
     wanted: &'a Watch<K>,
     writer: Writer<K>,
@@ -271,7 +275,7 @@ struct Follower<'a, K: Watched, N> {
 }
 
 impl<K: Watched, N: Fn(&[&K], bool)> Follower<'_, K, N> {
-    /// Applies an event, and then notifies of what has changed.
+    /// Applies an event, and then notifies of the changed objects.
     fn take(&mut self, event: &Event<K>) {
         let before = match event {
             Event::Apply(object) | Event::Delete(object) => {
@@ -315,7 +319,7 @@ fn version<K: Resource>(object: &K) -> Option<&String> {
     object.meta().resource_version.as_ref()
 }
 
-/// Returns the old and new versions of objects that differ between two lists.
+/// Returns the old and new versions of the objects that differ between two lists.
 fn differing<'a, K: Resource>(before: &[&'a K], after: &[&'a K]) -> Vec<&'a K> {
     let identity = |one: &&'a K| (one.meta().uid.as_ref(), version(*one));
     let of = |objects: &[&'a K]| -> HashSet<_> { objects.iter().map(identity).collect() };
@@ -333,8 +337,8 @@ pub(crate) struct Cache<K: Watched> {
     open: Arc<Vec<End>>,
 }
 
-/// Returns watches that run until the task is aborted, and the units that they queue, for tests of operators without a
-/// queue.
+/// Returns watches that run until the task is aborted, and the units that they queue; for tests of operators without
+/// a queue.
 #[cfg(test)]
 pub(crate) fn driven<U: Send + 'static>() -> (
     Watches<U>,
@@ -346,7 +350,7 @@ pub(crate) fn driven<U: Send + 'static>() -> (
     (watches, units, tokio::spawn(followed))
 }
 
-/// Opens a watch outside of an operator; the future keeps the cache up to date.
+/// Opens a watch outside of an operator. The returned future keeps the cache up to date.
 pub(crate) fn alone<K: Watched>(wanted: Watch<K>) -> (Cache<K>, impl Future<Output = ()> + use<K>) {
     let (heard, _) = mpsc::unbounded_channel::<()>();
     let (watches, followed) = Watches::new(heard);
@@ -364,13 +368,13 @@ impl<K: Watched> Cache<K> {
         alone(Watch::new(Vec::new())).0
     }
 
-    /// Returns whether it was listed completely.
+    /// Returns whether all objects were listed.
     pub(crate) fn is_complete(&self) -> bool {
         let complete = |store: &Store<K>| store.wait_until_ready().now_or_never().is_some();
         self.stores.iter().all(complete)
     }
 
-    /// Returns an object.
+    /// Returns an object; `None` if there is none with this key.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
         let mut object = ObjectRef::new_with(&key.name, self.kind.clone());
         if !key.namespace.is_empty() {
@@ -401,9 +405,9 @@ impl<K: Watched> Cache<K> {
     }
 }
 
-/// A cache of any kind, read as JSON.
+/// A cache of any kind whose objects are read as JSON.
 pub(crate) trait Lookup: Send + Sync {
-    /// Returns an object.
+    /// Returns an object; `None` if there is none with this key.
     fn value(&self, key: &Key) -> Option<Value>;
 
     /// Returns the objects for which `wanted` is true.
@@ -422,7 +426,7 @@ impl<K: Watched + Serialize> Lookup for Cache<K> {
     }
 }
 
-/// Returns namespace and name of an object.
+/// Returns the namespace and name of an object.
 pub(crate) fn key<K: Resource>(object: &K) -> Key {
     let meta = object.meta();
     let text = |part: &Option<String>| part.clone().unwrap_or_default();

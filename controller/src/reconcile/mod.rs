@@ -1,5 +1,5 @@
-//! The reconcile kernel of the operators: watches, caches, a queue of units of work, and back-off, while this replica
-//! is the leader.
+//! The common reconciliation loop of the operators: watches, caches, a queue of units of work, and back-off, while
+//! this replica is the leader.
 //!
 //! ```text
 //! watch ──► cache ──► units of the old and the new object ──► queue ──► reconcile ──► pause, or nothing
@@ -7,15 +7,17 @@
 //!                                                               └───────────────────────┘
 //! ```
 //!
-//! It is built from kube's watcher, reflector store and scheduler. kube's own `Controller` reconciles objects, and
-//! drops requests for one that does not exist; here a unit is, for example, a Service that a policy names and that was
-//! deleted (docs/decisions/033-reconcile-kernel.md). A unit is queued once however many events concern it, and units
-//! are reconciled one at a time, so that an operator needs no locks. Nothing is polled: an operator decides from the
-//! caches, and sends requests to the API server only when there is something to write.
+//! The loop is built from kube's watcher, reflector store and scheduler. kube's own `Controller` reconciles objects
+//! and drops requests for objects that do not exist, but a unit may be, for example, a Service that a policy names
+//! and that was deleted (docs/decisions/033-reconcile-kernel.md). A unit is queued only once, regardless of the
+//! number of events, and units are reconciled one at a time, so that an operator needs no locks. Nothing is polled:
+//! an operator decides on the basis of the caches, and sends requests to the API server only when there is something
+//! to write.
 //!
-//! An operator begins with each term of this replica and is dropped at its end, together with its watches: what
-//! another leader did in between is listed anew. Dropping it at any `await` is a crash of the controller at that
-//! point, which loses nothing: all that a successor needs is in the cluster.
+//! An operator is created at the beginning of each term of this replica and dropped at its end, together with its
+//! watches, so that changes by another leader in between are listed. Dropping it at any `await` is equivalent to a
+//! crash of the controller at that point. Nothing is lost, because the cluster contains everything that a successor
+//! needs.
 
 pub(crate) mod cache;
 pub(crate) mod policies;
@@ -38,31 +40,31 @@ use tokio::time::{Instant, sleep};
 use crate::lease::Term;
 pub(crate) use cache::{Cache, Lookup, Watch, Watches};
 
-/// First pause after a failed reconciliation; each further failure of the same unit doubles it.
+/// First pause after a failed reconciliation. Each further failure of the same unit doubles the pause.
 const REST: Duration = Duration::from_millis(200);
-/// The longest pause after failed reconciliations.
+/// Maximum pause after failed reconciliations.
 const MOST_REST: Duration = Duration::from_secs(5);
 
-/// The time after which a unit is reconciled again without an event that concerns it; `None` = not at all.
+/// Time after which a unit is reconciled again without an event; `None` if it is not.
 pub(crate) type Again = Option<Duration>;
 
 /// An operator.
 pub(crate) trait Reconciler: Send {
-    /// What is reconciled as a whole.
+    /// A unit of reconciliation.
     type Unit: Clone + Debug + Eq + Hash + Send + 'static;
 
     /// The operator's name, for log messages.
     const NAME: &'static str;
 
-    /// Takes all steps that are possible now. An error is retried with back-off.
+    /// Takes all steps that are currently possible. After an error it is called again with back-off.
     fn reconcile(
         &mut self,
         unit: &Self::Unit,
     ) -> impl Future<Output = Result<Again, kube::Error>> + Send;
 }
 
-/// Runs an operator in each term of this replica, until the sender of the term is dropped. `begin` opens its watches;
-/// the first unit is reconciled when all of their caches are complete.
+/// Runs an operator in each term of this replica, until the sender of the term is dropped. `begin` opens the
+/// operator's watches; the first unit is reconciled when all caches are complete.
 pub(crate) async fn run<R: Reconciler>(
     mut term: watch::Receiver<Term>,
     begin: impl Fn(Watches<R::Unit>) -> R,
@@ -73,7 +75,7 @@ pub(crate) async fn run<R: Reconciler>(
         let complete = watches.complete();
         let operator = begin(watches);
         tokio::select! {
-            // Nothing begins after the term.
+            // No reconciliation starts after the end of the term.
             biased;
             () = over(&mut term, number) => {}
             () = followed => {}
@@ -82,7 +84,7 @@ pub(crate) async fn run<R: Reconciler>(
     }
 }
 
-/// Waits for a term, and returns its number; `None` if there will be none.
+/// Waits for a term and returns its number; `None` if there will be none.
 async fn begun(term: &mut watch::Receiver<Term>) -> Option<i32> {
     let term = term.wait_for(|term| term.holds(Instant::now())).await;
     term.ok().map(|term| term.number())
@@ -97,14 +99,14 @@ async fn over(term: &mut watch::Receiver<Term>, number: i32) {
         }
         let end = sleep(now.left());
         tokio::select! {
-            // Without a sender it is not renewed.
+            // Without a sender the term is not renewed.
             Ok(()) = term.changed() => {}
             () = end => {}
         }
     }
 }
 
-/// Reconciles units when the caches are complete; never returns.
+/// Reconciles units once the caches are complete; never returns.
 async fn work<R: Reconciler>(
     mut operator: R,
     mut heard: mpsc::UnboundedReceiver<R::Unit>,

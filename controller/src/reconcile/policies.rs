@@ -1,5 +1,5 @@
-//! What operators of policies have in common: the order of policies, their statuses, and the pods and nodes that they
-//! are evaluated with.
+//! Common parts of the operators of policies: the order of policies, their statuses, and the pods and nodes that are
+//! needed to evaluate them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::api_server::is;
 use crate::conditional_writes::{Manager, Precondition};
 use crate::status_writer::{FIELD_MANAGER, patch_of};
 
-/// Returns policies that are not being deleted, the oldest first.
+/// Returns the policies that are not being deleted, oldest first.
 pub(crate) fn by_age<K: Watched>(cache: &Cache<K>) -> Vec<Arc<K>> {
     let mut policies = cache.filter(|policy| policy.meta().deletion_timestamp.is_none());
     policies.sort_by_key(|policy| {
@@ -26,8 +26,8 @@ pub(crate) fn by_age<K: Watched>(cache: &Cache<K>) -> Vec<Arc<K>> {
     policies
 }
 
-/// Writes a policy's status if it differs from `before`, for the generation that was observed. Returns whether it is
-/// there now: not if the policy has changed meanwhile.
+/// Writes a policy's status for the observed generation if it differs from `before`. Returns whether the status is
+/// now up to date, which it is not if the policy has changed in the meantime.
 pub(crate) async fn report<K, S>(
     api: &Api<K>,
     policy: &K,
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Returns the watch of a namespace's pods, with the fields that decide on their node and their resources.
+/// Returns the watch of a namespace's pods, with the fields that determine their node and their resources.
 pub(crate) fn pods(client: &Client, namespace: &str) -> Watch<Pod> {
     let api = Api::namespaced(client.clone(), namespace);
     Watch::new(vec![api]).keep(keep)
@@ -73,7 +73,7 @@ fn keep(pod: &mut Pod) {
     }
 }
 
-/// Returns the watch of all nodes, with the fields that decide on pods.
+/// Returns the watch of all nodes, with the fields that determine which pods they accept.
 pub(crate) fn nodes(client: &Client) -> Watch<Node> {
     Watch::new(vec![Api::all(client.clone())]).keep(|node| {
         node.metadata.managed_fields = None;

@@ -1,4 +1,4 @@
-//! Tests of the kernel with a fake API server. The clock only advances when nothing else is left to do.
+//! Tests of the reconciliation loop with a fake API server. The clock only advances when nothing else is left to do.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,10 +12,10 @@ use super::*;
 use crate::fake_api::{Collection, FakeApi};
 use crate::index::facts::Key;
 
-/// Reconciled units, with the value of their object then; "list" for a complete list.
+/// Reconciled units with the value of their object at this time; "list" stands for a complete list.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Records what it reconciles; fails and pauses as objects demand.
+/// An operator that records the units which it reconciles; it fails and pauses as the objects specify.
 struct Recorder {
     seen: Seen,
     maps: Cache<ConfigMap>,
@@ -65,7 +65,7 @@ impl Fixture {
         let recorded = Arc::clone(&seen);
         let begin = move |watches: Watches<Key>| {
             let wanted = Watch::<ConfigMap>::new(vec![Api::all(client.clone())]);
-            // What an object names is reconciled.
+            // The object that another one names is reconciled.
             let unit = |map: &ConfigMap| {
                 let other = map.labels().get("of").cloned();
                 let other = other.map(|name| Key::new("shop", &name));
@@ -144,7 +144,7 @@ async fn only_what_differs_is_reconciled_after_a_watch_was_lost() {
         fixture.put(name, "1");
     }
     fixture.taken().await;
-    // 410: what has happened since is unknown, and all is listed again.
+    // 410: changes since the last event are unknown, so all objects are listed again.
     fixture.api.fail("GET /api/v1/configmaps", 503, 2);
     fixture.api.expire();
     fixture.put("b", "2");
@@ -156,13 +156,13 @@ async fn only_what_differs_is_reconciled_after_a_watch_was_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_defined_has_no_objects_until_it_is() {
     let api = FakeApi::within();
-    api.define("configmaps", false);
+    api.define("configmaps.", false);
     let fixture = Fixture::start(api);
     assert_eq!(fixture.taken().await, ["list="]);
     fixture.put("a", "1");
     assert_eq!(fixture.after(MOST_REST).await, [""; 0]);
-    fixture.api.define("configmaps", true);
-    let seen = fixture.after(Duration::from_secs(60)).await;
+    fixture.api.define("configmaps.", true);
+    let seen = fixture.after(Duration::from_millis(100)).await;
     assert_eq!(seen, ["a=1", "list="]);
 }
 
@@ -184,7 +184,7 @@ async fn a_failure_is_retried_with_back_off_and_a_pause_is_kept() {
     fixture.api.put(&maps(), "b", object);
     assert_eq!(fixture.taken().await, ["b=b"]);
     assert_eq!(fixture.after(Duration::from_secs(61)).await, ["b=b"]);
-    // An event comes first, and the pause begins again.
+    // An event comes first, and the pause starts again.
     let object = json!({"data": {"value": "c", "again": "60"}});
     fixture.api.put(&maps(), "b", object);
     assert_eq!(fixture.after(Duration::from_secs(59)).await, ["b=c"]);

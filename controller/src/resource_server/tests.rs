@@ -9,7 +9,7 @@ use super::*;
 use crate::graph::Settings;
 use crate::index::topology::Topology;
 
-/// Of `web-0` with the account `web`, and `cart-0` with the account `cart`.
+/// Returns the access rules for `web-0` with the account `web` and `cart-0` with the account `cart`.
 fn access() -> (Access, Arc<Graphs>) {
     let mut topology = Topology::default();
     for (pod, account) in [("web-0", "web"), ("cart-0", "cart")] {
@@ -65,7 +65,7 @@ fn a_report_is_accepted_only_for_the_own_pod() {
         report(&access, "web", "other/web-0").is_err(),
         "another namespace"
     );
-    // No such pod: a client could invent any number of them.
+    // There is no such pod; a client could invent any number of them.
     assert!(report(&access, "web", "shop/ghost").is_ok());
     assert!(graphs.snapshot().edges.is_empty() && graphs.proxies().is_empty());
     report(&access, "web", "shop/web-0").unwrap();

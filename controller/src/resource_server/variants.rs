@@ -1,4 +1,4 @@
-//! Per-client variants of resources: the same name, another entry in the cache.
+//! Per-client variants of resources, which have the same name but separate entries in the cache.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::index::facts::Key;
 use crate::index::{Consumer, Place};
 
-/// Returns the name of a client group's variant in the cache; `#` is not allowed in a DNS name.
+/// Returns the name in the cache of the variant for a set of clients. It contains `#`, which is not allowed in DNS
+/// names.
 pub(super) fn variant(name: &str, consumer: &Consumer) -> String {
     match consumer {
         Consumer::Namespace(namespace) => format!("{name}#{namespace}"),
@@ -18,15 +19,15 @@ pub(super) fn variant(name: &str, consumer: &Consumer) -> String {
 /// The existing variants, and the locations of pods.
 #[derive(Debug, Default)]
 pub(super) struct Variants {
-    /// Their names in the cache.
+    /// Names of the variants in the cache.
     names: BTreeSet<String>,
-    /// The number of variants for nodes and zones.
+    /// Number of variants for nodes and zones.
     by_place: usize,
     places: BTreeMap<Key, Place>,
 }
 
 impl Variants {
-    /// Records that a variant exists or was removed; returns whether that is a change.
+    /// Records that a variant exists or was removed; returns whether this is a change.
     pub(super) fn note(&mut self, name: &str, consumer: &Consumer, there: bool) -> bool {
         let differs = match there {
             true => self.names.insert(name.to_owned()),
@@ -41,7 +42,7 @@ impl Variants {
         differs
     }
 
-    /// Records where a pod runs; `None`: it was removed.
+    /// Records the node on which a pod runs; `None` if the pod was removed.
     pub(super) fn place(&mut self, pod: Key, place: Option<Place>) {
         match place {
             Some(place) => drop(self.places.insert(pod, place)),
@@ -49,7 +50,7 @@ impl Variants {
         }
     }
 
-    /// Returns whether any variant depends on where a pod runs.
+    /// Returns whether any variant depends on the node of the client's pod.
     pub(super) fn has_places(&self) -> bool {
         self.by_place > 0
     }
@@ -59,7 +60,7 @@ impl Variants {
         self.first(name, [Consumer::Namespace(namespace.to_owned())])
     }
 
-    /// Returns the name in the cache of the variant for a pod: the node takes precedence over the zone.
+    /// Returns the name in the cache of the variant for a pod. The node takes precedence over the zone.
     pub(super) fn of_pod<'a>(&self, name: &'a str, namespace: &str, pod: &str) -> Cow<'a, str> {
         if !self.has_places() {
             return name.into();

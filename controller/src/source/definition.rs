@@ -1,5 +1,5 @@
-//! Checks that the cluster's definition of `AuthorizationPolicy` has every field of this program: the API server drops
-//! unknown fields, and a rule without one of its conditions matches more.
+//! Checks that the cluster's definition of `AuthorizationPolicy` has all fields of this program. The API server drops
+//! unknown fields, and a rule without one of its conditions matches more requests.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,8 +17,8 @@ const NAME: &str = "authorizationpolicies.maglor.dev";
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
 
-/// Follows the definition until the receiver is dropped. `known` is set after the first event: policies are not read
-/// before.
+/// Follows the definition until the receiver is dropped. `known` is set after the first event; policies are not read
+/// before that.
 pub(super) async fn follow(
     client: Client,
     events: mpsc::Sender<Event>,
@@ -55,7 +55,7 @@ pub(super) async fn follow(
                 if !is_forbidden(&error) || reported.is_some() {
                     continue;
                 }
-                // The definition may not be read: pruned fields cannot be detected, and policies are read as they are
+                // The definition may not be read. Pruned fields cannot be detected, so policies are read as they are
                 // stored.
                 None
             }

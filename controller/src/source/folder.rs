@@ -1,8 +1,8 @@
-//! Reads resources from a folder of YAML or JSON files, for a mesh without Kubernetes.
+//! Reads resources from a directory of YAML or JSON files, for a mesh without Kubernetes.
 //!
-//! The files contain the same resources as an API server: one or several documents each, or a `List`. The folder is
-//! watched, without its subfolders. If a file cannot be read completely, its readable part is in force, and for the
-//! rest the resources that were read from it before.
+//! The files contain the same resources as an API server: each file has one or several documents, or a `List`. The
+//! directory is watched, but not its subdirectories. If a file cannot be read completely, its readable part is used,
+//! and for the rest the resources that were previously read from the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,44 +19,44 @@ use super::Event;
 use crate::crd::{GROUP, operated};
 use crate::index::facts::{Key, Kind, Object, ReadError};
 
-/// Files are written in several operations; wait until there are no more events.
+/// Time to wait until there are no more events, because files are written in several operations.
 const SETTLE: Duration = Duration::from_millis(100);
-/// The longest wait, for folders that change all the time (because of a log file, for example).
+/// Maximum time to wait, for directories that change continuously (because of a log file, for example).
 const AT_LATEST: Duration = Duration::from_secs(1);
 
-/// The reason why a folder cannot be watched.
+/// Reason why a directory cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The folder cannot be listed.
+    /// The directory cannot be listed.
     #[error("{}: {source}", folder.display())]
     Read {
-        /// The folder.
+        /// Path of the directory.
         folder: PathBuf,
-        /// The error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The system has no watch left.
+    /// The directory cannot be watched, for example because the system's limit of watches is reached.
     #[error("{}: cannot watch: {source}", folder.display())]
     Watch {
-        /// The folder.
+        /// Path of the directory.
         folder: PathBuf,
-        /// The error of the system.
+        /// Error of the operating system.
         source: notify::Error,
     },
 }
 
-/// A folder, and the resources last read from each of its files.
+/// A directory, and the resources last read from each of its files.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     files: BTreeMap<PathBuf, Vec<Object>>,
-    /// Errors of the last read. They are logged once: if the log file is in this directory, each message triggers
-    /// another read.
+    /// Errors of the last read, which are logged only once: if the log file is in this directory, each message
+    /// triggers another read.
     reported: BTreeSet<(String, String)>,
 }
 
 impl Folder {
-    /// Creates a folder that has not been read.
+    /// Creates the record of a directory that has not been read yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Folder {
     /// Reads all files. Unchanged errors are not logged again.
     ///
     /// # Errors
-    /// The folder itself cannot be listed.
+    /// If the directory itself cannot be listed.
     pub fn read(&mut self) -> Result<Vec<Event>, FolderError> {
         let failed = |source| FolderError::Read {
             folder: self.path.clone(),
@@ -97,7 +97,7 @@ impl Folder {
             let before = self.files.remove(&path).unwrap_or_default();
             let mut objects = read.objects;
             if !read.refused.is_empty() {
-                // The resources of the unread part are unknown: all previous ones stay.
+                // The resources of the unreadable part are unknown, so all previous ones are kept.
                 let there: BTreeSet<(Kind, Key)> = objects.iter().map(id).collect();
                 let kept = before.into_iter().filter(|one| !there.contains(&id(one)));
                 objects.extend(kept);
@@ -125,7 +125,7 @@ impl Folder {
         Ok(events)
     }
 
-    /// Returns all resources, by kind; the first one of duplicates is used.
+    /// Returns all resources by kind. Of duplicates, the first one is used.
     fn resets(&self) -> Vec<Event> {
         let mut kinds: BTreeMap<Kind, Vec<Object>> = Kind::ALL
             .into_iter()
@@ -166,9 +166,9 @@ fn id(object: &Object) -> (Kind, Key) {
 pub struct Contents {
     /// The resources of supported kinds.
     pub objects: Vec<Object>,
-    /// Resources that only Kubernetes uses, one line each.
+    /// Resources that are only meaningful to Kubernetes, one line each.
     pub others: Vec<String>,
-    /// Documents and resources that cannot be read, each with its line; the rest is not affected.
+    /// Documents and resources that cannot be read, each with its line. Other resources are not affected.
     pub refused: Vec<String>,
 }
 
@@ -205,7 +205,7 @@ pub fn contents(text: &str) -> Contents {
     found
 }
 
-/// Other kinds of the core group (that of Services) in manifests of applications.
+/// Other kinds of the core group in manifests of applications.
 const OTHERS: [&str; 8] = [
     "ConfigMap",
     "Endpoints",
@@ -217,8 +217,8 @@ const OTHERS: [&str; 8] = [
     "ServiceAccount",
 ];
 
-/// Returns whether an object is of a foreign kind, such as a Deployment next to its Service, and not a misspelt one of
-/// ours.
+/// Returns whether an object is of a foreign kind, such as a Deployment next to its Service, and not a misspelt kind
+/// of the mesh.
 fn is_others(item: &Value) -> bool {
     let text = |name: &str| item[name].as_str().unwrap_or_default();
     match text("apiVersion").split_once('/') {
@@ -239,7 +239,7 @@ fn is_others(item: &Value) -> bool {
 /// Reads a directory and reports changes until the receiver is dropped.
 ///
 /// # Errors
-/// It cannot be read at first, or cannot be watched.
+/// If the directory cannot be read at the start, or cannot be watched.
 pub async fn watch(path: &Path, events: mpsc::Sender<Event>) -> Result<(), FolderError> {
     let (sender, mut changed) = mpsc::unbounded_channel();
     let failed = |source| FolderError::Watch {
@@ -247,14 +247,14 @@ pub async fn watch(path: &Path, events: mpsc::Sender<Event>) -> Result<(), Folde
         source,
     };
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // An error may mean lost events: read again.
+        // An error may mean that events were lost, so the directory is read again.
         let relevant = |event: notify::Event| !matches!(event.kind, EventKind::Access(_));
         if event.map_or(true, relevant) {
             let _ = sender.send(());
         }
     })
     .map_err(failed)?;
-    // Begins before the first read, so that no change in between is missed.
+    // The watch begins before the first read, so that no change in between is missed.
     watcher
         .watch(path, RecursiveMode::NonRecursive)
         .map_err(failed)?;
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// 1 kB that stood for 976 MB.
+    /// 1 kB that would expand to 976 MB.
     #[test]
     fn aliases_are_bounded() {
         let mut bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
@@ -406,7 +406,7 @@ mod tests {
         assert!(refused[0].contains("write the values out"), "{refused:?}");
     }
 
-    /// Manifests of an application are read as they are.
+    /// Manifests of an application can be read unchanged.
     #[test]
     fn what_is_kubernetes_own_is_passed_over() {
         let text = format!(
@@ -443,7 +443,7 @@ mod tests {
             (count(&events, Kind::Service), refused(&events).len()),
             (1, 1)
         );
-        // Logged once, until it changes.
+        // The error is logged once, until it changes.
         assert_eq!(refused(&read.read().unwrap()).len(), 0);
         std::fs::write(&file, "kind: [").unwrap();
         assert_eq!(refused(&read.read().unwrap()).len(), 0, "the same fault");

@@ -1,9 +1,9 @@
-//! Reads resources from an API server with a watch for each kind.
+//! Reads resources from an API server, with one watch for each kind.
 //!
-//! Watches never end: failures are retried with backoff. Known objects stay until a complete list omits them. A kind
-//! that the server does not serve (its definition is not installed) has no resources, and is retried. If it was known
-//! before, it must be unknown for a while first: a server that has just restarted may not serve every definition yet,
-//! and a mesh must not lose its policies meanwhile.
+//! Watches never end: failures are retried with backoff. Known objects are kept until a complete list omits them. A
+//! kind that the server does not serve, because its definition is not installed, has no resources until it is defined.
+//! If the kind was served before, its resources are dropped only after some time: a server that has just restarted may
+//! not serve every definition yet, and a mesh must not lose its policies in that time.
 
 mod permitted;
 
@@ -25,18 +25,19 @@ use crate::api_server;
 use crate::app::threads::all_end;
 use crate::index::facts::{Key, Kind, Object};
 use crate::metrics::on_call::Answered;
+use crate::missing_kind;
 use crate::scope::{Certificates, Scope};
 use permitted::Part;
 
-/// Pause of a watch after its first failure; each further one doubles it.
+/// Pause of a watch after its first failure. Each further failure doubles the pause.
 const REST: Duration = Duration::from_millis(500);
-/// The longest pause if the API server fails: changes are seen with at most this delay afterwards.
+/// Maximum pause while the API server fails, which is also the maximum delay until changes are noticed afterwards.
 const MOST_REST: Duration = Duration::from_secs(4);
-/// The longest pause if the kind is unknown.
+/// Maximum pause while the kind is unknown but may still have resources.
 const REST_UNKNOWN: Duration = Duration::from_secs(10);
-/// A watch without a failure for this long starts again with the shortest pause.
+/// Time without a failure after which a watch starts again with the shortest pause.
 const WELL: Duration = Duration::from_secs(30);
-/// A kind whose resources were known is given up when it was unknown for this long.
+/// Time for which a kind must be unknown before its known resources are dropped.
 const ABANDONED: Duration = Duration::from_secs(60);
 
 /// Returns the API resource of a kind.
@@ -48,7 +49,7 @@ pub fn api_resource(kind: Kind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, plural)
 }
 
-/// Kinds that only Gateways need; Secrets among them, which some installations do not allow the controller to read.
+/// Kinds that only Gateways need. They include Secrets, which some installations do not allow the controller to read.
 const OF_GATEWAYS: [Kind; 4] = [
     Kind::Gateway,
     Kind::GatewayClass,
@@ -56,8 +57,8 @@ const OF_GATEWAYS: [Kind; 4] = [
     Kind::Secret,
 ];
 
-/// Watches all kinds until the receiver of `events` is dropped. Kinds of Gateways are watched only if Gateways are
-/// served, which is if there are `certificates`, and Secrets only as far as these say.
+/// Watches all kinds until the receiver of `events` is dropped. Kinds of Gateways are watched only if there are
+/// `certificates`, which means that Gateways are served. Secrets are watched only as far as `certificates` allows.
 pub async fn watch(
     client: Client,
     events: mpsc::Sender<Event>,
@@ -107,7 +108,7 @@ pub async fn watch(
     }
 }
 
-/// The certificates that may be read; `None` = all.
+/// Returns the certificates that may be read; `None` if all may.
 fn parts(certificates: &Certificates) -> Option<BTreeSet<Part>> {
     match certificates {
         Certificates::All(Scope::In(namespaces)) => {
@@ -134,7 +135,9 @@ fn config(kind: Kind) -> watcher::Config {
 }
 
 async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
-    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
+    let resource = api_resource(kind);
+    let definition = format!("{}.{}", resource.plural, resource.group);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut stream = pin!(watcher(api, config(kind)));
     let mut watch = Watch::new(kind);
     while let Some(watched) = stream.next().await {
@@ -147,8 +150,12 @@ async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
                 return;
             }
         }
-        if let Some(rest) = rest {
-            tokio::time::sleep(rest).await;
+        match rest {
+            Some(_) if watch.known == Known::Absent => {
+                missing_kind::wait(client.clone(), &definition).await;
+            }
+            Some(rest) => tokio::time::sleep(rest).await,
+            None => {}
         }
     }
 }
@@ -156,7 +163,7 @@ async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
 /// The state of the watch of a kind.
 struct Watch {
     kind: Kind,
-    /// The part of the current list that was received.
+    /// The part of the current list that was received so far.
     objects: Vec<Object>,
     unread: Vec<Key>,
     known: Known,
@@ -167,13 +174,13 @@ struct Watch {
 /// The state of a kind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Known {
-    /// It was not listed yet.
+    /// The kind was not listed yet.
     Nothing,
-    /// Its resources are known.
+    /// The resources of the kind are known.
     Resources,
-    /// Its resources are known, but the API server has not known the kind since this time.
+    /// The resources are known, but the API server has not known the kind since this time.
     Doubted(Instant),
-    /// The API server does not serve it.
+    /// The API server does not serve the kind.
     Absent,
 }
 
@@ -181,7 +188,7 @@ enum Known {
 #[derive(Debug, Default)]
 struct Step {
     events: Vec<Event>,
-    /// The pause before the next request to the API server.
+    /// Pause before the next request to the API server; `None` for no pause.
     rest: Option<Duration>,
 }
 
@@ -251,7 +258,7 @@ impl Watch {
         self.known = Known::Resources;
     }
 
-    /// Returns the listed resources; none if the kind is unknown.
+    /// Returns the listed resources; empty if the kind is unknown.
     fn reset(&mut self) -> Event {
         Event::Reset {
             kind: self.kind,
@@ -286,8 +293,8 @@ impl Watch {
         }
     }
 
-    /// Handles a kind that is unknown to the API server. If it is the first response for the kind, it is conclusive:
-    /// a starting server responds with 503 until it has all definitions (since Kubernetes 1.23).
+    /// Handles a kind that is unknown to the API server. If this is the first response for the kind, it is
+    /// conclusive: a starting server responds with 503 until it has all definitions (since Kubernetes 1.23).
     fn doubt(&mut self, now: Instant) -> Option<Event> {
         let (_, kind, _) = self.kind.names();
         match self.known {
@@ -326,7 +333,7 @@ fn key(object: &DynamicObject) -> Key {
 fn read(kind: Kind, object: DynamicObject) -> Event {
     let what = format!("{} {}", kind.names().1, key(&object));
     let mut metadata = object.metadata;
-    // The larger half of many resources, and never read.
+    // These are the larger half of many resources, and are never read.
     metadata.managed_fields = None;
     let mut value = match object.data {
         Value::Object(map) => map,
@@ -366,7 +373,7 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// The existing resources, if the list reports them.
+    /// Returns the existing resources if the step reports a complete list.
     fn listed(step: &Step) -> Option<Vec<&str>> {
         step.events.iter().find_map(|event| match event {
             Event::Reset {
@@ -396,14 +403,14 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let step = list(&mut watch, &["default"], start);
         assert_eq!(listed(&step), Some(vec!["default"]));
-        // Half a list, and no answer any more.
+        // Half a list is received, and then there is no response.
         watch.take(Ok(Watched::Init), at(1));
         for code in [500, 503, 404, 429, 410] {
             let step = watch.take(Err(failure(code)), at(1));
             assert!(step.events.is_empty(), "{code}");
             assert!(step.rest.is_some(), "{code}");
         }
-        // It does not serve the definition yet, and then it does.
+        // The server does not serve the definition at first, and serves it later.
         for second in 2..61 {
             let step = watch.take(Err(failure(404)), at(second));
             assert!(step.events.is_empty(), "{second}");
@@ -424,7 +431,7 @@ mod tests {
         assert!(watch.take(Err(failure(404)), at(1)).events.is_empty());
         list(&mut watch, &["default"], at(2));
         assert!(watch.take(Err(failure(404)), at(3)).events.is_empty());
-        // Another failure says nothing about the kind: from now on anew.
+        // Another failure says nothing about the kind, so the time starts anew.
         assert!(watch.take(Err(failure(500)), at(4)).events.is_empty());
         assert!(watch.take(Err(failure(404)), at(60)).events.is_empty());
         assert!(watch.take(Err(failure(404)), at(119)).events.is_empty());

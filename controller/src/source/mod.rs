@@ -9,22 +9,22 @@ use crate::index::facts::{Key, Kind, Object};
 /// An event of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A resource is new, or may have changed.
+    /// A resource is new or may have changed.
     Apply(Box<Object>),
-    /// A resource is gone.
+    /// A resource was deleted.
     Delete(Kind, Key),
-    /// A field of `AuthorizationPolicy`s that the API server does not store; `None` = all are stored. Sent before any
+    /// A field of `AuthorizationPolicy`s that the API server does not store; `None` if it stores all. Sent before any
     /// policy.
     Pruned(Option<String>),
-    /// A resource cannot be read; its last valid version stays in force.
+    /// A resource cannot be read, so its last valid version stays in force.
     Refused {
         /// The resource, as `FILE` or `KIND NAMESPACE/NAME`.
         what: String,
-        /// The error.
+        /// Why the resource cannot be read.
         why: String,
     },
-    /// The complete list of a kind; resources that are not in it were deleted. A source begins with one for each
-    /// kind.
+    /// The complete list of a kind. Resources that are not in the list were deleted. The first event of each kind is
+    /// such a list.
     Reset {
         /// The kind.
         kind: Kind,

@@ -22,11 +22,11 @@ use crate::source::kubernetes::api_resource;
 pub(super) enum Written {
     /// The write succeeded.
     Done,
-    /// The resource has changed since it was read, or the write was rejected: observe it again.
+    /// The object has changed since it was read, or the write was rejected, so it must be observed again.
     Stale,
 }
 
-/// The objects of a namespace that a round is computed from.
+/// The objects of a namespace from which a round is computed.
 pub(super) struct Objects {
     pub(super) pods: Cache<Pod>,
     pub(super) deployments: Cache<Deployment>,
@@ -36,9 +36,10 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Opens the watches of a namespace; the units of `listed` are reconciled after each complete list.
+    /// Opens the watches of a namespace. The units of `listed` are reconciled after each complete list.
     ///
-    /// `may_apply`: whether Deployments may be changed there. Only then is it permitted to read VerticalPodAutoscalers.
+    /// `may_apply` is whether Deployments may be changed in the namespace; only then may VerticalPodAutoscalers be
+    /// read.
     pub(super) fn open<U: Send + 'static>(
         client: &Client,
         watches: &Watches<U>,
@@ -55,19 +56,19 @@ impl Objects {
         let vertical = ApiResource::from_gvk_with_plural(&vertical, "verticalpodautoscalers");
         let deployments = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
         let horizontal = Watch::new(vec![Api::namespaced(client.clone(), namespace)]);
-        // The managers of its fields show whether another writer has changed a generated policy.
+        // The managers of the fields show whether another writer has changed a generated policy.
         let traffic = of(api_resource(Kind::TrafficPolicy), true).keep(|_| {});
         Self {
             pods: watches.hold(pods(client, namespace), listed.clone()),
             deployments: watches.hold(deployments, listed.clone()),
             horizontal: watches.hold(horizontal, listed.clone()),
-            // Autoscalers of an add-on that may not be read may not be written, either.
+            // An add-on's autoscalers that may not be read may not be written, either.
             vertical: watches.hold(of(vertical, may_apply).may_be_forbidden(), listed.clone()),
             traffic: watches.hold(traffic, listed),
         }
     }
 
-    /// Returns whether everything was listed.
+    /// Returns whether all objects were listed.
     pub(super) fn is_complete(&self) -> bool {
         self.pods.is_complete()
             && self.deployments.is_complete()
@@ -128,8 +129,8 @@ impl Server {
         written(conditional_writes::delete(&self.traffic(namespace), name, seen).await)
     }
 
-    /// Writes a policy's status if it has changed, for the generation that was observed; returns whether it is there
-    /// now.
+    /// Writes a policy's status for the observed generation if it has changed; returns whether the status is now up
+    /// to date.
     pub(super) async fn report(
         &self,
         policy: &TuningPolicy,

@@ -1,8 +1,8 @@
 //! Computes the resource requests of each container of a pod.
 //!
-//! If the usage of each container is known, each requests its usage and a safety margin, and the pod requests the
-//! sum. Otherwise the request of the whole pod is known, and its containers share it in proportion to their current
-//! requests. The requests of injected containers are never changed.
+//! If the usage of each container is known, each container requests its usage plus a safety margin, and the pod
+//! requests the sum. Otherwise only the request of the whole pod is known, and its containers share it in proportion
+//! to their current requests. The requests of injected containers are never changed.
 
 use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice};
 use maglor_service_graph::tune::Held;
@@ -10,18 +10,18 @@ use maglor_service_graph::tune::Held;
 use super::workload::Container;
 pub use super::workload::Share;
 
-/// The least CPU of a container when the pod's request is shared, in thousandths of a core.
+/// Minimum CPU of a container when the pod's request is shared, in thousandths of a core.
 const LEAST_CPU: u64 = 5;
-/// The least memory of a container in this case, in MiB.
+/// Minimum memory of a container in this case, in MiB.
 const LEAST_MEMORY: u64 = 4;
 
-/// The individual requests of a template's containers, in their order, if all of them are known and no other manager
-/// sets them.
+/// The individual requests of a template's containers, in order. A resource is included if it is known for all
+/// containers and no other manager sets it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
-    /// CPU in thousandths of a core, each at most the container's limit.
+    /// CPU of each container in thousandths of a core, at most the container's limit.
     cpu: Option<Vec<u64>>,
-    /// Memory in MiB.
+    /// Memory of each container in MiB.
     memory: Option<Vec<u64>>,
 }
 
@@ -49,7 +49,7 @@ impl Own {
         }
     }
 
-    /// Sets the total requests of the pod in an advice, including injected containers.
+    /// Sets the total requests of the pod in an advice, including those of injected containers.
     pub fn put(&self, injected: (u64, u64), advice: &mut Advice) {
         let put = |into: &mut Option<Advised<u64>>, own: &Option<Vec<u64>>, injected: u64, unit| {
             if let (Some(into), Some(own)) = (into.as_mut(), own) {
@@ -72,9 +72,9 @@ impl Own {
 
 /// Returns the requests of each container for a total of the pod: CPU in thousandths of a core, and memory in MiB.
 ///
-/// Injected containers keep their requests. The others get their individual requests, if known; otherwise they share
-/// the rest in proportion to their current requests, or the first gets all of it if there are none. No container gets
-/// more CPU than its limit; memory limits are raised.
+/// Injected containers keep their requests. The others get their individual requests if these are known. Otherwise
+/// they share the rest in proportion to their current requests, or the first container gets all of it if there are
+/// none. No container gets more CPU than its limit; memory limits are raised.
 #[must_use]
 pub fn share(
     containers: &[Container],
@@ -117,8 +117,8 @@ pub fn share(
         .collect()
 }
 
-/// Describes the containers whose requests differ from their individual ones; `None` if none differs by more than
-/// `margin`, 0–1, of its request.
+/// Describes the containers whose requests differ from the individual ones; `None` if none differs by more than
+/// `margin` (0 to 1) of its request.
 #[must_use]
 pub fn differ(containers: &[Container], own: &Own, margin: f64) -> Option<String> {
     let far = |own: &Option<Vec<u64>>, at: usize, present: u64, least: u64, unit: &str| {
@@ -137,7 +137,7 @@ pub fn differ(containers: &[Container], own: &Own, margin: f64) -> Option<String
     (!words.is_empty()).then(|| format!("by usage of its containers: {}", words.join("; ")))
 }
 
-/// Divides `whole` in proportion to `present`; 0 stays 0.
+/// Divides `whole` in proportion to `present`; parts that are 0 stay 0.
 fn divide(present: &[u64], whole: u64, least: u64) -> Vec<u64> {
     let sum: u64 = present.iter().sum();
     let each = present.iter().enumerate();

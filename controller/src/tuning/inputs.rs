@@ -1,4 +1,5 @@
-//! Assembles the inputs of tuning: the live graph with usage, current settings, and what other controllers manage.
+//! Assembles the inputs of tuning: the live graph with usage, the current settings, and the settings that other
+//! controllers manage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,36 +37,36 @@ pub struct Sources<'a> {
     pub nodes: &'a [Node],
     /// The Deployments of the namespace.
     pub deployments: &'a [Value],
-    /// Its HorizontalPodAutoscalers.
+    /// The HorizontalPodAutoscalers of the namespace.
     pub horizontal: &'a [Value],
-    /// Its VerticalPodAutoscalers.
+    /// The VerticalPodAutoscalers of the namespace.
     pub vertical: &'a [Value],
-    /// Its `TrafficPolicy`s.
+    /// The `TrafficPolicy`s of the namespace.
     pub policies: &'a Policies,
     /// The specification of the policy.
     pub spec: &'a TuningPolicySpec,
-    /// Services that are selected by older policies, with the policy's name.
+    /// Services that older policies select, each with the name of the policy.
     pub taken: &'a BTreeMap<String, String>,
 }
 
 /// A service that the policy selects.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Its Deployment, if it has one.
+    /// Deployment of the service; `None` if it has none.
     pub workload: Option<Workload>,
     /// CPU (thousandths of a core) and memory (MiB) that the injected containers of its pods request.
     pub injected: (u64, u64),
-    /// The Service that callers use, if there is one.
+    /// The Service that callers use; `None` if there is none.
     pub service: Option<Key>,
     /// The settings that must not be changed, and why.
     pub hold: Hold,
     /// The current settings.
     pub present: Settings,
-    /// The CPU limit of a pod, in thousandths of a core, if all of its own containers have one.
+    /// The CPU limit of a pod, in thousandths of a core; `None` unless all of its own containers have one.
     pub cpu_limit_millis: Option<u64>,
     /// Latencies and failures.
     pub health: Health,
-    /// The remaining capacity of each node that accepts its pods.
+    /// The remaining capacity of each node that accepts the service's pods.
     pub rooms: Vec<Room>,
 }
 
@@ -79,19 +80,19 @@ impl Subject {
         Own::of(self.containers(), &advice.containers, self.hold.held)
     }
 
-    /// Sets the pod's requests in an advice from what is known of its containers.
+    /// Sets the pod's requests in an advice from the requests of its containers, if these are known.
     pub fn complete(&self, advice: &mut Advice) {
         self.own(advice).put(self.injected, advice);
     }
 
-    /// Returns the new requests of its containers for a total of the pod, in thousandths of a core and in MiB; only
-    /// those that change.
+    /// Returns the new requests of the containers that change, for a total of the pod in thousandths of a core and in
+    /// MiB.
     #[must_use]
     pub fn shares(&self, advice: &Advice, whole: (u64, u64)) -> Vec<Share> {
         share(self.containers(), self.injected, whole, &self.own(advice))
     }
 
-    /// Returns why the requests of its containers change, if they do.
+    /// Returns why the requests of the containers change; `None` if they do not.
     #[must_use]
     pub fn shares_differ(&self, advice: &Advice, spec: &TuningPolicySpec) -> Option<String> {
         differ(self.containers(), &self.own(advice), margin(spec))
@@ -103,13 +104,13 @@ impl Subject {
 pub struct Inputs {
     /// The selected services, by name.
     pub subjects: BTreeMap<String, Subject>,
-    /// All services and calls, as input of the recommendations.
+    /// All services and calls, which are the input of the recommendations.
     pub observed: advise::Snapshot,
     /// Pairs of caller and called service, by name.
     pub calls: Vec<(String, String)>,
 }
 
-/// Returns the parameters of recommendations in a policy.
+/// Returns the parameters of recommendations according to a policy.
 #[must_use]
 pub fn advice_params(spec: &TuningPolicySpec) -> advise::Params {
     let time = |seconds: Option<u32>, default: u32| seconds_of(seconds.unwrap_or(default));
@@ -132,7 +133,7 @@ pub fn advice_params(spec: &TuningPolicySpec) -> advise::Params {
     params
 }
 
-/// Returns the parameters of changes and their evaluation; `settle` is T, the window of the graph's averages.
+/// Returns the parameters of changes and their evaluation. `settle` is the window of the graph's averages (T).
 #[must_use]
 pub fn params(spec: &TuningPolicySpec, settle: Duration) -> tune::Params {
     let time = |seconds: Option<u32>, default: u32| seconds_of(seconds.unwrap_or(default));
@@ -155,7 +156,7 @@ pub fn params(spec: &TuningPolicySpec, settle: Duration) -> tune::Params {
     }
 }
 
-/// Returns the relative difference of requests, 0–1, that is ignored.
+/// Returns the relative difference of requests (0 to 1) that is ignored.
 fn margin(spec: &TuningPolicySpec) -> f64 {
     f64::from(spec.margin_percent.unwrap_or(10)) / 100.0
 }
@@ -269,15 +270,15 @@ fn subject(
     })
 }
 
-/// Returns the CPU limit of a pod. Injected containers usually have no limit, so formally the pod has none; but it
-/// cannot use more than the limits of its own containers and about the request of the injected ones.
+/// Returns the CPU limit of a pod. Injected containers usually have no limit, so formally the pod has none. However,
+/// it cannot use more than the limits of its own containers and about the requests of the injected ones.
 fn cpu_limit(own: &[workload::Container], injected: (u64, u64)) -> Option<u64> {
     let limits = own.iter().map(|one| one.cpu_limit_millis);
     let sum = limits.sum::<Option<u64>>()?;
     (!own.is_empty()).then(|| sum.saturating_add(injected.0))
 }
 
-/// Returns the Service whose name a vertex has, if there is one.
+/// Returns the Service that a vertex is named after; `None` if there is none.
 fn service_of(sources: &Sources<'_>, name: &str) -> Option<Key> {
     let (namespace, service) = name.split_once('/')?;
     let key = Key::new(namespace, service);
@@ -312,8 +313,8 @@ fn leave(sources: &Sources<'_>, name: &str, service: Option<&Key>, hold: &mut Ho
     hold.held.traffic |= !sets(TuningPart::Traffic);
 }
 
-/// Returns the capacity of nodes that remains for the services of the mesh; requests of other pods are subtracted
-/// already.
+/// Returns the capacity of nodes that remains for the services of the mesh. The requests of other pods are already
+/// subtracted.
 fn left<'a>(sources: &Sources<'a>) -> BTreeMap<&'a str, Room> {
     let rooms = sources.topology.nodes.iter();
     let mut left: BTreeMap<&str, Room> = rooms
@@ -347,7 +348,7 @@ fn observed(
 ) -> advise::Snapshot {
     let services = sources.snapshot.services.iter().map(|one| {
         let subject = subjects.get(&one.name);
-        // By the wanted number: during a rollout there are more.
+        // The wanted number is used, because there are more replicas during a rollout.
         let wanted = subject
             .map(|one| one.present.replicas)
             .filter(|count| *count > 0)
@@ -412,10 +413,11 @@ fn split(split: &Split) -> SplitUse {
     }
 }
 
-/// Returns the factor of a replica's usage when the load of `there` replicas is spread over `wanted` ones.
+/// Returns the factor by which a replica's usage changes when the load of `there` replicas is spread over `wanted`
+/// replicas.
 ///
-/// The usage is not scaled up for fewer replicas: while pods are replaced, the replacements are ready, and the usage
-/// of the old ones is still reported for a while.
+/// The usage is not scaled up for fewer replicas: while pods are replaced, the usage of the old pods is still
+/// reported for some time although the replacements are ready.
 fn part(there: u32, wanted: u32) -> f64 {
     (f64::from(there) / f64::from(wanted.max(1))).min(1.0)
 }
@@ -428,7 +430,7 @@ fn container(one: &Container, part: f64) -> ContainerUse {
     }
 }
 
-/// Returns latencies and failures of a service's incoming calls, over the window of the averages.
+/// Returns the latencies and failures of a service's incoming calls, over the window of the averages.
 fn health(snapshot: &Snapshot, name: &str) -> Health {
     let window = snapshot.window_seconds as f64;
     let into = snapshot.edges.iter().filter(|edge| edge.to == name);

@@ -1,4 +1,4 @@
-//! Other managers of a Deployment: autoscalers, its owner, and users who opt out.
+//! Other managers of a Deployment: autoscalers, its owner, and users who have opted out.
 
 use maglor_service_graph::tune::{Held, Part};
 use serde_json::Value;
@@ -9,11 +9,11 @@ use super::workload::Workload;
 /// The settings of a service that must not be changed, and their managers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Hold {
-    /// The settings.
+    /// The settings that are excluded.
     pub held: Held,
-    /// The reasons, one message each.
+    /// The reasons for the exclusions, one message each.
     pub why: Vec<String>,
-    /// A HorizontalPodAutoscaler sets the number of replicas.
+    /// Whether a HorizontalPodAutoscaler sets the number of replicas.
     pub autoscaled: bool,
 }
 
@@ -36,7 +36,7 @@ fn is_for(reference: &Value, workload: &Workload) -> bool {
     reference["kind"] == "Deployment" && reference["name"] == workload.key.name.as_str()
 }
 
-/// Returns the exclusions of a Deployment by itself and by the autoscalers of its namespace.
+/// Returns the exclusions of a Deployment: those in its own settings, and those by the autoscalers of its namespace.
 #[must_use]
 pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Hold {
     let mut hold = Hold::default();
@@ -79,7 +79,7 @@ pub fn hold(workload: &Workload, horizontal: &[Value], vertical: &[Value]) -> Ho
     hold
 }
 
-/// Excludes replicas, and the requests that the autoscaler's utilization is relative to.
+/// Excludes replicas, and the requests to which the autoscaler's utilization is relative.
 fn horizontally(autoscaler: &Value, hold: &mut Hold) {
     let metrics = autoscaler["spec"]["metrics"].as_array();
     let by_memory = metrics.into_iter().flatten().any(|metric| {

@@ -38,20 +38,20 @@ const ROUND_SECONDS: u32 = 30;
 /// The dependencies and permissions of the operator.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// The client. Requests are not retried: the operator observes again first.
+    /// Client of the API server. Requests are not retried, because the operator first observes the state again.
     pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) events: Events,
     pub(crate) metrics: TuningMetrics,
-    /// The namespaces where Deployments may be changed, as permitted at installation.
+    /// The namespaces where the installation permits to change Deployments.
     pub(crate) tunes: Scope,
 }
 
-/// The state of a policy.
+/// The state that the operator keeps for a policy.
 struct Governed {
-    /// Its UID, and whether it is applied: a change of that resets the state.
+    /// The policy's UID, and whether it is applied. The state is reset when either changes.
     identity: (Option<String>, bool),
     generation: Option<i64>,
     advisor: Advisor,
@@ -59,9 +59,9 @@ struct Governed {
     done: Done,
     /// The time of the next round.
     due: Time,
-    /// Its services.
+    /// The services that the policy selects.
     subjects: BTreeSet<String>,
-    /// Whether the event for a recommendation was sent.
+    /// Whether the event for a recommendation was emitted.
     recommended: bool,
 }
 
@@ -79,15 +79,15 @@ struct Operator {
     watches: Watches<Key>,
     policies: Cache<TuningPolicy>,
     nodes: Cache<Node>,
-    /// By namespace with a policy.
+    /// The objects of each namespace with a policy.
     objects: BTreeMap<String, Objects>,
-    /// By policy, since the begin of the term.
+    /// The state of each policy since the beginning of the term.
     governed: BTreeMap<Key, Governed>,
-    /// When this process began to receive reports.
+    /// When this process began to receive load reports.
     begun: Time,
 }
 
-/// Runs as long as the process does.
+/// Runs the operator until the process ends.
 pub(crate) async fn run(options: Options) {
     let (term, begun) = (options.term.clone(), wall_clock::now());
     let begin = |watches| Operator::new(options.clone(), watches, begun);
@@ -121,8 +121,8 @@ impl Operator {
         }
     }
 
-    /// Runs a round of a policy, if one is due, after those of older policies, which come first; returns when its next
-    /// one will be.
+    /// Runs a round of a policy if one is due, after the rounds of older policies, which take precedence. Returns
+    /// when the policy's next round is due.
     async fn look(&mut self, now: Time, id: &Key) -> Result<Again, kube::Error> {
         let all = by_age(&self.policies);
         let Some(at) = all.iter().position(|policy| key(&**policy) == *id) else {
@@ -159,7 +159,7 @@ impl Operator {
         self.attend(now, &all[at], &taken).await
     }
 
-    /// Runs a round of a policy, if one is due. `taken` are the services of older policies.
+    /// Runs a round of a policy if one is due. `taken` are the services of older policies.
     async fn attend(
         &mut self,
         now: Time,
@@ -191,7 +191,7 @@ impl Operator {
         if governed.generation != policy.metadata.generation {
             (governed.generation, governed.due) = (policy.metadata.generation, now);
         }
-        // Averages over less than T are incomplete.
+        // Averages over less than the window T are incomplete.
         governed.due = governed.due.max(self.begun + settle);
         if governed.due <= now {
             let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
@@ -202,7 +202,7 @@ impl Operator {
         Ok(governed.map(|governed| governed.due.saturating_since(now)))
     }
 
-    /// Returns why a policy is not in force, if so.
+    /// Returns why a policy is not in force; `None` if it is.
     fn problem(&self, policy: &TuningPolicy) -> Option<(&'static str, String)> {
         let namespace = policy.namespace().unwrap_or_default();
         let apply = policy.spec.mode() == TuningMode::Apply;
@@ -217,7 +217,7 @@ impl Operator {
         }
     }
 
-    /// Returns whether the objects of a namespace are known; watches them from now on.
+    /// Returns whether the objects of a namespace are known, and starts to watch them if necessary.
     fn is_complete(&mut self, namespace: &str) -> bool {
         let (client, policies) = (&self.options.client, &self.policies);
         let (watches, nodes) = (&self.watches, &self.nodes);
@@ -234,7 +234,7 @@ impl Operator {
         objects.is_complete() && nodes.is_complete()
     }
 
-    /// Runs a round.
+    /// Runs a round of a policy.
     async fn round(
         &mut self,
         now: Time,
@@ -261,8 +261,8 @@ impl Operator {
             policies,
             advice,
         };
-        // Rollbacks come before the status: after a crash the next leader evaluates the change once more. Changes are
-        // recorded in the status before they are made, so that a new leader evaluates them.
+        // Rollbacks are made before the status is written: after a crash, the next leader evaluates such a change
+        // again. Changes are recorded in the status before they are made, so that a new leader evaluates them.
         self.take_back(&stage, &round).await;
         let Some(governed) = self.governed.get(&key(policy)) else {
             return Ok(());
@@ -293,7 +293,7 @@ impl Operator {
         self.carry_out(&stage, &round).await
     }
 
-    /// Returns the inputs; `None` while the data of a replica is missing.
+    /// Returns the inputs; `None` if the data of any replica is missing.
     async fn inputs(
         &self,
         policy: &TuningPolicy,
@@ -324,7 +324,7 @@ impl Operator {
         Some((inputs, policies))
     }
 
-    /// Sends an event once when there is a recommendation.
+    /// Emits an event once when there is a recommendation.
     fn recommend(&mut self, policy: &TuningPolicy, round: &Round) {
         let Some(governed) = self.governed.get_mut(&key(policy)) else {
             return;
@@ -376,7 +376,7 @@ impl Governed {
         let mut advisor = std::mem::take(&mut self.advisor);
         advisor.set_params(advice_params(&policy.spec));
         let observed = inputs.observed.clone();
-        // The computation takes a while for thousands of services.
+        // For thousands of services, the computation takes some time.
         let advised = tokio::task::spawn_blocking(move || {
             advisor.observe(now, &observed);
             let advice = advisor.advise();

@@ -1,4 +1,4 @@
-//! The status of a `TuningPolicy`: observations, recommendations and changes, from which a new leader continues.
+//! The status of a `TuningPolicy`: observations, recommendations and changes, with which a new leader continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::crd::{
 };
 use crate::wall_clock;
 
-/// The most services in a status: some 300 kB.
+/// Maximum number of services in a status, which take about 300 kB.
 const MOST_SERVICES: usize = 100;
-/// The most bytes of a reason.
+/// Maximum length of a reason in bytes.
 const LONGEST: usize = 256;
 
 /// Counters since the policy was created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Done {
-    /// Changes that were made.
+    /// Number of changes that were made.
     pub changes: u32,
-    /// Those of them that were rolled back.
+    /// Number of these changes that were rolled back.
     pub taken_back: u32,
 }
 
@@ -145,7 +145,7 @@ pub fn status(input: &StatusInput<'_>, generation: Option<i64>) -> TuningPolicyS
         .iter()
         .map(|(name, subject)| service(input, name, subject))
         .collect();
-    // Services with changes are the most interesting ones, and their records must be kept.
+    // Services with changes are listed first, because their records must be kept.
     services.sort_by_key(|one| (rank(&one.state), one.changes.is_empty(), one.name.clone()));
     let left_out = services.len().saturating_sub(MOST_SERVICES);
     services.truncate(MOST_SERVICES);
@@ -219,7 +219,7 @@ fn settled(input: &StatusInput<'_>) -> (bool, &'static str, String) {
     }
 }
 
-/// Returns the target values of a service: the recommendation, or the current value if another manager sets it.
+/// Returns the target values of a service: the recommendations, or the current values if another manager sets them.
 fn wanted(subject: &Subject, advice: Option<&Advice>) -> (u64, u64, u64) {
     let (present, held) = (subject.present, subject.hold.held);
     let replicas = advice.and_then(|one| one.replicas.as_ref());
@@ -311,7 +311,7 @@ fn change(part: Part, record: &Record, now: Time) -> TuningChange {
     }
 }
 
-/// Returns name, current value, recommended value and reason of each container's requests, if a pod has several
+/// Returns the name, current value, recommended value and reason of each container's requests, if a pod has several
 /// containers.
 fn container_values(subject: &Subject, advice: &Advice) -> Vec<(String, String, String, String)> {
     let containers = subject.workload.as_ref().map(|one| &*one.containers);
@@ -396,7 +396,7 @@ fn values(subject: &Subject, advice: &Advice) -> Vec<TunedValue> {
     values
 }
 
-/// Returns the recommended fields of a `TrafficPolicy`, with values and reasons.
+/// Returns the recommended fields of a `TrafficPolicy`, each with its value and reason.
 fn traffic_values(traffic: &TrafficAdvice) -> Vec<(&'static str, String, &str)> {
     let text = |one: &Advised<u32>| one.value.to_string();
     let time = |one: &Advised<Duration>| format!("{}ms", one.value.as_millis());

@@ -13,17 +13,17 @@ use crate::index::facts::Key;
 
 const MIB: f64 = 1_048_576.0;
 
-/// The resource requests of a container, in Kubernetes' notation; absent ones are not set.
+/// The resource requests of a container, in Kubernetes' notation. Absent requests are not set.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requests {
-    /// CPU.
+    /// CPU request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Memory.
+    /// Memory request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// The limit of memory.
+    /// Memory limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<String>,
 }
@@ -43,7 +43,7 @@ pub struct Written<T> {
 }
 
 impl<T: Clone> Written<T> {
-    /// Returns the record of a further change.
+    /// Returns the record after a further change.
     fn next(before: Option<&Self>, present: T, value: T) -> Self {
         Self {
             original: before.map_or_else(|| present.clone(), |one| one.original.clone()),
@@ -57,12 +57,12 @@ impl<T: Clone> Written<T> {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Ticket {
-    /// The policy that has made the changes.
+    /// Name of the policy that has made the changes.
     pub policy: String,
-    /// Changes of the number of replicas.
+    /// Changes of the number of replicas; `None` if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Written<u32>>,
-    /// Changes of the resource requests.
+    /// Changes of the resource requests; `None` if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub containers: Option<Written<Containers>>,
 }
@@ -70,53 +70,53 @@ pub struct Ticket {
 /// A container of a Deployment's template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Container {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// Its requests, as written in the template.
+    /// Requests of the container as written in the template.
     pub requests: Requests,
-    /// Its CPU request, in thousandths of a core; 0 = none.
+    /// CPU request in thousandths of a core; 0 if there is none.
     pub cpu_millis: u64,
-    /// Its memory request, in MiB; 0 = none.
+    /// Memory request in MiB; 0 if there is none.
     pub memory_mib: u64,
-    /// Its CPU limit, in thousandths of a core.
+    /// CPU limit in thousandths of a core; `None` if there is none.
     pub cpu_limit_millis: Option<u64>,
-    /// Its memory limit, in MiB.
+    /// Memory limit in MiB; `None` if there is none.
     pub memory_limit_mib: Option<u64>,
 }
 
-/// The new requests of a container; `None` = unchanged.
+/// The new requests of a container; `None` for those that do not change.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Share {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// CPU in thousandths of a core.
+    /// CPU request in thousandths of a core.
     pub cpu_millis: Option<u64>,
-    /// Memory in MiB.
+    /// Memory request in MiB.
     pub memory_mib: Option<u64>,
-    /// Its memory limit, if the current one is less than a quarter above the request.
+    /// Memory limit in MiB, which is raised if the current one is less than a quarter above the request.
     pub memory_limit_mib: Option<u64>,
 }
 
 /// A Deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
-    /// Namespace and name.
+    /// Namespace and name of the Deployment.
     pub key: Key,
-    /// Its version: a write to any other version fails.
+    /// Version of the Deployment. A write to any other version fails.
     pub seen: Precondition,
-    /// The wanted number of replicas.
+    /// Wanted number of replicas.
     pub replicas: u32,
-    /// The progress of the rollout.
+    /// Progress of the rollout.
     pub rollout: Rollout,
-    /// Its rollout is paused (`spec.paused`).
+    /// Whether the rollout is paused (`spec.paused`).
     pub paused: bool,
-    /// It opts out of tuning.
+    /// Whether the Deployment opts out of tuning.
     pub disabled: bool,
-    /// Kind and name of the owner that manages it.
+    /// Kind and name of the owner that manages the Deployment; `None` if there is none.
     pub owner: Option<(String, String)>,
-    /// Its containers, without injected ones.
+    /// Containers of the template, without injected ones.
     pub containers: Vec<Container>,
-    /// The record of changes.
+    /// Record of changes; `None` if there were none.
     pub ticket: Option<Ticket>,
 }
 
@@ -147,7 +147,7 @@ impl Container {
             &value["resources"]["requests"],
             &value["resources"]["limits"],
         );
-        // Kubernetes uses a limit as the request if there is none.
+        // Kubernetes uses a limit as the request if there is no request.
         let or = |name: &str| match requests[name].is_null() {
             true => limits[name].clone(),
             false => requests[name].clone(),
@@ -167,7 +167,8 @@ impl Container {
     }
 }
 
-/// Returns CPU and memory that a pod's injected containers request: those that are not in the template.
+/// Returns the CPU and memory that a pod's injected containers request. Injected containers are those that are not in
+/// the template.
 #[must_use]
 pub fn injected(pod: &Value, template: &[Container]) -> (u64, u64) {
     let list = |name: &str| pod[name].as_array().into_iter().flatten();
@@ -230,7 +231,7 @@ impl Workload {
             .collect()
     }
 
-    /// Returns the parts that we have written and another writer has changed since.
+    /// Returns the parts that this controller has written and another writer has changed since.
     #[must_use]
     pub fn overridden(&self) -> Vec<Part> {
         let Some(ticket) = &self.ticket else {
@@ -240,7 +241,7 @@ impl Workload {
             .replicas
             .as_ref()
             .is_some_and(|one| one.value != self.replicas);
-        // Compared by amount, not by notation.
+        // Requests are compared by amount, not by notation.
         let amounts = |one: &Requests| {
             let all = [&one.cpu, &one.memory, &one.memory_limit];
             all.map(|text| text.as_deref().map(quantity))
@@ -291,7 +292,7 @@ impl Workload {
     }
 
     /// Returns the patch that restores a part to its value before the last change; `None` if nothing was changed, or
-    /// another writer has changed it since.
+    /// if another writer has changed the value since.
     #[must_use]
     pub fn put_back(&self, part: Part) -> Option<Value> {
         if self.overridden().contains(&part) {
@@ -315,7 +316,7 @@ impl Workload {
     }
 
     fn ticket_of(&self, policy: &str) -> Ticket {
-        // A value changed by another writer becomes the original value.
+        // A value changed by another writer becomes the new original value.
         let overridden = self.overridden();
         let mut ticket = self.ticket.clone().unwrap_or_default();
         if overridden.contains(&Part::Replicas) {
@@ -328,7 +329,7 @@ impl Workload {
         ticket
     }
 
-    /// Returns only the differences; a `null` removes a field (strategic merge patch).
+    /// Returns a template patch that contains only the differences; `null` removes a field (strategic merge patch).
     fn template(&self, wanted: &Containers) -> Value {
         let mut containers = Vec::new();
         for one in &self.containers {

@@ -1,4 +1,4 @@
-//! The decisions of the webhook; pure.
+//! The decisions of the webhooks. Pure.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_inject::review::{Review, Verdict};
@@ -11,10 +11,10 @@ use crate::index::facts::{Facts, Object};
 use crate::placement::affinity::{Place, ask};
 use crate::revision::Revision;
 
-/// An answer to the API server, and its label in metrics.
+/// A response to the API server, and its label in metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// The answer.
+    /// The response.
     pub verdict: Verdict,
     /// The outcome, as a label.
     pub word: Word,
@@ -41,8 +41,8 @@ fn denied(reason: String) -> Decision {
     }
 }
 
-/// Returns the event for the owner of a pod, with its reason: why the pod has no sidecar, or was rejected. The pod
-/// itself does not exist yet, so it cannot have events. A dry run causes no event (`sideEffects: None`).
+/// Returns the event for the owner of a pod, which contains the reason why the pod has no sidecar or was rejected.
+/// The pod itself does not exist yet, so it cannot have events. A dry run causes no event (`sideEffects: None`).
 pub(super) fn event<'a>(
     review: &Review,
     decision: &'a Decision,
@@ -73,7 +73,7 @@ fn owner(review: &Review) -> Option<ObjectReference> {
     })
 }
 
-/// Injects a sidecar into a pod, and adds the placement preference to one that has a sidecar.
+/// Injects a sidecar into a pod, and adds the placement preference to a pod with a sidecar.
 #[must_use]
 pub fn inject(
     review: &Review,
@@ -105,7 +105,7 @@ pub fn inject(
                     _ => Vec::new(),
                 },
                 warnings: match why {
-                    // A user may rely on the sidecar that is missing.
+                    // A user may rely on the missing sidecar.
                     maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
                         vec![format!("no sidecar injected: {why}")]
                     }
@@ -140,7 +140,7 @@ pub(super) fn keys(review: &Review) -> Decision {
     }
 }
 
-/// The revision that a namespace names, unless it has named it before.
+/// Returns the revision that a namespace names; `None` if it named the same one before.
 pub(super) fn new_revision(review: &Review) -> Option<Revision> {
     let named = |object: &Value| {
         object["metadata"]["labels"][keys::REVISION]
@@ -186,7 +186,7 @@ pub fn validate(review: &Review) -> Decision {
     }
 }
 
-/// Returns the error in one of the mesh's own resources.
+/// Returns the error in one of the mesh's own resources; `None` if it is valid.
 fn problem(facts: &Facts) -> Option<&str> {
     let problem = match facts {
         Facts::AuthorizationPolicy(policy) => &policy.spec.problem,
@@ -261,7 +261,7 @@ mod tests {
         );
         let text = reason(validate(&review(json!([1]), Value::Null)));
         assert!(text.contains("is not supported"), "{text}");
-        // What was there before the webhook can still be touched, and taken away.
+        // Objects that existed before the webhook can still be changed and deleted.
         assert_eq!(validate(&review(bad.clone(), bad.clone())).word, "accepted");
         assert_eq!(validate(&review(Value::Null, bad)).word, "accepted");
     }
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// Whatever else is decided, only pods with a sidecar are asked, and each once.
+    /// Regardless of other decisions, the preference is added only to pods with a sidecar, and only once.
     #[test]
     fn pods_are_asked_to_run_where_they_are_wanted() {
         let place = Place {
@@ -393,7 +393,7 @@ mod tests {
             asked(&pod, &Namespace::default()).is_empty(),
             "it gets no sidecar"
         );
-        // By `maglor inject`, without the webhook.
+        // A pod that `maglor inject` has injected, without the webhook.
         let Ok(Outcome::Injected(mut injected)) = maglor_inject::inject(&pod, &shop, &settings)
         else {
             panic!("nothing is against it")

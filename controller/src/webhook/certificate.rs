@@ -1,8 +1,8 @@
 //! The webhook's server certificate.
 //!
-//! Each certificate has its own root, whose key is discarded once the certificate is signed: no stored secret could
-//! sign another one. The bundle that the API server trusts contains the last two roots, so that replicas can switch
-//! to a new certificate one after another.
+//! Each certificate has its own root, whose key is discarded once the certificate is signed, so that no stored secret
+//! could sign another certificate. The bundle that the API server trusts contains the last two roots, so that
+//! replicas can switch to a new certificate one after another.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,12 +20,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 const TTL: Duration = Duration::from_secs(90 * 24 * 3600);
 /// How long before its end a certificate is replaced.
 const BEFORE_END: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How much earlier its validity begins, since clocks differ.
+/// How much earlier the validity begins, because clocks differ.
 const BACKDATED: Duration = Duration::from_secs(3600);
 /// The number of roots in a bundle: the current and the previous one.
 const ROOTS: usize = 2;
 
-/// A certificate, its key, and the roots to verify it; all PEM.
+/// A certificate, its key, and the roots to verify it, all as PEM.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct Certificate {
     pub(super) bundle: String,
@@ -33,14 +33,14 @@ pub(super) struct Certificate {
     pub(super) key: String,
 }
 
-/// Omits the key.
+/// The private key is omitted.
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certificate").finish_non_exhaustive()
     }
 }
 
-/// The reason why a certificate cannot be created or used.
+/// Reason why a certificate cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
     #[error("cannot create a certificate: {0}")]
@@ -74,8 +74,8 @@ impl Certificate {
             Ok::<_, rcgen::Error>(params)
         };
         let root_key = KeyPair::generate()?;
-        // Roots are looked up by name: with two of the same name both would have to be attempted, and OpenSSL takes
-        // the first.
+        // Roots are looked up by name. If two had the same name, both would have to be attempted, but OpenSSL uses only
+        // the first one.
         let mark: String = root_key
             .public_key_raw()
             .iter()
@@ -101,7 +101,8 @@ impl Certificate {
         })
     }
 
-    /// Returns whether a new certificate is needed: this one ends soon, has other names, or cannot be read.
+    /// Returns whether a new certificate is needed, because this one expires soon, has different names, or cannot be
+    /// read.
     pub(super) fn is_due(&self, names: &[String], now: SystemTime) -> bool {
         let fine = self.leaf().is_some_and(|leaf| {
             now + BEFORE_END < leaf.expires()
@@ -115,12 +116,12 @@ impl Certificate {
         x509::parse(&leaf.ok()?)
     }
 
-    /// Returns when it expires; `None` if it cannot be read.
+    /// Returns when the certificate expires; `None` if it cannot be read.
     pub(super) fn expires(&self) -> Option<SystemTime> {
         Some(self.leaf()?.expires())
     }
 
-    /// Returns the TLS configuration of the server.
+    /// Returns the TLS configuration of a server with this certificate.
     pub(super) fn server(&self) -> Result<Arc<ServerConfig>, CertificateError> {
         let chain: Result<Vec<_>, _> =
             CertificateDer::pem_slice_iter(self.chain.as_bytes()).collect();
@@ -134,7 +135,7 @@ impl Certificate {
     }
 }
 
-/// Splits a bundle into its certificates, each with its PEM frame.
+/// Splits a bundle into its certificates, each including the PEM header and footer.
 fn split(bundle: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----\n";
     let whole = bundle.split_inclusive(END).filter(|one| one.ends_with(END));

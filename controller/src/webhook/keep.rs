@@ -1,9 +1,9 @@
 //! Renews the webhook's certificate: stores it in a Secret that all replicas read, and registers its root with the
 //! API server.
 //!
-//! Only the leader writes. A new root is registered with the API server first, then the certificate is stored: at no
-//! moment does a replica serve with a certificate that the API server does not know. If the leader dies in between,
-//! an unused root is left; the next leader starts from the stored state.
+//! Only the leader writes. A new root is first registered with the API server, and then the certificate is stored, so
+//! that replicas never use a certificate that the API server cannot verify. If the leader dies in between, an unused
+//! root is left; the next leader starts from the stored state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,14 +38,14 @@ use crate::metrics::on_call::Expiries;
 use crate::revision::Revision;
 use crate::status_writer::FIELD_MANAGER;
 
-/// Interval of checks, even without a change.
+/// Interval of checks without a change.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Pause after a failure, and between two checks.
+/// Pause after a failure and between two checks.
 const REST: Duration = Duration::from_secs(1);
-/// The timeout of a check.
+/// Timeout of a check.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// The reason why the certificate could not be stored; it is retried.
+/// Reason why the certificate could not be stored, which will be retried.
 #[derive(Debug, thiserror::Error)]
 enum KeepError {
     #[error(transparent)]
@@ -56,7 +56,7 @@ enum KeepError {
     Slow,
 }
 
-/// Renews and stores the certificate; see the module's documentation.
+/// Renews and stores the webhook's certificate.
 pub(super) struct Keeper {
     secrets: Api<Secret>,
     mutating: Api<MutatingWebhookConfiguration>,
@@ -68,12 +68,12 @@ pub(super) struct Keeper {
     term: watch::Receiver<Term>,
 }
 
-/// Names of the objects that concern this control plane alone.
+/// Names of the objects that belong to this control plane only.
 struct Objects {
     inject: String,
     secret: String,
     service: String,
-    /// Only the default control plane validates resources and serves external metrics.
+    /// Whether this is the default control plane, which alone validates resources and serves external metrics.
     is_default: bool,
 }
 
@@ -110,8 +110,8 @@ impl Keeper {
         }
     }
 
-    /// Maintains the certificate as long as it is polled. Sets `ready` if the API server knows the certificate in
-    /// use.
+    /// Maintains the certificate for as long as the future is polled. Sets `ready` if the API server can verify the
+    /// certificate in use.
     pub(super) async fn run(&self, serving: &Serving, ready: &AtomicBool, expiries: &Expiries) {
         let changed = Notify::new();
         tokio::join!(
@@ -145,7 +145,7 @@ impl Keeper {
         );
     }
 
-    /// Notifies of each change of what only the default control plane registers.
+    /// Notifies of changes of the objects that only the default control plane registers.
     async fn watch_shared(&self, changed: &Notify) {
         if self.objects.is_default {
             tokio::join!(
@@ -155,7 +155,7 @@ impl Keeper {
         }
     }
 
-    /// Does one check and all necessary steps; returns whether the API server knows the certificate in use.
+    /// Performs one check and all necessary steps; returns whether the API server can verify the certificate in use.
     async fn reconcile(
         &self,
         (serving, expiries): (&Serving, &Expiries),
@@ -232,8 +232,8 @@ impl Keeper {
         }
     }
 
-    /// Registers a bundle with the API server; returns whether it is registered. A configuration that is not
-    /// installed, or was removed, is not written.
+    /// Registers a bundle with the API server; returns whether it is registered. Configurations that are not
+    /// installed or were removed are not written.
     async fn report(&self, bundle: &str) -> Result<bool, KeepError> {
         let mutating = self.report_to(&self.mutating, &self.objects.inject, bundle, |one| {
             let webhooks = one.webhooks.iter_mut().flatten();
@@ -291,7 +291,7 @@ impl Keeper {
     }
 }
 
-/// Waits for a change of the leader.
+/// Waits until the leader changes.
 async fn began(term: &mut watch::Receiver<Term>) {
     let number = term.borrow().number();
     let ended = term.wait_for(|term| term.number() != number).await.is_err();
@@ -300,7 +300,7 @@ async fn began(term: &mut watch::Receiver<Term>) {
     }
 }
 
-/// Sets a bundle in all places; returns whether that changed anything.
+/// Sets a bundle in all places; returns whether this has changed anything.
 fn differs(places: Vec<&mut Option<ByteString>>, bundle: &ByteString) -> bool {
     let mut differs = false;
     for place in places
@@ -316,7 +316,7 @@ fn differs(places: Vec<&mut Option<ByteString>>, bundle: &ByteString) -> bool {
 fn written<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
     match result {
         Ok(_) => Ok(true),
-        // Changed or removed meanwhile: the next check reads it again.
+        // The object was changed or removed in the meantime; the next check reads it again.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
         Err(error) => Err(error),
     }
@@ -332,7 +332,7 @@ fn read(secret: &Secret) -> Option<Certificate> {
     })
 }
 
-/// Sends a notification for each change of an object, forever.
+/// Sends a notification for each change of an object; never returns.
 async fn watch_changes<K>(api: Api<K>, name: &str, changed: &Notify)
 where
     K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Send + DeserializeOwned + 'static,

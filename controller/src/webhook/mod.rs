@@ -1,10 +1,12 @@
 //! Admission webhooks: inject sidecars into pods, and validate the mesh's own resources by the proxy's rules.
 //!
-//! Every replica serves requests, over HTTPS with one certificate that all share (`certificate`). The leader creates
-//! and renews it, and registers its root with the API server (`keep`). Nothing else has to be installed for that.
+//! Every replica serves requests, over HTTPS with a certificate that all replicas share (`certificate`). The leader
+//! creates and renews the certificate, and registers its root with the API server (`keep`). No other software is
+//! needed for this.
 //!
-//! Clients are not authenticated: a response contains only what follows from the request. If no decision is possible
-//! (for example because the namespace cannot be read), the response is 500, so that the `failurePolicy` decides.
+//! Clients are not authenticated; a response contains only information that follows from the request. If no decision
+//! is possible (for example because the namespace cannot be read), the response is 500, so that the `failurePolicy`
+//! applies.
 
 mod admission;
 mod certificate;
@@ -41,7 +43,7 @@ pub const VALIDATE: &str = "maglor-validate";
 /// Secret with the certificate of the default control plane, in the controller's namespace.
 pub const SECRET: &str = "maglor-webhook";
 
-/// The minor version of Kubernetes 1 that supports native sidecars by default.
+/// The minor version of Kubernetes (1.x) from which native sidecars are supported by default.
 const NATIVE: u32 = 29;
 
 /// Pause after a failure.
@@ -56,7 +58,7 @@ pub struct Options {
     pub settings: Settings,
 }
 
-/// A webhook that runs until it is dropped.
+/// A webhook server that runs until it is dropped.
 pub(crate) struct Webhook {
     pub(crate) client: Client,
     /// The client for leader-only writes.
@@ -68,16 +70,16 @@ pub(crate) struct Webhook {
     pub(crate) settings: Settings,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Set once the API server can reach it.
+    /// Set once the API server can reach this server.
     pub(crate) ready: Arc<AtomicBool>,
-    /// The limits of its connections.
+    /// The connection limits of the server.
     pub(crate) clients: Clients,
-    /// The TLS configuration, published after each renewal.
+    /// The TLS configuration, published after each renewal of the certificate.
     pub(crate) serving: watch::Sender<Option<Arc<ServerConfig>>>,
 }
 
 impl Webhook {
-    /// Serves requests as long as it is polled.
+    /// Serves requests for as long as the future is polled.
     pub(crate) async fn run(mut self, socket: TcpListener) {
         if self.settings.form == Form::Auto {
             self.settings.form = form(&self.client).await;
@@ -111,7 +113,7 @@ impl Webhook {
     }
 }
 
-/// Returns the form of sidecar that the API server's version supports.
+/// Returns the form of sidecars that the API server's version supports.
 async fn form(client: &Client) -> Form {
     let minor = api_server::minor_version(client).await;
     let form = match minor {
@@ -129,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said to a client that asks several times.
+    /// Returns the form of sidecars when the API server sends these responses one after another.
     async fn asked(answers: &[(&str, &str)]) -> Form {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -175,7 +177,7 @@ mod tests {
         }
     }
 
-    /// One that does not answer just now says nothing of its version.
+    /// An API server that does not respond now says nothing about its version.
     #[tokio::test]
     async fn an_api_server_that_does_not_answer_is_asked_again() {
         let failures = [

@@ -1,4 +1,4 @@
-//! The HTTP handler of the webhook: reads requests, dispatches them, and writes responses.
+//! The HTTP handler of the webhooks: reads requests, dispatches them, and writes responses.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::revision::Revision;
 /// The dependencies of the request handlers.
 pub(super) struct Service {
     pub(super) client: Client,
-    /// The controller's.
+    /// The namespace of the controller.
     pub(super) namespace: String,
     pub(super) events: Events,
     pub(super) settings: Settings,
@@ -40,7 +40,7 @@ pub(super) struct Service {
 /// The type of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Question {
-    /// A pod of a namespace that requests sidecars; the API server's selector has matched the namespace's label.
+    /// A pod in a namespace that requests sidecars. The API server's selector has matched the label of the namespace.
     InjectNamespace,
     /// A pod that requests a sidecar itself.
     InjectPod,
@@ -55,7 +55,7 @@ impl Question {
         matches!(self, Self::InjectNamespace | Self::InjectPod)
     }
 
-    /// Returns its name in metrics and logs.
+    /// Returns the name of the webhook in metrics and logs.
     fn word(self) -> &'static str {
         match self {
             Self::InjectNamespace | Self::InjectPod => "inject",
@@ -87,7 +87,7 @@ impl Service {
             Ok(review) => review,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
-        // It becomes a part of an API server path, and any client of this port can send it.
+        // The namespace becomes part of an API server path, and any client of this port can send it.
         if question.is_of_pods() && !is_label(&review.namespace) {
             return refuse(
                 StatusCode::BAD_REQUEST,
@@ -131,13 +131,14 @@ impl Service {
         let found = found.unwrap_or_else(|_| Err(kube::Error::Service("timeout".into())))?;
         let metadata = serde_json::json!({"metadata": found.metadata});
         let namespace = Namespace::read(&metadata).map(|mut namespace| {
-            // The API server's selector may have seen a newer or an older label than the one read now.
+            // The API server's selector may have matched a newer or older label than the one read now.
             if question == Question::InjectNamespace {
                 namespace.enabled = Some(true);
             }
             namespace
         });
-        // An unreadable label requests nothing; a pod that requests a sidecar itself still gets one.
+        // Without a readable label, the namespace requests nothing; a pod that requests a sidecar itself still gets
+        // one.
         let namespace = namespace.unwrap_or_default();
         let place = self
             .wanted_nodes
@@ -153,7 +154,7 @@ impl Service {
 }
 
 impl Service {
-    /// Warns of a revision without a leader: nothing injects sidecars into the namespaces that name it.
+    /// Warns about a revision without a leader, because nothing injects sidecars into the namespaces that name it.
     async fn warn_unless_running(&self, revision: &Revision, decision: &mut Decision) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = revision.lease();

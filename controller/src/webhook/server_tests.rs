@@ -1,5 +1,5 @@
-//! The kept hostile suite against the webhook: each case of `maglor_testkit::hostile::webhook` has its expected
-//! outcome, and the API server is asked for nothing but namespaces.
+//! The maintained suite of hostile requests against the webhooks: each case of `maglor_testkit::hostile::webhook` has
+//! its expected outcome, and the API server gets requests only for namespaces.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -66,7 +66,7 @@ async fn service(asked: &Asked) -> Service {
     }
 }
 
-/// The response of the service to a case, as seen by a client; nothing if the case is about bytes below HTTP.
+/// Returns the response to a case as seen by a client; `None` if the case is about bytes below HTTP.
 async fn ask(service: &Service, case: &Case) -> Option<Port> {
     let (path, body) = hostile::api::review_parts(case)?;
     let request = Request::post(path).body(Bytes::from(body)).unwrap();

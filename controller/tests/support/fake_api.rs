@@ -20,6 +20,8 @@ use tokio::sync::broadcast;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// The path of definitions of kinds.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// Changes that a watch may be behind.
 const BEHIND: usize = 4096;
 
@@ -258,12 +260,20 @@ impl FakeApi {
         self.state().changes = broadcast::channel(BEHIND).0;
     }
 
-    /// Removes a kind, by its plural, or defines it again.
-    pub(crate) fn define(&self, plural: &str, defined: bool) {
-        let undefined = &mut self.state().undefined;
+    /// Removes a kind, or defines it again, by the name of its definition, `gateways.gateway.networking.k8s.io`.
+    pub(crate) fn define(&self, definition: &str, defined: bool) {
+        let plural = definition.split('.').next().unwrap();
+        let path = format!("{DEFINITIONS}/{definition}");
         match defined {
-            true => drop(undefined.remove(plural)),
-            false => drop(undefined.insert(plural.to_owned())),
+            true => {
+                self.state().undefined.remove(plural);
+                let established = json!({"type": "Established", "status": "True"});
+                self.put_at(&path, json!({"spec": {"group": "", "names": {"kind": "", "plural": plural}, "scope": "Namespaced", "versions": []}, "status": {"acceptedNames": {"kind": "", "plural": plural}, "conditions": [established], "storedVersions": []}}));
+            }
+            false => {
+                self.state().undefined.insert(plural.to_owned());
+                self.delete_at(&path);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use maglor_config::suggest::advice;
 use maglor_terminal::arguments;
 
-/// Commands of other programs.
+/// Commands of other programs, and what to use instead.
 const COMMANDS: &[(&[&str], &str)] = &[
     (
         &["status", "health", "ps", "proxy-status"],
@@ -62,7 +62,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["version"], "write `maglor --version`"),
 ];
 
-/// Flags of other programs, and of earlier versions.
+/// Flags of other programs and of earlier versions, and what to use instead.
 const FLAGS: &[(&[&str], &str)] = &[
     (
         &["--format", "--emit", "--out-format", "--json", "--yaml"],
@@ -99,8 +99,8 @@ const FLAGS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Reports an error of the command line, with a suggestion if there is one; for help and other messages clap's text
-/// is used.
+/// Reports an error of the command line, with a suggestion if there is one. For help and other messages, clap's text
+/// is printed.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     if let Some(code) = arguments::refuse_value(error) {
         return code;
@@ -138,7 +138,7 @@ fn of(error: &clap::Error) -> Option<String> {
                     "unexpected argument `{name}`: pass files with `-f {name}`"
                 ));
             }
-            // A near match is better reported by clap.
+            // If there is a similar flag, clap's own suggestion is better.
             if error.get(ContextKind::SuggestedArg).is_some() {
                 return None;
             }

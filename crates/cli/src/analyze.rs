@@ -30,8 +30,7 @@ enum Output {
     Text,
 }
 
-/// Prints the problems; exit code 1 if a resource would not be accepted, 2 if a file cannot be
-/// read.
+/// Prints the problems. The exit code is 1 if a resource would not be accepted, and 2 if a file cannot be read.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut files = Vec::new();
     for path in &options.files {

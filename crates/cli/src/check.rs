@@ -1,7 +1,7 @@
 //! `maglor check`: validates configuration files, or diagnoses a cluster's mesh.
 //!
-//! [`files`] checks files. Each of the other modules checks one aspect of a cluster, and adds its
-//! findings to [`report`].
+//! [`files`] checks files. Each of the other modules checks one aspect of a cluster and adds its findings to a
+//! [`report`].
 
 mod controller;
 mod expiry;

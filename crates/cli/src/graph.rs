@@ -106,7 +106,7 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// The output of `--since`, and the response of the controller.
+/// The output of `--since`, which is also the format of the controller's response.
 #[derive(Debug, Deserialize, serde::Serialize)]
 struct History {
     snapshots: Vec<Snapshot>,
@@ -147,7 +147,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     })
 }
 
-/// Several snapshots are no table and no picture.
+/// Several snapshots cannot be shown as a table or picture.
 fn format_of_history(form: Option<Form>) -> Result<Format, LiveError> {
     match form {
         None | Some(Form::Rows(Format::Json)) => Ok(Format::Json),
@@ -201,7 +201,7 @@ async fn snapshot(options: &Options) -> Result<Snapshot, LiveError> {
     })
 }
 
-/// Reads a snapshot from a file; the last one of a list.
+/// Reads a snapshot from a file; if the file contains a list, the last snapshot.
 pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
     let text = read_text(path).map_err(|source| LiveError::File {
         path: path.to_owned(),
@@ -236,8 +236,8 @@ pub(crate) async fn now(place: &Where) -> Result<Snapshot, LiveError> {
     Ok(snapshot.with_parts(&parts).with_delays(delays))
 }
 
-/// Returns the stored snapshots of all replicas. Each replica takes them at its own times, so those
-/// of one minute are merged.
+/// Returns the stored snapshots of all replicas. Replicas take snapshots at different times, so those of the same
+/// minute are merged.
 async fn history(place: &Where) -> Result<History, LiveError> {
     let mut all: Vec<Vec<Snapshot>> = Vec::new();
     for replica in place.controllers().await? {

@@ -1,18 +1,18 @@
-//! The judgement of a share of successful requests, one for tables and pictures.
+//! Classification of success rates, used by tables and pictures.
 
-/// How well requests go.
+/// How successful requests are.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Health {
-    /// At least 99 % succeed.
+    /// At least 99 % of the requests succeed.
     Good,
-    /// At least 95 % succeed.
+    /// At least 95 % of the requests succeed.
     Degraded,
-    /// Less than 95 % succeed.
+    /// Less than 95 % of the requests succeed.
     Failing,
 }
 
 impl Health {
-    /// Judges a share of successful requests.
+    /// Classifies a share of successful requests.
     pub(crate) fn of(success: f64) -> Self {
         match success {
             success if success < 0.95 => Self::Failing,
@@ -21,7 +21,8 @@ impl Health {
         }
     }
 
-    /// Returns the sign that it has in tables, so that it is known without colours: as `maglor check` has them.
+    /// Returns the symbol for tables, the same as in `maglor check`, so that the class is recognizable without
+    /// colours.
     pub(crate) fn sign(self) -> &'static str {
         match self {
             Self::Good => "✓",

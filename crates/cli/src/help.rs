@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Command;
 
-/// Headings and their commands. Commands that serve editors, shells and packages are in the last line only.
+/// Headings and their commands. Commands for editors, shells and packages are only in the last line.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Install",
@@ -64,7 +64,7 @@ mod tests {
     fn each_command_is_in_one_group_and_all_are_on_one_screen() {
         let mut command = grouped(crate::Cli::command());
         let mut grouped: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).collect();
-        // For editors and shells; in the last lines.
+        // Commands for editors and shells are in the last line.
         grouped.extend(&["completions", "schema"]);
         grouped.sort_unstable();
         let visible = command.get_subcommands().filter(|one| !one.is_hide_set());

@@ -1,5 +1,4 @@
-//! `maglor identity`: a certificate authority in a folder, and certificates for proxies that read
-//! files.
+//! `maglor identity`: a certificate authority in a directory, and certificates for proxies that read files.
 //!
 //! [`folder`] is the authority on disk, [`keep`] renews certificates that it has issued, [`show`]
 //! prints certificates.
@@ -153,7 +152,7 @@ enum Error {
     NotRotating(PathBuf),
 }
 
-/// Runs a command; an error is one line.
+/// Runs a command. An error is printed as one line.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let done = match &options.command {
         Command::Ca(options) => create(options),
@@ -252,5 +251,5 @@ fn rotate(options: &RotateOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The poll interval for files and the clock.
+/// Poll interval for files and the clock.
 const TICK: Duration = Duration::from_secs(1);

@@ -63,7 +63,7 @@ enum InjectError {
     Settings(#[from] SettingsError),
 }
 
-/// Prints all documents, with sidecars.
+/// Prints all documents, with sidecars added.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match inject(options) {
         Ok(text) => {

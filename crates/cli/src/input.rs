@@ -1,4 +1,4 @@
-//! Reads input files: an error is reported with the file's name and line.
+//! Reads input files. Errors contain the file's name and the line.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use maglor_service_graph::file::FileError;
 use thiserror::Error;
 
-/// The reason why a file cannot be used.
+/// Reason why a file cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum InputError {
     #[error("{file}: {error}")]
@@ -48,7 +48,7 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads standard input. It can be read only once: a second time it would look like an empty file.
+/// Reads standard input. This is possible only once, because a second read would look like an empty file.
 fn standard_input() -> io::Result<String> {
     static READ: AtomicBool = AtomicBool::new(false);
     match READ.swap(true, Ordering::Relaxed) {
@@ -57,7 +57,7 @@ fn standard_input() -> io::Result<String> {
     }
 }
 
-/// Returns the text of a file, with an error that names it.
+/// Returns the text of a file. An error contains the file's name.
 pub(crate) fn text(path: &Path) -> Result<String, InputError> {
     read_text(path).map_err(|error| InputError::Read {
         file: path.display().to_string(),

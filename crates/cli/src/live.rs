@@ -1,4 +1,4 @@
-//! Commands that query a running mesh: its controller and its proxies, through their admin ports.
+//! Commands that query the admin ports of a running mesh's controller and proxies.
 //!
 //! [`access`] locates and queries admin ports, in a cluster or at given addresses; [`table`] prints
 //! results. Each of the other modules is a command.
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 pub(crate) use self::error::LiveError;
 
-/// Runs a command; the error is one line on standard error, and the exit code is 1.
+/// Runs a command. An error is printed as one line on standard error, and the exit code is 1.
 pub(crate) fn run(command: impl Future<Output = Result<(), LiveError>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

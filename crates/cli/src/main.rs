@@ -1,5 +1,5 @@
-//! The `maglor` command line. One module per command; [`help`] groups them, [`moved`] answers for those of the last
-//! release.
+//! The `maglor` command line. There is one module per command; [`help`] groups the commands, and [`moved`] reports
+//! those that were renamed since the last release.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -150,7 +150,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Command lines of a text, without prompts, comments, pipes and redirections, as words.
+    /// Returns the command lines in a text as words, without prompts, comments, pipes and redirections.
     fn command_lines(text: &str) -> Vec<Vec<String>> {
         let text = text.replace("\\\n", " ");
         let lines = text.lines().map(str::trim);
@@ -158,7 +158,7 @@ mod tests {
         let lines = lines.filter(|line| line.starts_with("maglor "));
         let words = |line: &str| {
             let mut words = Vec::new();
-            // Every other piece is between two quotes.
+            // Every other piece is inside quotes.
             for (at, piece) in line.split('\'').enumerate() {
                 match at % 2 {
                     0 => words.extend(piece.split_whitespace().map(str::to_owned)),

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::Command;
 use maglor_manual::Section;
 
-/// Writes those of this program, and of the controller, which is linked here and needs no subcommand for it.
+/// Writes the files of this program and of the controller. The controller is linked into this program and needs no
+/// separate command.
 pub(crate) fn run(maglor: Command, folder: &Path) -> ExitCode {
     let controller = maglor_controller::args::command();
     for (command, section) in [

@@ -1,10 +1,10 @@
-//! Commands of release 0.1 that have another name now: the answer is an error with the new command line.
+//! Commands of release 0.1 that were renamed: using them is an error that shows the new command line.
 //!
-//! For one release: this module is removed with the next.
+//! This module will be removed in the next release.
 
 use std::process::ExitCode;
 
-/// Words of a command, and the program and words that replace them; longer ones first.
+/// Words of a command, and the program and words that replace them. Longer ones come first.
 const MOVED: &[(&[&str], &str)] = &[
     (&["advise"], "maglor plan tuning"),
     (&["figures"], "maglor-lab figures"),
@@ -16,18 +16,18 @@ const MOVED: &[(&[&str], &str)] = &[
     (&["uninject"], "maglor uninstall sidecars"),
 ];
 
-/// Returns exit code 2 after the error, if the arguments are those of a command that has moved.
+/// If the arguments are those of a renamed command, prints the error and returns exit code 2.
 pub(crate) fn refuse(arguments: &[String]) -> Option<ExitCode> {
     let (old, new) = successor(arguments)?;
     eprintln!("error: `maglor {old}` has another name now; write\n\n    {new}");
     Some(ExitCode::from(2))
 }
 
-/// Returns the command's words, and the whole command line to write instead.
+/// Returns the words of the old command, and the whole new command line.
 fn successor(arguments: &[String]) -> Option<(String, String)> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (old, new) = match words.split_first()? {
-        // It was one command, that of moves, with flags only.
+        // This was a single command for moves, which had only flags.
         (&"plan", rest) if is_flags(rest) => (&["plan"][..], "maglor plan moves"),
         _ => *MOVED.iter().find(|(old, _)| words.starts_with(old))?,
     };
@@ -43,7 +43,7 @@ fn is_flags(words: &[&str]) -> bool {
     }
 }
 
-/// Quotes a word for a shell, if it needs that.
+/// Quotes a word for a shell if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {

@@ -1,6 +1,7 @@
-//! `maglor plan`: computes what would run better, and changes nothing.
+//! `maglor plan`: computes improvements of a mesh, and changes nothing.
 //!
-//! [`placement`] and [`proxy_service`] read files only, [`tuning`] observations of a mesh, [`moves`] its present state.
+//! [`placement`] and [`proxy_service`] read only files, [`tuning`] reads observations of a mesh, and [`moves`] its
+//! current state.
 
 mod moves;
 mod placement;

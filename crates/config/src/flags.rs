@@ -29,19 +29,6 @@ const LISTENER: &str = "web";
 const CLUSTER: &str = "upstream";
 
 impl Flags<'_> {
-    /// Returns the configuration for the flags in the form of a file; for `--print-config`.
-    ///
-    /// # Errors
-    /// Flags that cannot be parsed at all.
-    pub fn to_raw(&self) -> Result<raw::Document, Errors> {
-        let (document, errors) = self.read();
-        if errors.is_empty() {
-            Ok(document)
-        } else {
-            Err(Errors(errors))
-        }
-    }
-
     /// Validates the configuration for the flags.
     ///
     /// # Errors

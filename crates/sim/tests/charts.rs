@@ -7,8 +7,8 @@ fn figure() -> Figure {
     let line = |name: &str, points: &[(f64, f64, f64)]| {
         let points = points.iter();
         Series {
-            name: name.to_owned(),
             points: points.map(|(x, y, w)| Point::within(*x, *y, *w)).collect(),
+            ..Series::new(name)
         }
     };
     let many: Vec<_> = (1..40).map(|x| (f64::from(x), 50.0, 5.0)).collect();

@@ -9,6 +9,7 @@
 pub mod api;
 mod certificates;
 mod certify;
+mod framed;
 mod http1;
 mod http2;
 mod port;
@@ -23,14 +24,15 @@ pub use certificates::{
     Impostor, Shown, Signer, check as check_certificate, is_served, outcome as certificate_outcome,
 };
 pub use certify::{SigningRequest, signing_request};
+pub use framed::Framed;
 pub use http1::{Http1, check as check_http1, patience};
-pub use http2::{Http2, check as check_http2};
+pub use http2::{check as check_http2, run as run_http2};
 pub use port::{Port, check as check_port};
 pub use recorder::{Arrival, Recorder};
 pub use responses::{Response, check as check_response};
 pub use table::Case;
 pub use tls::{Tls, check as check_tls};
-pub use transport::{Transport, check as check_transport};
+pub use transport::{check as check_transport, run as run_transport};
 pub use yaml::{Yaml, check as check_yaml};
 
 /// The class of a proxy's reaction to a case.

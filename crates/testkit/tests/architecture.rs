@@ -232,6 +232,24 @@ fn forbidden_packages_are_not_linked() {
     );
 }
 
+/// Dependencies that no source names: they choose a version or a feature of another package.
+const UNNAMED: [(&str, &str); 1] = [("maglor-proxy", "idna_adapter")];
+
+#[test]
+fn dependencies_are_used() {
+    let mut unused = Vec::new();
+    for (package, folder, dependencies) in metadata::dependencies() {
+        let words = sources::words(&folder);
+        for dependency in dependencies {
+            if !words.contains(&dependency.replace('-', "_")) {
+                unused.push((package.clone(), dependency));
+            }
+        }
+    }
+    let unnamed = UNNAMED.map(|(package, name)| (package.to_owned(), name.to_owned()));
+    assert_eq!(unused, unnamed, "dependencies that no source names");
+}
+
 #[test]
 fn the_folders_of_the_proxy_form_layers() {
     let modules = proxy();

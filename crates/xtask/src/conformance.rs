@@ -102,10 +102,6 @@ const SUITES: &[(Suite, &str, Run)] = &[
 ];
 
 /// Runs the selected suites.
-///
-/// # Errors
-///
-/// When a case fails, or a suite cannot run at all.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = tools::workspace()?;
     let found = |path: &PathBuf| {

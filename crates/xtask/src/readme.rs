@@ -16,20 +16,46 @@ const RESULTS: &str = "benches/results";
 const TABLE: &str = "\n## Side by side\n";
 /// A row that only a complete comparison has.
 const LAST: &str = "| stripped binary, MB";
-/// The rows that matter for choosing a proxy, by the beginnings of their first cells; the others
-/// are in the results.
-const SHOWN: [&str; 10] = [
-    "CPU µs a request:",
-    "the same, h2c",
-    "the same, 1000 conn.",
-    "1000 req/s:",
-    "added p50 / p99",
-    "RSS idle, MB (",
-    "kB an idle keep-alive",
-    "RSS 10 s after",
-    "start to ready",
-    "stripped binary",
+/// The rows that matter for choosing a proxy: the beginning of the first cell in the results, and
+/// the first cell in README.md. The other rows are only in the results.
+const SHOWN: [(&str, &str); 10] = [
+    (
+        "CPU µs a request:",
+        "CPU per request, µs: HTTP/1.1, 64 B, 64 connections",
+    ),
+    (
+        "the same, h2c",
+        "CPU per request, µs: h2c, 64 B, 64 connections",
+    ),
+    (
+        "the same, 1000 conn.",
+        "CPU per request, µs: HTTP/1.1, 64 B, 1000 connections",
+    ),
+    (
+        "1000 req/s:",
+        "CPU per request, µs: HTTP/1.1, 64 B, 64 connections, 1000 req/s",
+    ),
+    (
+        "added p50 / p99",
+        "added latency at 1000 req/s, µs: p50 / p99",
+    ),
+    ("RSS idle, MB (", "RSS idle, MB (largest process)"),
+    (
+        "kB an idle keep-alive",
+        "RSS per idle keep-alive connection, kB",
+    ),
+    (
+        "RSS 10 s after",
+        "RSS 10 s after 2000 connections, MB (relative to idle)",
+    ),
+    ("start to ready", "start to ready, ms"),
+    ("stripped binary", "stripped binary, MB"),
 ];
+/// A note of the results, and the same in full for readers of README.md.
+const ADDED: (&str, &str) = (
+    "Added: over the direct latency.",
+    "Added latency: difference to a direct connection.",
+);
 const NOTHING: &str = "Nothing has been measured yet; `cargo xtask compare` does it.\n";
 
 #[derive(Debug, clap::Args)]
@@ -116,26 +142,30 @@ fn section(root: &Path, folder: &str) -> Result<String, Error> {
         .ok_or(Error::Lacks(path, "table"))?;
     let table = decisive(rest.split("\n## ").next().unwrap_or(rest).trim());
     let notes = notes.trim_start_matches("# Summary").trim();
+    let notes = notes.replace(ADDED.0, ADDED.1);
     Ok(format!(
         "{table}\n\n{notes} Machine, versions, every cell and the raw data: \
          [{RESULTS}/{folder}]({RESULTS}/{folder}).\n"
     ))
 }
 
-/// Returns the head of a table and those of its rows that are [`SHOWN`].
+/// Returns the head of a table and those of its rows that are [`SHOWN`], with their labels.
 fn decisive(table: &str) -> String {
-    let (head, rows) = table.split_at(
-        table
-            .match_indices('\n')
-            .nth(1)
-            .map_or(table.len(), |(at, _)| at + 1),
-    );
-    let shown = |row: &&str| {
-        let cell = row.trim_start_matches(['|', ' ']);
-        SHOWN.iter().any(|start| cell.starts_with(start))
-    };
-    let rows: Vec<&str> = rows.lines().filter(shown).collect();
-    format!("{head}{}", rows.join("\n"))
+    let width = SHOWN.iter().map(|(_, label)| label.chars().count()).max();
+    let width = width.unwrap_or_default();
+    let mut lines = Vec::new();
+    for (index, line) in table.lines().enumerate() {
+        let line = line.trim_start_matches('|');
+        let (cell, values) = line.split_once('|').unwrap_or((line, ""));
+        let known = |(start, _): &&(&str, &str)| cell.trim_start().starts_with(start);
+        match (index, SHOWN.iter().find(known)) {
+            (0, _) => lines.push(format!("| {:width$} |{values}", "")),
+            (1, _) => lines.push(format!("| {:-<width$} |{values}", "")),
+            (_, Some((_, label))) => lines.push(format!("| {label:width$} |{values}")),
+            (_, None) => {}
+        }
+    }
+    lines.join("\n")
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -167,7 +197,7 @@ mod tests {
             fs::create_dir_all(results.join(folder)).unwrap();
             fs::write(results.join(folder).join("summary.md"), text).unwrap();
         };
-        let text = "# Summary\n\nMedians of 5.\n\n## Side by side\n\n| |\n|---|\n| RSS idle after some traffic, MB |\n| stripped binary, MB |\n\n## Bars\n\nx";
+        let text = "# Summary\n\nMedians of 5. Added: over the direct latency.\n\n## Side by side\n\n| | A |\n|---|---|\n| RSS idle after some traffic, MB | 1 |\n| the same, h2c | 2 |\n| stripped binary, MB | 3 |\n\n## Bars\n\nx";
         add("2026-01-02", text);
         add("2026-01-03-quick", text);
         add("2026-01-04-conformance", "# Summary\n");
@@ -178,10 +208,24 @@ mod tests {
         add("2026-01-06-pair", text);
         assert_eq!(newest(&results).as_deref(), Some("2026-01-02"));
         let section = section(&root, "2026-01-02").unwrap();
-        assert!(
-            section.starts_with("| |\n|---|\n| stripped binary, MB |\n\nMedians of 5. Machine"),
-            "{section}"
-        );
+        let cells: Vec<Vec<&str>> = section
+            .lines()
+            .take_while(|line| line.starts_with('|'))
+            .skip(2)
+            .map(|row| row.split('|').map(str::trim).collect())
+            .collect();
+        let expected = [
+            [
+                "",
+                "CPU per request, µs: h2c, 64 B, 64 connections",
+                "2",
+                "",
+            ],
+            ["", "stripped binary, MB", "3", ""],
+        ];
+        assert_eq!(cells, expected);
+        let note = "\n\nMedians of 5. Added latency: difference to a direct connection. Machine";
+        assert!(section.contains(note), "{section}");
         assert!(
             section.ends_with("(benches/results/2026-01-02).\n"),
             "{section}"

@@ -5,9 +5,6 @@ use std::path::Path;
 use crate::shell::Cargo;
 
 /// Checks the whole workspace with the program `typos`.
-///
-/// # Errors
-/// One line; the misspellings are printed.
 pub(crate) fn check(typos: &Path) -> Result<(), String> {
     let command = Cargo::program(typos, "typos").args(["--format", "brief"]);
     if command.succeeds() {

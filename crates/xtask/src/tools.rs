@@ -35,25 +35,16 @@ const TYPOS: Pinned = Pinned {
 };
 
 /// Returns cargo-deny of the version that `deny.toml` is written for.
-///
-/// # Errors
-/// One line with a hint.
 pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
     CARGO_DENY.installed()
 }
 
 /// mdBook, which makes the documentation site.
-///
-/// # Errors
-/// A one-line instruction for the user.
 pub(crate) fn mdbook() -> Result<PathBuf, String> {
     MDBOOK.installed()
 }
 
 /// typos, whose exceptions are in `_typos.toml`.
-///
-/// # Errors
-/// A one-line instruction for the user.
 pub(crate) fn typos() -> Result<PathBuf, String> {
     TYPOS.installed()
 }

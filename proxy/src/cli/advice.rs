@@ -179,8 +179,8 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Returns the error message for a first argument that is a command of another program and not an existing
-/// file.
+/// Returns the error message for a first argument that is a command of another program, unless a file of that name
+/// exists.
 pub(super) fn command(words: &[OsString]) -> Option<String> {
     let word = words.get(1)?.to_str()?;
     let advised = advice(COMMANDS, word)?;
@@ -188,8 +188,8 @@ pub(super) fn command(words: &[OsString]) -> Option<String> {
         .then(|| format!("error: there is no command and no file `{word}`: {advised}\n"))
 }
 
-/// Returns a suggestion to append to an error of clap, or `None` where clap's own message suffices.
-/// Subcommands always get `None`: the suggestions are about flags that they do not have.
+/// Returns a suggestion to append to a clap error, or `None` if clap's own message suffices. Always `None` for
+/// subcommands, because the suggestions are about flags that only the main command has.
 pub(super) fn of(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let commands = <super::Args as clap::CommandFactory>::command();
     let mut names = commands.get_subcommands().map(clap::Command::get_name);

@@ -1,4 +1,4 @@
-//! Errors that prevent a start, reported in the same form by `--check` and by the start itself.
+//! Formatting of errors that prevent a start; `--check` and the start itself report them in the same form.
 
 use std::error::Error;
 use std::io;
@@ -10,7 +10,7 @@ use maglor_proxy::RunError;
 pub(super) fn format(error: &RunError, file: Option<&Path>) -> String {
     let help = help(error);
     match (error, file) {
-        // Configuration errors name their places themselves.
+        // Configuration errors already name their places.
         (RunError::Config(errors), _) => errors.to_string(),
         (error, Some(file)) => maglor_config::blame(file, &error.to_string(), help).to_string(),
         (error, None) => {
@@ -20,7 +20,7 @@ pub(super) fn format(error: &RunError, file: Option<&Path>) -> String {
     }
 }
 
-/// Returns the underlying error of the operating system.
+/// Returns the underlying operating system error, if there is one.
 fn of_system<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

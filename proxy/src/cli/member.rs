@@ -8,7 +8,7 @@ use clap::Args;
 use maglor_config::member::{Credentials, Member};
 use maglor_config::raw::{NotationError, TimeSpan};
 
-/// See the module's documentation.
+/// Flags that describe a mesh member.
 #[derive(Args, Debug)]
 pub(super) struct MemberArgs {
     /// Address of the control plane: HOST:PORT. A host NAME.NAMESPACE.svc is a Service of the cluster.

@@ -13,7 +13,7 @@ use maglor_telemetry::logs::{self, Format};
 
 use super::failure;
 
-/// See the module's documentation.
+/// Options of the commands that run the proxy.
 #[derive(Args, Debug)]
 pub(super) struct RunningArgs {
     /// Memory budget, such as 32MiB; overrides the configuration. Above it, requests are rejected
@@ -61,8 +61,8 @@ fn memory_budget(text: &str) -> Result<u64, String> {
 }
 
 impl RunningArgs {
-    /// Prints or checks the configuration, or runs a proxy with it. `file` is its source, which is watched
-    /// for changes.
+    /// Prints or checks the configuration, or runs a proxy with it. `file` is the configuration's source, which is
+    /// watched for changes.
     pub(super) fn run(self, loaded: Result<Loaded, Errors>, file: Option<PathBuf>) -> ExitCode {
         let loaded = match loaded {
             Ok(loaded) => loaded,
@@ -109,7 +109,7 @@ impl RunningArgs {
         print(&format!("{place}: configuration is valid\n"))
     }
 
-    /// Returns an error if the folder of the ready file does not exist.
+    /// Returns an error if the directory of the ready file does not exist.
     fn unusable_ready_file(&self) -> Option<RunError> {
         let path = self.ready_file.as_ref()?;
         let folder = path
@@ -120,7 +120,7 @@ impl RunningArgs {
         Some(RunError::ReadyFile { path, source })
     }
 
-    /// Returns the log level: that of the flag, or else of the configuration.
+    /// Returns the log level: that of the flag if set, otherwise that of the configuration.
     fn level(&self, config: &Config) -> String {
         let flag = self.log_level.clone();
         flag.unwrap_or_else(|| config.log_level.to_string())
@@ -157,12 +157,12 @@ impl RunningArgs {
     }
 }
 
-/// Prints a message on standard error, and ignores a closed reader (`maglor-proxy --check … 2>&1 | head`).
+/// Prints a message on standard error. A closed reader is ignored (`maglor-proxy --check … 2>&1 | head`).
 fn print_message(what: &dyn fmt::Display) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
-/// Prints requested output. A closed reader is no error, a full disk is.
+/// Prints requested output. A closed reader is not an error, but a full disk is.
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

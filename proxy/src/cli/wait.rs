@@ -20,9 +20,9 @@ Exit codes: 0 ready, 1 timeout, 2 invalid arguments.";
 
 /// Poll interval.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Timeout for an answer.
+/// Timeout for one response of the admin server.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Maximum number of bytes read of an answer.
+/// Maximum size of a response in bytes; the rest is not read.
 const LONGEST: usize = 4096;
 
 /// Wait until the proxy on this host, or in this pod, is ready.
@@ -58,7 +58,7 @@ impl WaitArgs {
     }
 }
 
-/// Asks once; any answer other than 200 is an error that describes it.
+/// Requests `/ready` once; any response other than 200 is an error that describes the response.
 fn ready(port: u16) -> io::Result<()> {
     let both: [SocketAddr; 2] = [
         (Ipv4Addr::LOCALHOST, port).into(),
@@ -76,7 +76,7 @@ fn ready(port: u16) -> io::Result<()> {
     Err(io::Error::other(reason(&answer)))
 }
 
-/// Reads more of an answer; returns false at its end.
+/// Reads more of a response; returns false at its end.
 fn read_some(socket: &mut TcpStream, answer: &mut Vec<u8>, until: Instant) -> io::Result<bool> {
     let late = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
     let left = until.saturating_duration_since(Instant::now());
@@ -93,7 +93,7 @@ fn read_some(socket: &mut TcpStream, answer: &mut Vec<u8>, until: Instant) -> io
     Ok(length > 0 && answer.len() < LONGEST)
 }
 
-/// Returns the beginning of the status line: `HTTP/1.1 503`.
+/// Returns the beginning of the status line, such as `HTTP/1.1 503`.
 fn status(answer: &[u8]) -> Option<&[u8]> {
     answer.get(..12)
 }

@@ -1,7 +1,6 @@
-//! On-disk cache for a proxy's next start: resources, roots and its identity.
+//! On-disk cache for a proxy's next start: the received resources, the roots and the proxy's identity.
 //!
-//! Files are replaced atomically and synced first. A file that cannot be read is logged and treated as
-//! missing.
+//! Files are synced and then replaced atomically. A file that cannot be read is logged and treated as missing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,10 +16,10 @@ use crate::mesh::identity::Stored;
 const RESOURCES: &str = "resources";
 const ROOTS: &str = "roots.pem";
 const IDENTITY: &str = "identity.pem";
-/// Maximum size of a file in bytes; a longer one was not written here.
+/// Maximum size of a file in bytes; a larger file was not written by this module.
 const LONGEST: u64 = 64 << 20;
 
-/// A cache folder. Its files are readable by their owner only.
+/// A cache directory. Only the owner can read its files.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache(PathBuf);
 
@@ -41,7 +40,7 @@ impl Cache {
         self.write(RESOURCES, &snapshot::write(resources))
     }
 
-    /// Reads the resources that an earlier process has received; empty if there are none that are valid.
+    /// Reads the resources that an earlier process has received; empty if there are no valid ones.
     pub(crate) fn resources(&self) -> Vec<snapshot::Kept> {
         let Some(bytes) = self.read(RESOURCES) else {
             return Vec::new();
@@ -80,7 +79,7 @@ impl Cache {
         }
     }
 
-    /// Reads and parses a file, if it is usable.
+    /// Reads and parses a file; `None` if it is missing, unreadable or invalid.
     fn usable<T>(&self, name: &str, read: impl Fn(&[u8]) -> Result<T, Error>) -> Option<T> {
         let read = read(&self.read(name)?);
         read.inspect_err(|error| self.pass_over(name, error)).ok()
@@ -91,7 +90,7 @@ impl Cache {
         tracing::warn!(file = %file.display(), %error, "invalid cache file ignored");
     }
 
-    /// Returns the bytes of a file, if it exists.
+    /// Returns the bytes of a file; `None` if it does not exist or cannot be read.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.0.join(name);
         let length = fs::metadata(&path).ok()?.len();

@@ -1,7 +1,7 @@
 //! Outlier ejection on the control thread: a detector for each cluster, fed by reports of the workers.
 //!
-//! [`maglor_balance::guard::outlier`] makes the decisions; this module applies them: flags of endpoints, new
-//! views, metrics, log lines, probes.
+//! [`maglor_balance::guard::outlier`] makes the decisions; this module applies them: it sets the flags of endpoints,
+//! replaces the cluster's view, updates metrics, logs, and probes ejected endpoints.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::control::health;
 use crate::runtime::shared::{Report, Shared};
 use crate::upstream::{Cluster, Endpoints, Pools, Target};
 
-/// Pause between log lines about failing endpoints of a cluster that are not ejected.
+/// Minimum time between log lines about failing endpoints of one cluster that are not ejected.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Watches the clusters of the configuration in force until the process ends.
+/// Watches the clusters of the current configuration until the process ends.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     mut clusters: watch::Receiver<Vec<Arc<Cluster>>>,
@@ -68,18 +68,18 @@ struct Ejections {
     rng: Rng,
 }
 
-/// A cluster and the detector of its outliers.
+/// A cluster and its outlier detector.
 #[derive(Debug)]
 struct Watch {
     cluster: Arc<Cluster>,
     detector: Detector,
-    /// The endpoints last passed to the detector.
+    /// The endpoints last passed to the detector; `None` before the first time.
     known: Option<Arc<Endpoints>>,
     spared: Spared,
 }
 
-/// Throttle for log lines about failing endpoints that are not ejected: when the last one was written, and
-/// the number suppressed since. Where all endpoints fail, each further failure would be a line.
+/// Throttle for log lines about failing endpoints that are not ejected: the time of the last line, and the number of
+/// lines suppressed since then. Where all endpoints fail, each further failure would otherwise cause a line.
 #[derive(Debug, Default)]
 struct Spared {
     said: Option<Time>,
@@ -87,7 +87,7 @@ struct Spared {
 }
 
 impl Spared {
-    /// Returns the number of lines suppressed since the last one; `None` if it is too early for another.
+    /// Returns the number of lines suppressed since the last one; `None` if this line must be suppressed, too.
     fn say(&mut self, now: Time) -> Option<u64> {
         if self
             .said
@@ -101,7 +101,7 @@ impl Spared {
     }
 }
 
-/// The result of a probe.
+/// The result of probing an ejected endpoint.
 #[derive(Debug)]
 struct Probed {
     cluster: Arc<str>,
@@ -114,8 +114,7 @@ impl Ejections {
         self.shared.time(Instant::now())
     }
 
-    /// Follows the clusters of a new configuration; the state of an endpoint survives if the parameters are
-    /// unchanged.
+    /// Adopts the clusters of a new configuration. The state of an endpoint is kept if the parameters are unchanged.
     fn follow(&mut self, clusters: &[Arc<Cluster>]) {
         let now = self.now();
         let mut before = std::mem::take(&mut self.watches);
@@ -134,7 +133,7 @@ impl Ejections {
         self.look(now);
     }
 
-    /// Updates the detectors with the present endpoints.
+    /// Updates the detectors with the current endpoints.
     fn look(&mut self, now: Time) {
         for watch in self.watches.values_mut() {
             let endpoints = watch.cluster.endpoints();
@@ -149,7 +148,7 @@ impl Ejections {
             });
             let events = watch.detector.set_endpoints(watched, now);
             watch.take(events, now, &mut self.probes);
-            // An ejected endpoint may have been removed, which is no event.
+            // The removal of an ejected endpoint causes no event, but changes the count.
             watch.count();
         }
     }
@@ -214,7 +213,7 @@ impl Watch {
         }
     }
 
-    /// Applies decisions.
+    /// Applies decisions of the detector.
     fn take(
         &mut self,
         events: impl IntoIterator<Item = Event>,
@@ -283,8 +282,7 @@ impl Watch {
     }
 }
 
-/// Returns all ejected endpoints to balancing, when the cluster is no longer watched or its parameters have
-/// changed.
+/// Ends the ejection of all endpoints of a cluster that is no longer watched or whose parameters have changed.
 fn pardon(cluster: &Cluster, now: Time) {
     let endpoints = cluster.endpoints();
     let mut changed = false;
@@ -297,7 +295,7 @@ fn pardon(cluster: &Cluster, now: Time) {
     cluster.metrics().guards.ejected.set(0);
 }
 
-/// Checks whether an endpoint passes its health check, or accepts a connection if it has none.
+/// Probes an ejected endpoint by its health check or, if none is configured, by opening a connection.
 async fn probe(cluster: Arc<Cluster>, target: Arc<Target>) -> Probed {
     let anything = HealthCheckKind::Tcp {
         send: Vec::new(),

@@ -1,4 +1,4 @@
-//! The control thread: the configuration in force, its changes, and the admin server.
+//! The control thread: the current configuration and its changes, and the admin server.
 
 pub(crate) mod admin;
 mod answer;

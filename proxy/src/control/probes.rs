@@ -1,7 +1,7 @@
-//! The application's own probes, made by the admin server: `/probe/NAME`.
+//! `/probe/NAME`: the admin server probes the application.
 //!
-//! A kubelet has no certificate, so its probes are refused at ports where mutual TLS is strict. It asks the
-//! admin server instead, which probes the application over loopback. The configuration lists the probes.
+//! A kubelet has no certificate, so ports with strict mutual TLS reject its probes. The kubelet probes the admin
+//! server instead, which probes the application over loopback. The configuration lists the probes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::control::health::{grpc_question, is_serving};
 use crate::net::io::Io;
 use crate::upstream::grpc::Connection;
 
-/// Timeout of a probe. A kubelet has a shorter one of its own and then disconnects.
+/// Timeout of a probe. A kubelet disconnects earlier, after its own timeout.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The method of `grpc.health.v1`; its response has one field of one byte.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const LONGEST_ANSWER: usize = 1024;
-/// `HTTP/1.1 200`
+/// Length of `HTTP/1.1 200`.
 const STATUS_LINE: usize = 12;
-/// Hop-by-hop fields (RFC 9110, 7.6.1), and fields about a body.
+/// Fields that are not forwarded: hop-by-hop fields (RFC 9110, 7.6.1), and fields about a body.
 const LEFT_OUT: [HeaderName; 6] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -33,7 +33,7 @@ const LEFT_OUT: [HeaderName; 6] = [
     header::HOST,
 ];
 
-/// Probes the application; returns the status to answer with, and a line that describes the result.
+/// Probes the application. Returns the status of the admin server's response, and a line that describes the result.
 pub(crate) async fn ask(probe: &Probe, fields: &HeaderMap) -> (StatusCode, String) {
     let asked = timeout(LONGEST, question(probe, fields));
     match asked.await.unwrap_or_else(|_| Err("no answer".into())) {
@@ -78,8 +78,8 @@ async fn http(
     status.ok_or_else(|| "the answer is no HTTP".to_owned())
 }
 
-/// Returns the `host` field to send. A kubelet without a configured host sends the address that it probes,
-/// the admin server's; the application gets its own port instead.
+/// Returns the `host` field to send. A kubelet without a configured host sends the probed address, which is that of
+/// the admin server; it is replaced by the application's address.
 fn host(address: SocketAddr, fields: &HeaderMap) -> Vec<u8> {
     let given = fields.get(header::HOST);
     let of_pod = given.and_then(|value| value.to_str().ok()?.parse::<SocketAddr>().ok());

@@ -1,4 +1,4 @@
-//! Steps of a request without its sockets, for benchmarks only.
+//! The steps of a request without sockets, for benchmarks only.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits {
     headers: 128,
 };
 
-/// A configuration's first HTTP listener, ready to route.
+/// The first HTTP listener of a configuration, ready to route requests.
 pub struct Router {
     table: Table,
     settings: Arc<HttpFilter>,
@@ -31,11 +31,11 @@ pub struct Router {
     _metrics: Metrics,
 }
 
-/// A request's head.
+/// The head of a request.
 pub struct Head(Request);
 
 impl Router {
-    /// Compiles a configuration; `None` when it is not valid or has no HTTP listener.
+    /// Compiles a configuration; `None` if it is not valid or has no HTTP listener.
     pub fn new(yaml: &str) -> Option<Self> {
         let config = maglor_config::parse(yaml, "bench.yaml").ok()?.config;
         let metrics = Metrics::new(1);
@@ -64,20 +64,20 @@ impl Router {
         })
     }
 
-    /// Returns the name of the route that matches a request.
+    /// Returns the name of the route that matches a request; `None` if no route matches.
     pub fn route(&self, head: &Head) -> Option<&str> {
         self.table
             .find(&head.0)
             .map(|(_, route)| route.config.name.as_ref())
     }
 
-    /// Returns the name of a host's first route.
+    /// Returns the name of a host's first route; `None` if the host is unknown or has no routes.
     pub fn host(&self, name: &[u8]) -> Option<&str> {
         let host = self.table.host(name)?;
         host.routes.first().map(|route| route.config.name.as_ref())
     }
 
-    /// Applies the changes that every forwarded request's fields get.
+    /// Applies the header changes that every forwarded request gets.
     pub fn rewrite(&mut self, head: &mut Head) {
         head.0.fields.remove_hop_by_hop();
         headers::add_forwarded(&mut head.0, &self.client, &self.settings);
@@ -104,7 +104,7 @@ impl Head {
         }))
     }
 
-    /// Encodes the head as an endpoint gets it.
+    /// Encodes the head as it is sent to an endpoint.
     pub fn encode(&self, out: &mut BytesMut) {
         let Request { method, fields, .. } = &self.0;
         http1::encode_request(method, self.0.path_and_query(), fields, out);

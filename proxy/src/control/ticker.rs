@@ -1,7 +1,7 @@
-//! Periodic work once a second, at the same moments for all users of a thread.
+//! A one-second timer that ticks at the same moments for all its users on a thread.
 //!
-//! Each wake-up of an idle proxy costs some tens of µs. Tickers that began at different moments would wake
-//! their thread once each; those from here tick together.
+//! Each wake-up of an idle proxy costs some tens of µs. Independent timers would each wake the thread; these wake it
+//! once.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ thread_local! {
     static BEGAN: Instant = Instant::now();
 }
 
-/// Returns an interval that ticks at whole seconds since the thread's first call, first within a second.
-/// Missed ticks are skipped.
+/// Returns an interval that ticks every whole second since the thread's first call; the first tick comes within a
+/// second. Missed ticks are skipped.
 pub(crate) fn every_second() -> Interval {
     let began = BEGAN.with(Instant::clone);
     let seconds = began.elapsed().as_secs() + 1;

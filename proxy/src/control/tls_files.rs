@@ -1,5 +1,5 @@
-//! Files that filter chains and clusters name: certificates, keys, roots. When one changes, the configuration
-//! is applied again. [`crate::mesh::identity`] watches those of the proxy's identity.
+//! Certificate, key and root files that filter chains and clusters name. When one changes, the configuration is
+//! applied again. [`crate::mesh::identity`] watches the files of the proxy's identity.
 
 use maglor_config::{Config, Origination, Termination};
 use maglor_identity::Fingerprint;
@@ -20,7 +20,7 @@ enum Settings {
 }
 
 impl Files {
-    /// Records the present state of a configuration's files.
+    /// Records the current state of a configuration's files.
     pub(crate) fn of(config: &Config) -> Self {
         let chains = config
             .listeners

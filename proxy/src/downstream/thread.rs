@@ -26,12 +26,12 @@ use crate::runtime::delayed_release;
 use crate::runtime::shared::Shared;
 use crate::runtime::worker::Worker;
 
-/// Interval of the sweep of idle connections to endpoints.
+/// Interval at which idle connections to endpoints are closed.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Decrease of the heap, in bytes, after which the buffers and caches of the thread are freed, too.
+/// Decrease of the heap in bytes after which the thread's buffers and caches are freed, too.
 const FELL: i64 = 1 << 20;
-/// Number of connections that are accepted before others of the worker have a turn. Fewer would leave clients
-/// in the system's queue for longer than the work that they cause takes.
+/// Number of connections that are accepted before other tasks of the worker run. With fewer, clients would wait in
+/// the system's queue for longer than accepting them takes.
 const ACCEPTED_IN_TURN: u32 = 16;
 /// Pause after a failed accept (out of file descriptors, for example).
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
@@ -79,7 +79,7 @@ impl Handle {
         Ok(Self { commands, thread })
     }
 
-    /// Sends a command; a worker that has ended ignores it.
+    /// Sends a command; ignored if the worker has ended.
     pub(crate) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }
@@ -114,7 +114,7 @@ fn run(
     runtime.block_on(run_commands(local, commands));
 }
 
-/// Executes commands until the control thread drops its end.
+/// Executes commands until the control thread drops its end of the channel.
 async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
@@ -153,19 +153,19 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
     }
 }
 
-/// Sends `done` when no connection is accepted any more and none is left.
+/// Sends `done` when no more connections are accepted and none is left.
 async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: oneshot::Sender<()>) {
     for task in accepting {
         let _ = task.await;
     }
-    // Those accepted last are tasks by now, but have not been polled yet.
+    // The last accepted connections have tasks, but these have not been polled yet.
     tokio::task::yield_now().await;
     worker.connections.none_left().await;
     let _ = done.send(());
 }
 
-/// Accepts until `stopped`, and then the connections that are already queued: closing the socket would reset
-/// them.
+/// Accepts until `stopped` resolves, and then accepts the connections that are already queued: closing the socket
+/// would reset them.
 async fn accept(
     socket: Acceptor,
     state: watch::Receiver<Arc<Listener>>,
@@ -195,7 +195,7 @@ async fn accept(
             accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
                 Ok(tcp) => match serve(tcp) {
                     DescriptorAvailability::Free => {}
-                    // Connections that are to end must be polled first.
+                    // Connections that must end have to be polled first.
                     DescriptorAvailability::Reclaimed | DescriptorAvailability::Exhausted => {
                         tokio::task::yield_now().await;
                     }
@@ -214,7 +214,7 @@ async fn accept(
     }
 }
 
-/// Makes room and pauses, unless the error concerns a single connection.
+/// Makes room and pauses, unless the error concerns only a single connection.
 async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
     if is_of_one_connection(error) {
         return;
@@ -226,13 +226,14 @@ async fn after_failure(error: &io::Error, worker: &Worker, log: &Throttle) {
     tokio::time::sleep(ACCEPT_BACK_OFF).await;
 }
 
-/// Availability of a descriptor for an accepted connection.
+/// Availability of a file descriptor for an accepted connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum DescriptorAvailability {
     Free,
     /// Descriptors are scarce; other connections without a request are closed.
     Reclaimed,
-    /// All others have sent a request, and the remaining descriptors are reserved: the connection is closed.
+    /// All other connections have sent a request, and the remaining descriptors are reserved: the accepted connection
+    /// is closed.
     Exhausted,
 }
 
@@ -267,7 +268,7 @@ async fn accept_one(
     socket.accept().await
 }
 
-/// Returns whether an error concerns only the connection that was about to be accepted.
+/// Returns whether an error concerns only the connection that was being accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind as K;
     matches!(

@@ -1,6 +1,6 @@
 //! Accounting of a request, from its arrival to the last byte of its response.
 //!
-//! The [`Accounting`] record is attached to the response's body. However a request ends (answered, refused,
+//! The [`Accounting`] record is attached to the response's body. However a request ends (completed, rejected,
 //! cancelled by the client, cut off), [`Accounting::drop`] runs exactly once.
 
 use std::future::{Future, poll_fn};
@@ -31,7 +31,7 @@ use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::traces::RequestTrace;
 use crate::upstream::ClusterSlot;
 
-/// See the module's documentation.
+/// The accounting record of one request.
 #[derive(Debug)]
 pub(crate) struct Accounting {
     worker: Rc<Worker>,
@@ -41,24 +41,24 @@ pub(crate) struct Accounting {
     slot: Option<ClusterSlot>,
     /// The attempt whose response is sent to the client.
     attempt: Option<Attempt>,
-    /// Counts the request as in flight at the server behind this proxy, where requests are counted.
+    /// Counts the request as in flight at the server behind this proxy; `None` where requests are not counted.
     in_flight_guard: Option<InFlightGuard>,
-    /// The call of the local application to which the request belongs, until the request ends.
+    /// The call by the local application to which the request belongs, until the request ends.
     call: Option<Call>,
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
     entry: Option<Box<Entry>>,
-    /// When the last byte of the response was received from its origin.
+    /// When the last byte of the response was received from the endpoint.
     received: Option<Instant>,
-    /// Whether the client's socket did not take the whole response at once.
+    /// Whether the client's socket did not accept the whole response at once.
     late: bool,
     /// Whether the response ended before the endpoint had sent all of it.
     cut_off: bool,
     done: bool,
 }
 
-/// Status code that is logged when no response was sent.
+/// Status code that is logged if no response was sent.
 const NONE: u16 = 499;
 
 impl Accounting {
@@ -101,7 +101,7 @@ impl Accounting {
 
     /// Awaits a future until the request's deadline.
     ///
-    /// The caller pins the future: a future of many kilobytes passed by value would take its size twice.
+    /// The caller pins the future: passing a future of many kilobytes by value would take twice its size.
     ///
     /// # Errors
     /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
@@ -150,7 +150,7 @@ impl Accounting {
         self.time.deadline()
     }
 
-    /// Records the result of forwarding; from here on only the response's body is pending.
+    /// Records the result of forwarding; after this only the response's body is pending.
     pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
         let Progress {
             slot,
@@ -203,7 +203,7 @@ impl Accounting {
         self.in_flight_guard = in_flight_guard;
     }
 
-    /// Adds the server's load to the response, if the request wanted it.
+    /// Adds the server's load to the response, if the request asked for it.
     pub(super) fn describe_queue(&self, fields: &mut Fields) {
         if let Some(in_flight_guard) = &self.in_flight_guard {
             in_flight_guard.describe(fields);
@@ -216,14 +216,13 @@ impl Accounting {
         self.time.moved();
     }
 
-    /// Removes the deadline, for traffic in both directions of unlimited duration; only the idle timeout
-    /// remains.
+    /// Removes the deadline for traffic in both directions, whose duration is not limited. The idle timeout remains.
     pub(crate) fn lift_deadline(&mut self) {
         self.time.lift_deadline();
     }
 
-    /// Returns whether an error is evidence about the endpoint. A timeout is none while the client has not sent
-    /// its whole request.
+    /// Returns whether an error is evidence about the endpoint. A timeout is not while the client has not sent its
+    /// whole request.
     fn is_upstreams(&self, error: &ProxyError) -> bool {
         let awaited = self
             .time
@@ -237,7 +236,7 @@ impl Accounting {
         self.done = true;
         let shard = self.worker.shard();
         if let Some(route) = &self.route {
-            // The client has received the status of the head, but not the whole response: not a success.
+            // The client has received the status, but not the whole response: this is not a success.
             let status = match self.cut_off {
                 true => StatusCode::BAD_GATEWAY,
                 false => self.status,
@@ -277,7 +276,7 @@ impl Accounting {
         }
     }
 
-    /// Releases the resources of the endpoint, which is not involved in the rest of the request.
+    /// Releases the resources of the endpoint, which the rest of the request does not need.
     fn release(&mut self) {
         let ending = self.ending();
         if let Some(in_flight_guard) = &mut self.in_flight_guard {
@@ -322,7 +321,7 @@ impl Account for Accounting {
             attempt.complete(now, self.response_bytes);
         }
         self.release();
-        // The time that the client takes to read the rest is not the endpoint's.
+        // The time that the client takes to read the rest is not attributed to the endpoint.
         self.lift_deadline();
         self.received = Some(now);
     }
@@ -332,7 +331,7 @@ impl Account for Accounting {
             return;
         }
         self.received();
-        // Usually the socket takes the last bytes at once, which saves a second reading of the clock.
+        // Usually the socket accepts the last bytes at once, and the clock need not be read again.
         let at_once = self.received.filter(|_| !self.late);
         self.finish(at_once.unwrap_or_else(Instant::now));
     }

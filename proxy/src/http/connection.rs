@@ -1,4 +1,4 @@
-//! The state of one client connection, and of one of its requests that is forwarded to a cluster.
+//! The state of one client connection, and of one request on this connection that is forwarded to a cluster.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ use crate::runtime::worker::{Slot, Worker};
 use crate::telemetry::traces::RequestTrace;
 use crate::upstream::{Cluster, Sender, Target};
 
-/// How long a connection that is to end (drain, changed listener, age) waits for requests that were sent before
-/// its client could know.
+/// How long a connection that must end (drain, changed listener, age) still accepts requests that the client sent
+/// before it could know of the end.
 pub(super) const LEAVE_AFTER: Duration = Duration::from_secs(1);
 
-/// One client connection's handle on its filter chain.
+/// The handle of one client connection on its filter chain.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) worker: Rc<Worker>,
@@ -38,22 +38,22 @@ pub(crate) struct Service {
     pub(crate) client: Client,
     /// The address that the client connected to; `None` for a Unix socket.
     pub(crate) destination: Option<SocketAddr>,
-    /// The original destination, if the connection was redirected here.
+    /// The original destination; `None` if the connection was not redirected here.
     pub(crate) original: Option<SocketAddr>,
-    /// When the connection reaches its maximum age.
+    /// When the connection reaches its maximum age; `None` if the age is not limited.
     pub(super) expires: Option<Instant>,
     pub(super) expired: Cell<bool>,
-    /// The connection's entry among those of its worker.
+    /// The connection's entry in the worker's list of connections.
     pub(super) slot: Slot,
     /// Whether a request has been received.
     pub(super) has_requests: Cell<bool>,
 }
 
-/// Data of a request that its connection provides.
+/// Properties of the connection that a request needs.
 pub(crate) struct RequestContext {
     pub(crate) started: Instant,
     pub(crate) timer: Rc<Timer>,
-    /// Receiver of informational responses; `None` = they are dropped.
+    /// Receiver of informational responses; `None` if they are dropped.
     pub(crate) interim: Option<Rc<dyn Interim>>,
 }
 
@@ -105,28 +105,28 @@ impl Service {
         }
     }
 
-    /// Returns when the connection reaches its maximum age.
+    /// Returns when the connection reaches its maximum age; `None` if the age is not limited.
     pub(crate) fn expires(&self) -> Option<Instant> {
         self.expires
     }
 
-    /// Returns whether the connection should end when its present requests have been answered.
+    /// Returns whether the connection should end when its current requests have been answered.
     pub(crate) fn is_draining(&self) -> bool {
-        // Relaxed: a connection that misses it is woken again or sees it at its next request.
+        // Relaxed: a connection that misses the flag is woken again or sees it at its next request.
         self.worker.is_draining()
             || self.chain.retired.load(Ordering::Relaxed)
             || self.expired.get()
     }
 
-    /// Returns whether clients are outside of the mesh, so that their version of HTTP says nothing about that
-    /// of servers.
+    /// Returns whether clients are outside of the mesh, so that their HTTP version says nothing about that of
+    /// servers.
     pub(super) fn is_edge(&self) -> bool {
         let on_demand = self.chain.on_demand.as_ref();
         on_demand.is_some_and(|one| one.settings.by_virtual_host)
     }
 
-    /// Returns the version of HTTP that the sender of a request uses, if another proxy of the mesh has
-    /// forwarded it over HTTP/2: its application need not support more than that.
+    /// Returns the HTTP version of a request's sender, if another proxy of the mesh has forwarded the request over
+    /// HTTP/2. The sender's application need not support a later version.
     pub(super) fn original_version(&self, request: &Request) -> Option<Version> {
         let version = request.fields.get(Known::XMaglorHttpVersion)?;
         (version == ORIGINAL_HTTP1.as_bytes() && self.client.peer().is_some())
@@ -134,21 +134,21 @@ impl Service {
     }
 }
 
-/// A request that is forwarded by a route to an endpoint.
+/// A request that a route forwards to an endpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Hop<'a> {
     pub(crate) service: &'a Service,
     pub(crate) route: &'a Route,
     pub(crate) forward: &'a Forward,
     pub(crate) context: &'a RequestContext,
-    /// The protocol to switch to, if the client wants that and is allowed to.
+    /// The protocol to switch to; `None` if the client does not ask for an upgrade or the listener does not allow it.
     pub(crate) upgrade: Option<&'a [u8]>,
     /// The request's trace, with tracing.
     pub(crate) trace: Option<&'a Rc<RequestTrace>>,
 }
 
 impl Hop<'_> {
-    /// Sets the request's host to the endpoint's, if the route is configured so.
+    /// Sets the request's host to the endpoint's, if the route is configured to do so.
     pub(super) fn rewrite_host(&self, request: &mut Request, target: &Target) {
         match &self.forward.host_rewrite {
             Some(HostRewrite::Literal(value)) => {
@@ -163,7 +163,7 @@ impl Hop<'_> {
         }
     }
 
-    /// Returns both addresses of the client's connection, if it has addresses.
+    /// Returns both addresses of the client's connection; `None` for a Unix socket.
     pub(super) fn ends(&self) -> Option<Addresses> {
         self.service.ends()
     }

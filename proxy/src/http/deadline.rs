@@ -1,4 +1,4 @@
-//! The deadline of a request: the route's timeout, and those that the client sets.
+//! The deadline of a request, from the route's timeout and those set by the client.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -11,14 +11,14 @@ use super::upload::Upload;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Request;
 
-/// Latest end of a request or an attempt. The time that a client takes to send its request does not count, so
-/// the deadline moves while the request is being received.
+/// Deadline of a request or an attempt. The time that a client takes to send its request does not count, so the
+/// deadline moves while the request is being received.
 #[derive(Clone, Debug)]
 pub(super) struct Deadline {
     started: Instant,
-    /// Timeout from the end of the request.
+    /// Timeout that starts when the client has sent the request; `None` if there is none.
     timeout: Option<Duration>,
-    /// Instant that does not move with the request's body.
+    /// Instant that does not move with the request's body; `None` if there is none.
     fixed: Option<Instant>,
     upload: Option<Rc<Upload>>,
     /// Whether the client allows less time than the route.
@@ -85,14 +85,14 @@ impl Deadline {
         self.hurried
     }
 
-    /// Returns the instant of the deadline if the client sends nothing more; `None`: never.
+    /// Returns the instant of the deadline if the client sends nothing more; `None` if there is no deadline.
     pub(super) fn at(&self, now: Instant) -> Option<Instant> {
         let upload = self.upload.as_ref();
         let begun = upload.map_or(self.started, |upload| upload.end(now).max(self.started));
         lesser(self.timeout.map(|timeout| begun + timeout), self.fixed)
     }
 
-    /// Returns whether it has passed.
+    /// Returns whether the deadline has passed.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.at(now).is_some_and(|at| at <= now)
     }
@@ -113,13 +113,13 @@ impl Deadline {
         }
     }
 
-    /// Returns the upload of the request's body, if its client waits for permission to send it.
+    /// Returns the upload of the request's body if the client waits for permission to send it.
     pub(super) fn held(&self) -> Option<Rc<Upload>> {
         let held = self.upload.as_ref();
         held.filter(|upload| upload.permits_body()).cloned()
     }
 
-    /// Returns the upload of the request's body, if there is one.
+    /// Returns the upload of the request's body; `None` if there is no body.
     pub(super) fn upload(&self) -> Option<&Upload> {
         self.upload.as_deref()
     }
@@ -138,7 +138,7 @@ fn expected(fields: &Fields) -> Option<Duration> {
     let millis = fields
         .get(Known::XEnvoyExpectedRqTimeoutMs)
         .and_then(number);
-    // There, 0 means no limit.
+    // In this field, 0 means no limit.
     millis
         .filter(|millis| *millis > 0)
         .map(Duration::from_millis)
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Returns the time from the request's beginning to the deadline, in milliseconds.
+    /// Returns the time from the start of the request to the deadline, in milliseconds.
     fn left(deadline: &Deadline) -> Option<u128> {
         let at = deadline.at(deadline.started)?;
         Some((at - deadline.started).as_millis())
@@ -254,7 +254,7 @@ mod tests {
         assert!(!hurried(Some(100), grpc, "1S") && !hurried(None, grpc, "x"));
     }
 
-    /// A body of one piece that becomes available on a signal.
+    /// A body of one frame that becomes available on a signal.
     #[derive(Debug)]
     struct Late(Rc<Cell<bool>>);
 

@@ -1,4 +1,4 @@
-//! Detects the version of HTTP of a connection and serves it.
+//! Detects the HTTP version of a connection and serves the connection.
 
 use std::future::Future;
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use crate::net::io::Stream;
 use crate::protocol::detect::{self, Detected};
 use crate::protocol::mesh_transport;
 
-/// Size of the first read, in bytes; most first requests fit.
+/// Size of the first read in bytes, sufficient for most first requests.
 const FIRST_READ: usize = 2048;
 
 /// Serves a connection until it ends.
@@ -31,7 +31,8 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
     }
 }
 
-/// Returns the future that serves the connection from now on.
+/// Returns the future that serves the connection after its version was detected; `None` if the connection must be
+/// closed.
 async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
     if stream.io.alpn() == Some(mesh_transport::ALPN) {
         return Some(Box::pin(super::mesh_transport::serve(stream.io, service)));
@@ -47,12 +48,12 @@ async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Futur
 struct First {
     version: HttpProtocol,
     stream: Stream,
-    /// When the first request's first byte arrived, if some of it has been read.
+    /// When the first byte of the first request arrived; `None` if none of it has been read.
     begun: Option<Instant>,
 }
 
-/// Determines the version by configuration, ALPN or the first bytes; `None` = to be closed: the client has
-/// disconnected, was too slow, or uses another protocol.
+/// Determines the version from the configuration, ALPN or the first bytes. `None` means that the connection must be
+/// closed: the client has disconnected, was too slow, or uses another protocol.
 async fn version(stream: Stream, service: &Service) -> Option<First> {
     let known = match (service.settings().protocol, stream.io.alpn()) {
         (HttpProtocol::Auto, Some(b"h2")) => Some(HttpProtocol::Http2),
@@ -71,14 +72,14 @@ async fn version(stream: Stream, service: &Service) -> Option<First> {
     Box::pin(preface(stream, service)).await
 }
 
-/// Reads until the HTTP/2 preface is there or is ruled out.
+/// Reads until the HTTP/2 preface is complete or ruled out.
 ///
-/// Input that is neither the preface nor a line of HTTP/1 gets no response (RFC 9113, section 3.4). It is
-/// closed here, where all of it has been read, so that the connection ends in order and not with a reset.
+/// Input that is neither the preface nor a line of HTTP/1 gets no response (RFC 9113, section 3.4). The connection is
+/// closed here, after all input was read, so that it ends without a reset.
 async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
     let settings = service.settings();
     let only_http2 = settings.protocol == HttpProtocol::Http2;
-    // A client that has sent nothing yet is not idle between two requests: the timeout of a head applies.
+    // A client that has sent nothing yet is not between two requests: the timeout of a request head applies.
     let mut deadline = Instant::now() + settings.idle_timeout.min(settings.header_timeout);
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
     let mut begun = (!seen.is_empty()).then(Instant::now);
@@ -107,13 +108,13 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
                         fairness::before_close().await;
                         return None;
                     }
-                    // A first request may be on its way.
+                    // The first request may be on its way.
                     Ok(None) => {
                         leaving = true;
                         deadline = deadline.min(now + LEAVE_AFTER);
                     }
                     Err(_) if seen.is_empty() || only_http2 => return None,
-                    // An HTTP/1.1 session refuses it.
+                    // The HTTP/1.1 session rejects the input.
                     Err(_) => break HttpProtocol::Http1,
                 }
             }
@@ -127,10 +128,10 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
     })
 }
 
-/// Reads once.
+/// Reads available bytes once.
 async fn more(stream: &mut Stream, seen: &mut BytesMut) -> io::Result<usize> {
     if !stream.io.is_tls() {
-        // No buffer is allocated for a client that sends nothing.
+        // No buffer is allocated until the client sends data.
         stream.io.tcp().readable().await?;
     }
     seen.reserve(FIRST_READ);

@@ -1,4 +1,4 @@
-//! Forwarding of one request to a cluster, and the response of its endpoint.
+//! Forwards a request to a cluster and processes the endpoint's response.
 
 use std::pin::pin;
 
@@ -69,7 +69,7 @@ pub(crate) async fn forward<'a>(
     Ok(response)
 }
 
-/// Removes fields of the response that concern only the endpoint's connection.
+/// Removes response fields that concern only the endpoint's connection.
 fn finish(
     response: &mut Response,
     keys: [HashKey; 2],
@@ -94,7 +94,7 @@ fn finish(
 }
 
 impl Hop<'_> {
-    /// Returns the hash that keeps the client at one of the route's clusters.
+    /// Returns the hash that assigns the client to one of the route's clusters.
     fn sticky_key(&self, request: &Request) -> HashKey {
         let Some(kind) = &self.forward.sticky else {
             return HashKey::default();

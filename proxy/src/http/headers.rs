@@ -1,5 +1,5 @@
-//! Changes to header fields on their way through the proxy: hop-by-hop fields are removed, fields for the next
-//! hop are added (RFC 9110 §7.6, RFC 7239).
+//! Header fields of forwarded messages: removes hop-by-hop fields and adds fields for the next hop (RFC 9110 §7.6,
+//! RFC 7239).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn upgrade_protocol(request: &Request, allowed: &[String]) -> Option<
     asks.then(|| wanted.to_vec())
 }
 
-/// Removes `te` except for `trailers`, the one value that HTTP/2 allows and that gRPC needs.
+/// Removes `te` unless it is `trailers`, the only value that HTTP/2 allows; gRPC needs it.
 pub(crate) fn keep_only_te_trailers(fields: &mut Fields) {
     if !fields.contains(Known::Te) {
         return;
@@ -50,7 +50,7 @@ pub(crate) fn set_upgrade(fields: &mut Fields, protocol: &[u8]) {
     fields.set(Known::Upgrade, protocol);
 }
 
-/// Adds the fields that describe the client to the next hop.
+/// Adds the fields that describe the client for the next hop.
 pub(crate) fn add_forwarded(request: &mut Request, client: &Client, settings: &HttpFilter) {
     if settings.x_forwarded != ForwardedMode::Off {
         add_x_forwarded(
@@ -107,8 +107,8 @@ fn join<'a>(values: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut 
     }
 }
 
-/// Sets the field that identifies the client to the application. Only a member of the mesh is trusted with
-/// statements about other clients.
+/// Sets the field that identifies the client to the application. Only mesh members are trusted to describe other
+/// clients.
 pub(crate) fn set_client_cert(fields: &mut Fields, element: Option<&str>, mode: ClientCertMode) {
     fields.remove_lookalikes(Known::XForwardedClientCert);
     match (mode, element) {
@@ -125,7 +125,7 @@ pub(crate) fn set_client_cert(fields: &mut Fields, element: Option<&str>, mode: 
     }
 }
 
-/// Sets a request identifier, by which a request can be found in the logs of every hop.
+/// Sets the request identifier, which identifies the request in the logs of every hop.
 pub(crate) fn set_request_id(fields: &mut Fields, settings: &HttpFilter, rng: &mut Rng) {
     if settings.preserve_request_id && fields.contains(Known::XRequestId) {
         return;
@@ -168,7 +168,7 @@ static PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Applies an operator's rules: remove, set, add.
+/// Applies the operator's header rules: remove, set, add.
 pub(crate) fn apply(rules: &HeaderRules, fields: &mut Fields) {
     if rules.is_empty() {
         return;
@@ -195,7 +195,7 @@ pub(crate) fn join_cookies(fields: &mut Fields) {
     fields.set(Known::Cookie, &joined);
 }
 
-/// Formats the `set-cookie` value of a cookie with which the proxy keeps a client at its endpoint.
+/// Formats the `set-cookie` value of the cookie that assigns a client to an endpoint.
 pub(crate) fn set_cookie(name: &str, value: &str, path: &str, max_age: Duration) -> String {
     let mut text = format!("{name}={value}; HttpOnly");
     // Writing to a string does not fail.
@@ -208,7 +208,7 @@ pub(crate) fn set_cookie(name: &str, value: &str, path: &str, max_age: Duration)
     text
 }
 
-/// Moves the authority of a request's target into its `host` field, where rules can change it.
+/// Moves the authority of the request target into the `host` field, where rules can change it.
 pub(super) fn settle_host(request: &mut Request) {
     if request.method == Method::CONNECT {
         return;
@@ -216,7 +216,7 @@ pub(super) fn settle_host(request: &mut Request) {
     if let Some(authority) = request.target.authority.take() {
         let host = request.fields.slice(authority).to_vec();
         request.fields.set(Known::Host, &host);
-        // RFC 9112 §3.2.4: the form in which a proxy gets an OPTIONS request for the server as a whole.
+        // RFC 9112 §3.2.4: the form of an OPTIONS request to a proxy that concerns the server as a whole.
         if request.method == Method::OPTIONS && request.path_and_query().is_empty() {
             request.set_path_and_query(b"*");
         }

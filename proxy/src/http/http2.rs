@@ -1,7 +1,7 @@
 //! Serves one HTTP/2 connection of a client.
 //!
-//! The connection's task reads and writes. Each request is handled by a task of its own, which puts its output
-//! into the connection's buffer.
+//! The connection's task reads and writes. Each request is handled by its own task, which puts its output into the
+//! connection's buffer.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
@@ -34,7 +34,7 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
     let streams = Rc::new(Streams::default());
     let timers = Rc::new(Timers::default());
     let mut leave = pin!(async {
-        // Clients may connect before they have a request.
+        // Clients may connect before they have a request to send.
         let fresh = service.settings().idle_timeout;
         streams::end(&service, &streams, fresh).await;
         server.say_farewell();
@@ -51,7 +51,7 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
         for accepted in server.accepted() {
             let timer = Lent::of(&timers);
             let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
-            // Boxed: a future of kilobytes would be moved twice on its way into a task.
+            // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
             let answered = Box::pin(answer(service, accepted, timer, busy));
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
@@ -69,12 +69,12 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
     }
 }
 
-/// Time limit of the preface, and of each head that has begun.
+/// Time limit of the preface, and of each request head once it has begun.
 #[derive(Default)]
 struct HeadLimit(Option<Pin<Box<Sleep>>>);
 
 impl HeadLimit {
-    /// Becomes ready when a head has taken too long.
+    /// Becomes ready when a request head has taken too long.
     fn poll(&mut self, server: &Server, service: &Service, cx: &mut Context<'_>) -> Poll<()> {
         if !server.is_in_head() {
             self.0 = None;
@@ -93,7 +93,7 @@ async fn answer(service: Rc<Service>, accepted: Accepted, timer: Lent, _busy: Bu
     let stream = owner.stream();
     let response = match request {
         Err(error) => Some(service.refuse(&error, Version::HTTP_2)),
-        // A stream cannot become a tunnel here.
+        // A stream cannot become a tunnel in this implementation.
         Ok((request, _)) if request.method == Method::CONNECT => {
             Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
         }
@@ -128,7 +128,7 @@ async fn handle(
     });
     let mut response = handled.await?;
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        // A client cannot request this over HTTP/2, hence an upgrade is never forwarded.
+        // A client cannot request this over HTTP/2, so an upgrade is never forwarded.
         response.status = StatusCode::BAD_GATEWAY;
     }
     let bodiless = matches!(
@@ -158,7 +158,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         if stream.poll_closed(cx).is_ready() || stream.poll_room(cx).is_ready() {
             return Poll::Ready(true);
         }
-        // A client that reads nothing holds the response no longer than one that stops in the middle.
+        // The idle timeout also applies to a client that has read nothing of the response.
         body.poll_timeout(cx).map(|_| false)
     });
     if !room.await {

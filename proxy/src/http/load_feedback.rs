@@ -1,4 +1,4 @@
-//! Load feedback of requests: admission on arrival, and the guard that counts a request until its end.
+//! Load feedback of requests: admission on arrival, and the guard that counts a request until it ends.
 
 use http::Version;
 
@@ -13,7 +13,7 @@ use crate::protocol::fields::Known;
 use crate::protocol::message::{Request, Response};
 
 impl Service {
-    /// Returns the response that opens a channel of the queue protocol, if a request is for one.
+    /// Returns the response that opens a channel of the queue protocol; `None` if the request does not ask for one.
     pub(super) fn channel_upgrade(&self, request: &Request) -> Option<Response> {
         self.is_channel_upgrade(request)
             .then(reply::channel_upgrade)
@@ -27,7 +27,7 @@ impl Service {
             && request.fields.has_token(Known::Connection, "upgrade")
     }
 
-    /// Returns whether the client's statements about queues are trusted.
+    /// Returns whether the queue fields that the client sends are trusted.
     fn trusts_queue_fields(&self) -> bool {
         self.chain.mesh.is_none() || self.client.peer().is_some()
     }
@@ -46,7 +46,7 @@ impl Service {
         reporting::serve(downstream, load_reporter, host).await;
     }
 
-    /// Records a request as a call that the application behind this proxy makes.
+    /// Records a request as a call made by the application behind this proxy.
     pub(super) fn call(&self, request: &Request) -> Option<Call> {
         if self.chain.load_reporter.is_some() {
             return None;
@@ -55,7 +55,7 @@ impl Service {
         self.upstreams.calls.begin(id)
     }
 
-    /// Admits a request to the server behind this chain, if the chain counts requests in flight there.
+    /// Admits a request to the server behind this chain, if the chain counts the server's requests in flight.
     ///
     /// # Errors
     /// [`ProxyError::Busy`] if more requests are in flight than the balancer's condition allows.

@@ -1,7 +1,7 @@
 //! Serves one connection of another mesh member over the mesh transport.
 //!
-//! The connection's task reads and writes. Each request is handled by a task of its own, which puts its output
-//! into the connection's buffer.
+//! The connection's task reads and writes. Each request is handled by its own task, which puts its output into the
+//! connection's buffer.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -31,7 +31,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     let streams = Rc::new(Streams::default());
     let timers = Rc::new(Timers::default());
     let mut leave = pin!(async {
-        // A member connects for a request, so a connection that sends none is not idle between two requests.
+        // A member connects in order to send a request, so a connection without one is not idle between two requests.
         streams::end(&service, &streams, settings.header_timeout).await;
         server.say_farewell();
         tokio::time::sleep(LEAVE_AFTER).await;
@@ -46,7 +46,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
         for Accepted { owner, request } in server.accepted() {
             let timer = Lent::of(&timers);
             let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
-            // Boxed: a future of kilobytes would be moved twice on its way into a task.
+            // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
             let answered = Box::pin(answer(service, owner, request, timer, busy));
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
@@ -73,7 +73,7 @@ async fn answer(
     let stream = owner.stream();
     let response = match request {
         Err(error) => Some(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_11)),
-        // Byte streams have connections of their own.
+        // Byte streams use separate connections.
         Ok((request, _)) if request.method == Method::CONNECT => {
             Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_11))
         }
@@ -108,7 +108,7 @@ async fn handle(
     });
     let mut response = handled.await?;
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        // A client cannot request this here, hence an upgrade is never forwarded.
+        // A client cannot request this over the mesh transport, so an upgrade is never forwarded.
         response.status = StatusCode::BAD_GATEWAY;
     }
     let bodiless = matches!(
@@ -127,7 +127,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         mut fields,
         mut body,
     } = response;
-    // A header rule may have added these fields; the other end would refuse them.
+    // A header rule may have added these fields; the peer would reject them.
     for name in CONNECTION_FIELDS {
         fields.remove(name);
     }

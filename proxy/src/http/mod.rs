@@ -1,8 +1,8 @@
 //! HTTP: from a client's connection to an endpoint's response.
 //!
-//! A request passes through [`mod@serve`] (version of HTTP) → [`http1`], [`http2`] or [`mesh_transport`]
-//! (parsing) → [`pipeline`] (its phases) → [`forward`] (to a cluster and back) → [`attempt`] (to an endpoint
-//! and back); its response returns the same way. All requests of a connection share its [`connection`] state.
+//! A request passes through [`detect_version`] (HTTP version) → [`http1`], [`http2`] or [`mesh_transport`] (parsing)
+//! → [`pipeline`] (its phases) → [`forward`] (to a cluster and back) → [`attempt`] (to an endpoint and back); its
+//! response returns the same way. All requests of a connection share its [`connection`] state.
 
 mod accounting;
 mod attempt;

@@ -1,10 +1,10 @@
-//! The phases of a request, in their order; the file to read first.
+//! The phases of a request, in their order. Read this file first.
 //!
 //! [`Service::handle`] is the only entry and the only exit for all versions of HTTP:
 //!
-//! 1. *begin*: the accounting record of the request is opened ([`super::accounting`]); its path is normalized;
+//! 1. *begin*: the accounting record of the request is opened ([`super::accounting`]), and the path is normalized;
 //! 2. *authorize*: the listener's rules;
-//! 3. *discover*: a table of routes for a destination that is not known yet;
+//! 3. *discover*: the route table of a destination that is not known yet;
 //! 4. *route*: the virtual host and the route;
 //! 5. *limit*: rate limits of listener and route, then the route's fault;
 //! 6. *forward*: header fields, cluster, attempts ([`super::forward`], [`super::attempt`]); or a direct response or
@@ -42,14 +42,14 @@ use crate::upstream::relay::relay;
 
 /// The rule that denies a request with an unreadable client assertion.
 const UNREADABLE: &str = "x-maglor-client";
-/// The rule that denies a request that a proxy in front received in plain text, where mTLS is required.
+/// The rule that denies a request that a trusted proxy has received in plain text, where mTLS is required.
 const UNIDENTIFIED: &str = "mtls";
 
 impl Service {
     /// Handles one request. Every outcome is returned here, with the accounting record in its body.
     ///
-    /// The caller holds the request: each of the futures from here to the endpoint would have a copy otherwise, for
-    /// as long as the request waits.
+    /// The caller holds the request. Otherwise each of the futures from here to the endpoint would reserve space for
+    /// a copy, for as long as the request waits.
     pub(crate) async fn handle(
         &self,
         request: &mut Request,
@@ -78,7 +78,7 @@ impl Service {
             }
             entry
         });
-        // The log contains the path that the client sent; rules and endpoints get the normalized one.
+        // The log contains the path as the client sent it; rules and endpoints get the normalized path.
         rewrite_path::normalize(request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
         let mut accounting = Accounting::new(
@@ -124,7 +124,7 @@ impl Service {
     /// Returns the client of a request that a trusted proxy in front has asserted, if there is one.
     ///
     /// # Errors
-    /// The assertion cannot be parsed, or has no identity where mTLS is required.
+    /// If the assertion cannot be parsed, or has no identity where mTLS is required.
     pub(super) fn asserted_client(
         &self,
         request: &Request,
@@ -151,7 +151,7 @@ impl Service {
             return Ok(());
         };
         let own = self.client.peer();
-        // A request that a proxy in front makes for itself opens a channel for load reports.
+        // A request that a trusted proxy makes for itself opens a channel for load reports.
         if own.is_some_and(|own| table.delegates.contains(own)) && self.is_channel_upgrade(request)
         {
             return Ok(());
@@ -176,8 +176,7 @@ impl Service {
         authorization.check(&facts, self.worker.shard())
     }
 
-    /// Returns the response to a request that is not allowed. Only members of the mesh get the name of the
-    /// rule.
+    /// Returns the response to a request that is not allowed. The name of the rule is sent to mesh members only.
     pub(super) fn deny(
         &self,
         denied: &Denied,
@@ -239,7 +238,7 @@ impl Service {
             RouteAction::Forward(forward) => {
                 accounting.in_flight_guard(self.count_in_flight(request, context)?);
                 let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades);
-                // First: `connection` must not name a field that the proxy or its operator adds.
+                // Done first, so that `connection` cannot name a field that the proxy or its operator adds.
                 request.fields.remove_hop_by_hop();
                 accounting.call(self.call(request));
                 self.rewrite_headers(request, table, host, route);
@@ -289,8 +288,7 @@ impl Service {
         let mut found = Box::pin(chain.find(self.original, host, now));
         match accounting.with_deadline(found.as_mut()).await? {
             Ok(found) => Ok(found.table.clone()),
-            // The connection is forwarded to its original destination, like one of plain TCP, if the chain
-            // permits that.
+            // The connection is forwarded to its original destination like plain TCP, if the chain permits this.
             Err(_) if self.original.is_some() => Ok(None),
             Err(error) => {
                 accounting.unrouted(&self.chain.unrouted);
@@ -419,7 +417,7 @@ impl Service {
         }
     }
 
-    /// Returns the name of this server, for responses that the proxy generates.
+    /// Returns the value of the `server` field for responses that the proxy generates.
     fn server(&self) -> &str {
         &self.chain.settings.server_name
     }

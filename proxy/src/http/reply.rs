@@ -36,7 +36,7 @@ pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
         QueueResponse::Refused(*in_flight).set(fields);
     }
     if let Some(wait) = error.retry_after() {
-        // Rounded up to whole seconds, so that the client does not come back too early.
+        // Rounded up to whole seconds, so that the client does not retry too early.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         fields.push(Known::RetryAfter, seconds.max(1).to_string().as_bytes());
     }

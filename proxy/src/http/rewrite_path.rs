@@ -43,7 +43,7 @@ pub(crate) fn path(
     Ok(())
 }
 
-/// Returns the path that is rewritten; it is empty if the target is the server as a whole (RFC 9112 §3.2.4).
+/// Returns the path to be rewritten; it is empty if the target is the server as a whole (RFC 9112 §3.2.4).
 fn path_of(request: &Request) -> Cow<'_, str> {
     match request.path() {
         b"*" => Cow::Borrowed(""),
@@ -84,7 +84,7 @@ pub(crate) fn location(
     (client, ends): (&Client, Option<Addresses>),
 ) -> Vec<u8> {
     let scheme = redirect.scheme.as_deref().unwrap_or(client.scheme());
-    // A request without a host is for the address.
+    // A request without a host uses the destination address.
     let authority = match request.host().filter(|host| !host.is_empty()) {
         Some(host) => String::from_utf8_lossy(host),
         None => ends.map_or(Cow::Borrowed("localhost"), |ends| {
@@ -93,7 +93,7 @@ pub(crate) fn location(
     };
     let (own_host, own_port) = split_port(&authority);
     let host = redirect.host.as_deref().unwrap_or(own_host);
-    // A port of the request belongs to its own scheme; a new scheme implies its default port.
+    // A port in the request belongs to the original scheme; a new scheme implies its default port.
     let kept = own_port.filter(|_| redirect.scheme.is_none());
     let port = redirect
         .port
@@ -123,7 +123,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Normalizes a request's path as the listener is configured.
+/// Normalizes a request's path as configured for the listener.
 pub(super) fn normalize(request: &mut Request, mode: PathNormalization) {
     if mode == PathNormalization::Off || !is_suspect(request.path(), mode) {
         return;
@@ -136,7 +136,8 @@ pub(super) fn normalize(request: &mut Request, mode: PathNormalization) {
     request.set_path_and_query(&target);
 }
 
-/// Returns whether a path may need a change; a single pass over its bytes, for the many paths that need none.
+/// Returns whether a path may need normalization. This is a single pass over the bytes, for the many paths that need
+/// none.
 fn is_suspect(path: &[u8], mode: PathNormalization) -> bool {
     let merge = mode >= PathNormalization::MergeSlashes;
     let mut before = 0;
@@ -150,7 +151,7 @@ fn is_suspect(path: &[u8], mode: PathNormalization) -> bool {
 fn normalized(path: &[u8], mode: PathNormalization) -> Vec<u8> {
     let path = decoded(path, mode);
     let Some(rest) = path.strip_prefix(b"/") else {
-        // `*` and the like are no paths.
+        // `*` and similar targets are not paths.
         return path.into_owned();
     };
     let merge = mode >= PathNormalization::MergeSlashes;
@@ -180,7 +181,7 @@ fn normalized(path: &[u8], mode: PathNormalization) -> Vec<u8> {
     out
 }
 
-/// Decodes escapes whose decoded form is equivalent, and escapes a percent sign that begins no escape.
+/// Decodes escapes whose decoded form is equivalent, and escapes a percent sign that does not begin an escape.
 fn decoded(path: &[u8], mode: PathNormalization) -> Cow<'_, [u8]> {
     if !path.iter().any(|byte| matches!(byte, b'%' | b'\\')) {
         return Cow::Borrowed(path);
@@ -200,7 +201,7 @@ fn decoded(path: &[u8], mode: PathNormalization) -> Cow<'_, [u8]> {
                 out.push(byte);
                 rest = &after[2..];
             }
-            // Unescaped, it could form an escape with the decoded bytes that follow.
+            // Without escaping, the percent sign could form an escape with the decoded bytes that follow.
             (b'%', None) => out.extend_from_slice(b"%25"),
             _ => out.push(byte),
         }
@@ -208,7 +209,7 @@ fn decoded(path: &[u8], mode: PathNormalization) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Returns the byte that two hexadecimal digits after a percent sign encode.
+/// Returns the byte encoded by the two hexadecimal digits after a percent sign.
 fn escaped(after: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()

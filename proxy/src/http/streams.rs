@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::connection::Service;
 
-/// Becomes ready when the connection should end: drain, age, no stream for the idle timeout, or no first stream
-/// within `fresh`.
+/// Becomes ready when the connection should end: the listener drains, the maximum age is reached, there has been no
+/// stream for the idle timeout, or no first stream within `fresh`.
 pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
     let idle = service.settings().idle_timeout;
     let mut wait = pin!(tokio::time::sleep(idle.min(fresh)));

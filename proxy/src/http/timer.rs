@@ -1,10 +1,10 @@
 //! A deadline of a connection that is cheap to change.
 //!
-//! Requests set deadlines of seconds and almost always end after microseconds. Arming and disarming a runtime
-//! timer for each would cost more than routing the request. So the armed timer is left alone: it fires after
-//! half a second, checks the deadline, and is armed again. A request that is slower than that has the timer armed
-//! at its deadline, so that it is woken once, however long it waits. Only a deadline that is nearer than the
-//! armed instant changes the runtime's timer wheel.
+//! Requests set deadlines of seconds and almost always end after microseconds. Arming and disarming a runtime timer
+//! for each request would cost more than routing it. So the armed timer is not changed: it fires after half a second,
+//! checks the deadline, and is armed again. For a slower request the timer is then armed at the request's deadline,
+//! so that the request is woken only once. Only a deadline before the armed instant changes the runtime's timer
+//! wheel.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -19,11 +19,11 @@ use super::deadline::Deadline;
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
 
-/// Longest time for which a new deadline arms the timer, so that deadlines of this length or more (idle parking
-/// among them) need no re-arming.
+/// Longest time for which a new deadline arms the timer. Deadlines of this length or more, such as those of idle
+/// connections, need no rearming.
 const MAX_ARM: Duration = Duration::from_millis(500);
 
-/// See the module's documentation.
+/// A deadline that is cheap to change.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     deadline: Cell<Option<Instant>>,
@@ -75,7 +75,7 @@ impl Timer {
                 self.armed.set(None);
                 return Poll::Ready(());
             }
-            // The same deadline may have been set for all this time: it belongs to a slow request.
+            // A deadline that has been unchanged for this long belongs to a slow request.
             self.arm(deadline);
         }
     }

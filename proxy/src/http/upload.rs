@@ -15,26 +15,26 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Interim, Source};
 
-/// See the module's documentation.
+/// Progress of a request's body.
 #[derive(Debug)]
 pub(super) struct Upload {
-    /// When the last part was forwarded; before that, when the request arrived.
+    /// When the last part was forwarded; if none was, when the request arrived.
     last: Cell<Instant>,
-    /// Whether an attempt waits for a part that the client has not sent.
+    /// Whether an attempt is waiting for a part that the client has not sent.
     awaited: Cell<bool>,
     /// Whether the client waits for a `100 Continue`, which the endpoint must send.
     held: Cell<bool>,
-    /// Receiver of the `100 Continue`.
+    /// Receiver of the `100 Continue`; `None` if it is dropped.
     interim: Option<Rc<dyn Interim>>,
     /// Whether a part was forwarded since the last call of `take_moved`.
     moved: Cell<bool>,
-    /// Whether no more is read of the body.
+    /// Whether the body will not be read any further.
     ended: Cell<bool>,
 }
 
 impl Upload {
-    /// Wraps the body of a request that arrived at `started`. `interim` sends informational responses to the
-    /// client. Returns no upload for an empty body.
+    /// Wraps the body of a request that arrived at `started`, to record its progress. `interim` sends informational
+    /// responses to the client. Returns no upload for an empty body.
     pub(super) fn watch(
         body: Body,
         fields: &Fields,
@@ -60,7 +60,8 @@ impl Upload {
         (Body::source(Box::new(watched)), Some(upload))
     }
 
-    /// Returns the earliest end of the request: `now` while a part is awaited that the client has not sent.
+    /// Returns the earliest time at which the request can be complete: `now` while an attempt waits for a part that
+    /// the client has not sent.
     pub(super) fn end(&self, now: Instant) -> Instant {
         if self.awaited.get() && !self.ended.get() {
             now
@@ -69,12 +70,12 @@ impl Upload {
         }
     }
 
-    /// Returns whether a part is awaited that the client has not sent.
+    /// Returns whether an attempt is waiting for a part that the client has not sent.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited.get()
     }
 
-    /// Records that no attempt waits for the body, until another one does.
+    /// Records that no attempt is waiting for the body.
     pub(super) fn leave(&self) {
         self.awaited.set(false);
     }
@@ -95,7 +96,7 @@ impl Interim for Upload {
         if let Some(interim) = &self.interim {
             interim.send(status, fields);
         }
-        // From now on the client is awaited.
+        // From now on the client is expected to send its body.
         if status == StatusCode::CONTINUE && self.held.replace(false) {
             self.awaited.set(true);
         }
@@ -137,7 +138,7 @@ impl Source for Watched {
 }
 
 impl Drop for Watched {
-    /// For copies that are still being sent, time counts from now if they have waited for the client until now.
+    /// For copies that are still being sent, time counts from now if they were waiting for the client.
     fn drop(&mut self) {
         if self.upload.awaited.get() {
             self.upload.last.set(Instant::now());

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// IP address and port of a client. A client of a Unix socket has none, and no rule, key or header makes one
-/// up.
+/// IP address and port of a client. A client of a Unix socket has no address, and no rule, key or header invents one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ClientAddress(Option<SocketAddr>);
 
 impl ClientAddress {
-    /// Creates an address; `None`: a Unix socket.
+    /// Creates an address; `None` for a Unix socket.
     pub(crate) fn new(address: Option<SocketAddr>) -> Self {
         Self(address)
     }
@@ -18,7 +17,7 @@ impl ClientAddress {
         self.0
     }
 
-    /// The address without its port; an IPv4-mapped address as IPv4.
+    /// Returns the IP address without the port, and an IPv4-mapped address as IPv4; `None` for a Unix socket.
     pub(crate) fn ip(self) -> Option<IpAddr> {
         Some(self.0?.ip().to_canonical())
     }
@@ -30,7 +29,7 @@ impl From<SocketAddr> for ClientAddress {
     }
 }
 
-/// `IP:PORT`, or `unix:` for a Unix socket, as nginx writes it.
+/// Formats as `IP:PORT`, or, like nginx, as `unix:` for a Unix socket.
 impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

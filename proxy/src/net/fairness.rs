@@ -1,12 +1,12 @@
 //! Fair scheduling among the busy connections of a worker.
 //!
-//! A task that wakes itself runs again before the worker has polled its sockets, and a dozen such tasks run a
-//! dozen times before others run once. So a task that has used up its turn waits here. One of them continues
-//! each time that the worker has run all other ready tasks and has polled its sockets. A task with little to
-//! do thus waits for one turn of one busy task, however many there are.
+//! A task that wakes itself runs again before the worker has polled its sockets, and a dozen such tasks run a dozen
+//! times before others run once. Therefore a task that has used up its turn waits in a queue. Each time that the
+//! worker has run all other ready tasks and has polled its sockets, one waiting task continues. A task with little to
+//! do thus waits for one turn of one busy task, regardless of the number of busy tasks.
 //!
-//! Users are connections with many streams that read much, pipelines of HTTP/1.1, TLS handshakes, the acceptance of
-//! many connections, and the end of those that were closed without a request.
+//! The queue is used by multiplexed connections that read much data, HTTP/1.1 pipelining, TLS handshakes, the
+//! acceptance of many connections, and the closing of connections without a request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ thread_local! {
 #[derive(Debug, Default)]
 struct TurnQueue {
     waiting: VecDeque<Rc<Waiter>>,
-    /// Waker of the task that grants turns; `None` = there is none, and tasks do not wait.
+    /// Waker of the task that grants turns; `None` if there is no such task, in which case tasks do not wait.
     giver: Option<Waker>,
 }
 
@@ -39,7 +39,7 @@ struct Waiter {
 pub(crate) struct Turn(Rc<Waiter>);
 
 impl Turn {
-    /// Enters the queue, if not queued yet; the task of `cx` is woken at its turn.
+    /// Enters the queue unless already queued; the task of `cx` is woken at its turn.
     pub(crate) fn queue(&self, cx: &Context<'_>) {
         let waiter = &self.0;
         let mut waker = waiter.waker.borrow_mut();
@@ -55,7 +55,7 @@ impl Turn {
         }
         QUEUE.with_borrow_mut(|queue| match &queue.giver {
             Some(giver) => {
-                // It sleeps only while the queue is empty.
+                // The granting task sleeps only while the queue is empty.
                 if queue.waiting.is_empty() {
                     giver.wake_by_ref();
                 }
@@ -68,7 +68,7 @@ impl Turn {
         });
     }
 
-    /// Returns whether it is queued and its turn has not come.
+    /// Returns whether this is queued and its turn has not come yet.
     pub(crate) fn is_queued(&self) -> bool {
         self.0.queued.get()
     }
@@ -81,7 +81,7 @@ impl Drop for Turn {
     }
 }
 
-/// Waits until all other ready tasks have run, and those queued before have had their turns.
+/// Waits until all other ready tasks have run, and all tasks queued before have had their turns.
 pub(crate) async fn next() {
     let turn = Turn::default();
     let mut queued = false;
@@ -96,12 +96,12 @@ pub(crate) async fn next() {
     .await;
 }
 
-/// Limit of the closed connections that wait for a turn to give their descriptors back.
+/// Maximum number of closed connections that wait for a turn to release their descriptors.
 const MOST_ENDING: usize = 64;
 
-/// Waits for a turn to close a connection that ends without a request, or without a further one since it was idle:
-/// closing takes longer than all else that was done for it, and is not urgent. Returns at once if many wait already,
-/// which bounds their number.
+/// Waits for a turn to close a connection that ends without a request, or without another one after being idle.
+/// Closing takes longer than all other work for such a connection and is not urgent. Returns immediately if
+/// [`MOST_ENDING`] connections already wait.
 pub(crate) async fn before_close() {
     if QUEUE.with_borrow(|queue| queue.waiting.len() < MOST_ENDING) {
         next().await;
@@ -115,7 +115,7 @@ pub(crate) async fn each<F: Future>(future: F) -> F::Output {
     let mut entitled = false;
     poll_fn(|cx| {
         if turn.is_queued() {
-            // Woken by another event.
+            // Another event has woken the task.
             turn.queue(cx);
             return Poll::Pending;
         }

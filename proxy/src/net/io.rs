@@ -26,16 +26,16 @@ pub(crate) enum Io {
 /// A byte stream together with bytes already read from it.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Source and target of further bytes.
+    /// Source of further bytes, and destination of written ones.
     pub io: Io,
-    /// Bytes already read, before those of `io`.
+    /// Bytes already read, which precede those of `io`.
     pub prefix: Bytes,
-    /// Guard that is dropped with the stream, such as a count of open connections.
+    /// Guard that is dropped with the stream, such as a count of open connections; `None` if there is none.
     pub guard: Option<Box<dyn Debug>>,
 }
 
 impl Io {
-    /// The underlying socket.
+    /// Returns the underlying socket.
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(tcp) => tcp,
@@ -49,7 +49,7 @@ impl Io {
         !matches!(self, Self::Tcp(_))
     }
 
-    /// The TLS session, if there is one.
+    /// Returns the TLS session; `None` for a plain connection.
     pub(crate) fn session(&self) -> Option<&rustls::CommonState> {
         match self {
             Self::Tcp(_) => None,
@@ -58,7 +58,7 @@ impl Io {
         }
     }
 
-    /// The protocol negotiated by ALPN.
+    /// Returns the protocol negotiated by ALPN, if any.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.session()?.alpn_protocol()
     }
@@ -124,7 +124,7 @@ impl AsyncWrite for Io {
     }
 }
 
-/// A stream whose first bytes were read before and are read again.
+/// A stream whose first bytes were already read and are read again from memory.
 #[derive(Debug)]
 pub(crate) struct Rewind<T = TcpStream> {
     inner: T,

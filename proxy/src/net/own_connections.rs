@@ -1,8 +1,8 @@
 //! Connections of this process to original destinations, recorded to detect redirection loops.
 //!
-//! If the proxy's user is not exempt from the redirection, such a connection comes back to the listener,
-//! which would forward it again and again: one client would use up all file descriptors. So a redirected
-//! connection from one of these addresses is refused.
+//! If the proxy's user is not exempt from the redirection, such a connection returns to the listener, which would
+//! forward it repeatedly until a single client has exhausted all file descriptors. Therefore a redirected connection
+//! from one of these addresses is refused.
 //!
 //! Two more loops are prevented. No client may choose a port of this process as its destination: connections
 //! to an outbound listener over loopback are served as the application's and get its identity. And no
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use hashbrown::HashSet;
 
-/// The address of the admin port: a process has one, and it is bound once.
+/// Address of the admin port. A process has one admin port and binds it once.
 static ADMIN: OnceLock<SocketAddr> = OnceLock::new();
 
 /// Local addresses of open connections. Checked once per connection, never per request.
@@ -25,11 +25,11 @@ static ADMIN: OnceLock<SocketAddr> = OnceLock::new();
 pub(crate) struct OwnConnections {
     local: Mutex<HashSet<SocketAddr>>,
     logged: AtomicBool,
-    /// Addresses of the outbound listeners, which serve the application only.
+    /// Addresses of the outbound listeners, which serve only the application.
     private: ArcSwap<Vec<SocketAddr>>,
 }
 
-/// An entry, removed when this is dropped.
+/// A recorded connection; dropping this removes it.
 #[derive(Debug)]
 pub(crate) struct OwnConnection {
     all: Arc<OwnConnections>,
@@ -37,7 +37,7 @@ pub(crate) struct OwnConnection {
 }
 
 impl OwnConnections {
-    /// Adds a new connection.
+    /// Records a new connection by its local address.
     pub(crate) fn enter(self: &Arc<Self>, local: SocketAddr) -> OwnConnection {
         let mut all = self.local.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(local);
@@ -64,7 +64,7 @@ impl OwnConnections {
         let all = self.local.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.contains(&client);
         drop(all);
-        // Relaxed: it only limits the log to one line.
+        // Relaxed: the flag only limits the log to one line.
         if own && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::error!(
                 "redirection loop: run the proxy as the user or group that \
@@ -85,7 +85,7 @@ pub(crate) fn is_admin(address: SocketAddr) -> bool {
     ADMIN.get().is_some_and(|bound| leads_to(*bound, address))
 }
 
-/// Returns whether a connection to an address of this host reaches a listening socket over loopback; one to
+/// Returns whether a connection to an address of this host reaches a listening socket over loopback; a connection to
 /// `0.0.0.0` does, too (Linux, ip(7)).
 fn leads_to(bound: SocketAddr, address: SocketAddr) -> bool {
     let (own, ip) = (bound.ip().to_canonical(), address.ip().to_canonical());
@@ -123,7 +123,7 @@ mod tests {
                 assert!(leads(bound, address), "{bound} {address}");
             }
             assert!(!leads(bound, "127.0.0.1:15021"));
-            // The pod's own address has only the pages for every peer.
+            // The pod's own address serves only the pages for every peer.
             assert!(!leads(bound, "10.0.0.1:15020"));
         }
         assert!(leads("[::]:15020", "[::1]:15020"));

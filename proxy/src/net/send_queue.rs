@@ -1,7 +1,7 @@
 //! Length of a socket's send queue: bytes written and not acknowledged by the peer (`SIOCOUTQ`, tcp(7)).
 //!
-//! A socket is writable again when a third of its send buffer is free, which may be a megabyte: a slow reader
-//! shows earlier in the length of the queue than in writability.
+//! A socket is writable again when a third of its send buffer is free, which may be a megabyte: progress of a slow
+//! reader is visible in the length of the queue earlier than in writability.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
-/// Time after which a connection with unsent data and no progress ends, whatever flows the other way. About
-/// the time after which the kernel itself abandons a peer that acknowledges nothing (`tcp_retries2`,
-/// ip-sysctl); it would never give up one that acknowledges but does not read.
+/// Time after which a connection with unsent data and no progress ends, regardless of traffic in the other direction.
+/// It is about the time after which the kernel abandons a peer that acknowledges nothing (`tcp_retries2`, ip-sysctl);
+/// the kernel never abandons a peer that acknowledges but does not read.
 const PROGRESS: Duration = Duration::from_secs(15 * 60);
 
 /// Limits the time without progress of a connection (`TCP_USER_TIMEOUT`, tcp(7), RFC 5482).
@@ -47,7 +47,7 @@ mod tests {
         while sender.try_write(&piece).is_ok() {}
         let full = unacknowledged(&sender).unwrap();
         assert!(full > 0);
-        // Less than a third of the buffer, so that nothing can be written.
+        // Less than a third of the buffer is free, so nothing can be written.
         let mut read = 0;
         while unacknowledged(&sender).unwrap() == full {
             let mut piece = [0; 16 * 1024];

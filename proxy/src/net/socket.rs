@@ -1,9 +1,8 @@
 //! Stream sockets, TCP and Unix, as one type.
 //!
-//! After `accept` and `connect` the data path needs only what both have: `recv`, `send`, `splice`,
-//! `shutdown`, epoll. So a Unix socket is held as tokio's [`TcpStream`], and reads and writes need no case
-//! distinction. Addresses and options, which only TCP has, are used only where the listener's or endpoint's
-//! [`Address`] is an IP address.
+//! After `accept` and `connect` the data path needs only what both have: `recv`, `send`, `splice`, `shutdown`, epoll.
+//! Therefore a Unix socket is held as tokio's [`TcpStream`], and reads and writes need no case distinction. Addresses
+//! and options, which only TCP has, are used only where the listener's or endpoint's [`Address`] is an IP address.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -49,8 +48,8 @@ impl Acceptor {
         }
     }
 
-    /// Returns the connections in the backlog, by system calls: tokio would not accept before its reactor
-    /// reports one.
+    /// Returns the connections in the backlog, by direct system calls: tokio would not accept before its reactor
+    /// reports a connection.
     pub(crate) fn waiting(self) -> impl Iterator<Item = io::Result<TcpStream>> {
         let socket = match self {
             Self::Tcp(socket) => socket.into_std().map(Listening::Tcp).ok(),
@@ -67,7 +66,7 @@ impl Acceptor {
     }
 }
 
-/// Connects; the caller sets a timeout.
+/// Connects to an address. The caller sets a timeout.
 pub(crate) async fn connect(address: &Address) -> io::Result<TcpStream> {
     match address {
         Address::Ip(address) => TcpStream::connect(*address).await,

@@ -1,34 +1,35 @@
 //! File descriptors: raises the limit of the process, and keeps a reserve that clients cannot use up.
 //!
-//! The proxy needs descriptors for connections to endpoints, its admin port, files and name resolution while
-//! clients hold theirs. The system assigns the lowest free number to a new connection, so that the number
-//! shows how many are in use without a count of every file and socket.
+//! The proxy needs descriptors for connections to endpoints, its admin port, files and name resolution while clients
+//! hold theirs. The system assigns the lowest free number to a new connection, so this number shows how many
+//! descriptors are in use, without counting every file and socket.
 
 use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The reserve is this part of the limit,
+/// Fraction of the limit that is reserved, as its divisor.
 const PART: u64 = 4;
-/// but no fewer descriptors than these,
+/// Minimum number of reserved descriptors.
 const FEWEST: u64 = 16;
-/// and no more.
+/// Maximum number of reserved descriptors.
 const MOST: u64 = 4096;
 
-/// Thresholds of descriptor numbers, from which on descriptors are short or used up.
+/// Thresholds of descriptor numbers above which descriptors are scarce or exhausted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Descriptors {
     short: RawFd,
     out: RawFd,
 }
 
-/// Whether there is room for one more client.
+/// Availability of descriptors for an accepted connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Room {
     Enough,
-    /// Room for this one; this many idle connections should be closed.
+    /// There is room for this connection, but this many idle connections should be closed.
     Short(usize),
-    /// This many should be closed, and the rest is reserved for endpoints and the admin port.
+    /// There is no room, because the rest is reserved for endpoints and the admin port. This many idle connections
+    /// should be closed.
     None(usize),
 }
 
@@ -38,7 +39,7 @@ impl Descriptors {
         Self::of(getrlimit(Resource::Nofile).current)
     }
 
-    /// `None` = no limit.
+    /// Computes the thresholds for a limit; `None` means no limit.
     fn of(limit: Option<u64>) -> Self {
         let kept = |limit: u64| (limit / PART).clamp(FEWEST, MOST);
         let number = |number: u64| RawFd::try_from(number).unwrap_or(RawFd::MAX);
@@ -57,9 +58,9 @@ impl Descriptors {
     /// Returns the room that is left after a connection was accepted.
     pub(crate) fn room(self, accepted: &impl AsRawFd) -> Room {
         let number = accepted.as_raw_fd();
-        // All lower numbers are in use, so that the excess is at least this large. Higher numbers may be in
-        // use as well, by connections accepted before older ones ended. They become the oldest in turn, so
-        // that there are never more of them than the square root of twice the clients' share.
+        // All lower numbers are in use, so the excess is at least this large. Connections that were accepted before
+        // older ones ended may also use higher numbers. They become the oldest in turn, so there are never more of
+        // them than the square root of twice the clients' share.
         let excess = || usize::try_from(number - self.short).unwrap_or(0) + 1;
         match number {
             number if number >= self.out => Room::None(excess()),
@@ -69,8 +70,8 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit of open descriptors to the hard one: the low default of 1024 is for programs that
-/// use `select(2)`. If the system refuses, the limit stays, and the log reports it.
+/// Raises the soft limit of open descriptors to the hard limit: the low default of 1024 is for programs that use
+/// `select(2)`. If this fails, the limit stays unchanged and a log line reports it.
 pub(crate) fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {

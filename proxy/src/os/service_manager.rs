@@ -12,14 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 /// Environment variable with the socket's address.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// A state of the process that a service manager waits for.
+/// A state of the process that is reported to the service manager.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum State {
     /// Requests are accepted, or a reload has ended.
     Ready,
     /// The configuration is being reloaded.
     Reloading,
-    /// The process drains, then ends.
+    /// The process drains and then ends.
     Stopping,
 }
 
@@ -45,10 +45,10 @@ pub(crate) fn notify(state: State) {
     }
 }
 
-/// Sends to a path, or after `@` to a name in the abstract namespace.
+/// Sends to a socket given by its path, or, if it begins with `@`, by its name in the abstract namespace.
 fn send(socket: &OsString, text: &str) -> io::Result<()> {
     let sender = UnixDatagram::unbound()?;
-    // Do not wait for a manager that does not read.
+    // Never blocks if the manager does not read.
     sender.set_nonblocking(true)?;
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -57,8 +57,8 @@ fn send(socket: &OsString, text: &str) -> io::Result<()> {
     sender.send_to_addr(text.as_bytes(), &address).map(drop)
 }
 
-/// Returns the system's monotonic clock, by which a manager recognises that a message is more recent than its
-/// signal.
+/// Returns the system's monotonic clock in microseconds, by which a manager recognizes that a message is more recent
+/// than its signal.
 fn monotonic_micros() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1000

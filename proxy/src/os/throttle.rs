@@ -1,5 +1,5 @@
-//! Throttle for log lines that remote peers can trigger, or a lack of descriptors: one line a second, with
-//! the number of those suppressed.
+//! Throttle for log lines that remote peers or a lack of descriptors can trigger: at most one line a second, with the
+//! number of suppressed lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Throttle {
     begun: Instant,
-    /// Nanoseconds since `begun` at which the next one may pass.
+    /// Nanoseconds after `begun` at which the next line may be written.
     next: AtomicU64,
     held: AtomicU64,
 }
@@ -24,11 +24,11 @@ impl Throttle {
         }
     }
 
-    /// Returns the number of suppressed lines since the last one if a line may be written, else `None`.
+    /// Returns the number of suppressed lines since the last one if a line may be written, otherwise `None`.
     pub(crate) fn allow(&self) -> Option<u64> {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(self.begun.elapsed());
-        // Relaxed: two threads may both pass at the same moment, and one more line does no harm.
+        // Relaxed: two threads may both write a line at the same moment, which does no harm.
         if now < self.next.load(Ordering::Relaxed) {
             self.held.fetch_add(1, Ordering::Relaxed);
             return None;

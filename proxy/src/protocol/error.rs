@@ -1,5 +1,4 @@
-//! Errors that prevent a request from being answered by an endpoint, and the table of the responses that
-//! clients get for them.
+//! Errors that prevent a request from being answered by an endpoint, and the responses that clients get for them.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +16,7 @@ pub enum ProxyError {
     /// The cluster's circuit breaker is open, and remains so for this long.
     #[error("circuit breaker open")]
     BreakerOpen(Duration),
-    /// More requests are in flight at the server than the balancer's condition allows; it attempts another
+    /// More requests are in flight at the server than the balancer's condition allows. The balancer attempts another
     /// server (docs/queue-protocol.md).
     #[error("the server is busy: {0} requests in flight")]
     Busy(u32),
@@ -33,10 +32,10 @@ pub enum ProxyError {
     /// The endpoint left the cluster while a connection to it was being opened.
     #[error("the endpoint was removed before a connection to it was established")]
     EndpointLeft,
-    /// CONNECT where `allow_connect` is off.
+    /// A CONNECT request where `allow_connect` is off.
     #[error("CONNECT is not allowed here")]
     ConnectNotAllowed,
-    /// The listener's rules deny it.
+    /// The listener's rules deny the request.
     #[error("access denied")]
     Denied,
     /// The request's body is malformed.
@@ -48,7 +47,7 @@ pub enum ProxyError {
     /// The control plane did not resolve the host in time.
     #[error("the control plane has not answered in time")]
     DiscoveryTimeout,
-    /// A fault that the route is configured to inject.
+    /// A fault injected as the route is configured.
     #[error("fault injected")]
     Fault(AbortAnswer),
     /// The request's head is malformed.
@@ -60,7 +59,7 @@ pub enum ProxyError {
     /// The client took longer than `header_timeout` for a request's head.
     #[error("timeout while reading the request head")]
     HeaderTimeout,
-    /// The memory budget is exhausted at present.
+    /// The memory budget is currently exhausted.
     #[error("out of memory budget")]
     MemoryBudget,
     /// The route has no cluster for this share of its requests.
@@ -69,10 +68,10 @@ pub enum ProxyError {
     /// No endpoint can take the request.
     #[error("no healthy upstream")]
     NoHealthyUpstream,
-    /// The connection was made to the listener itself, and the cluster uses the original destination.
+    /// The cluster uses the original destination, but the connection was made to the listener itself.
     #[error("no original destination: the connection was not redirected here")]
     NoOriginalDestination,
-    /// The original destination is a port on which this proxy serves its own application, or its operator.
+    /// The original destination is a port on which this proxy serves its own application or its admin pages.
     #[error("the port belongs to the proxy, not to an application")]
     OwnPort,
     /// No virtual host or no route matches.
@@ -87,10 +86,10 @@ pub enum ProxyError {
     /// A limit of the cluster was reached for longer than `queue_timeout`.
     #[error("queue timeout")]
     QueueTimeout,
-    /// A rate limit; a request is admitted again after this long.
+    /// A rate limit was exceeded; a request is admitted again after this duration.
     #[error("rate limit")]
     RateLimited(Duration),
-    /// A second attempt needed the beginning of a body that is too large to be kept.
+    /// A further attempt needed the beginning of a body that is too large to keep.
     #[error("the request body is too large to be sent again")]
     ReplayLost,
     /// The route's `timeout` expired.
@@ -102,10 +101,10 @@ pub enum ProxyError {
     /// The endpoint's body is malformed or was cut off.
     #[error("malformed response body: {0}")]
     UpstreamBody(#[source] FramingError),
-    /// The endpoint closed the connection before a response.
+    /// The endpoint closed the connection before it sent a response.
     #[error("upstream closed the connection before the response")]
     UpstreamClosed {
-        /// It was a kept-alive connection and no byte of the response was received: most likely the request was
+        /// Whether the connection was reused and no byte of the response was received: most likely the request was
         /// sent when the endpoint's idle timeout expired.
         reused: bool,
     },
@@ -132,11 +131,11 @@ pub enum ProxyError {
 /// The response to an error, and its name in logs and metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verdict {
-    /// Status of the response.
+    /// HTTP status of the response.
     pub status: StatusCode,
-    /// Status for gRPC clients.
+    /// gRPC status of the response, for gRPC clients.
     pub grpc: u8,
-    /// Short response flag; Envoy's where it has one.
+    /// Short response flag; the same as Envoy's if Envoy has one for this error.
     pub flag: &'static str,
 }
 
@@ -144,7 +143,7 @@ pub struct Verdict {
 const CLIENT_CLOSED: u16 = 499;
 
 impl ProxyError {
-    /// Returns the response to an error; the table.
+    /// Returns the response to an error.
     pub fn verdict(&self) -> Verdict {
         use StatusCode as S;
         let (status, grpc, flag) = match self {
@@ -190,7 +189,7 @@ impl ProxyError {
         Verdict { status, grpc, flag }
     }
 
-    /// Returns the limit of the cluster that rejected the request, if one did.
+    /// Returns the limit of the cluster that rejected the request; `None` if no such limit did.
     pub(crate) fn overflow_reason(&self) -> Option<&'static str> {
         Some(match self {
             Self::BreakerOpen(_) => "breaker-open",
@@ -214,7 +213,7 @@ impl ProxyError {
         }
     }
 
-    /// Returns whether it is evidence about the endpoint.
+    /// Returns whether the error is evidence about the endpoint.
     pub(crate) fn is_upstreams(&self) -> bool {
         match self {
             Self::Connect(error) => !is_own_want(error),
@@ -223,13 +222,13 @@ impl ProxyError {
         }
     }
 
-    /// Returns whether it ends a response that had begun before its last byte, by a fault of the endpoint or of
-    /// its connection.
+    /// Returns whether the error is a fault of the endpoint or of its connection that ended a response after its
+    /// beginning and before its last byte.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.as_failure() == Some(Failure::Reset)
     }
 
-    /// Returns the failure on which retries depend; `None` if no endpoint has failed.
+    /// Returns the failure that determines whether to retry; `None` if no endpoint has failed.
     pub(crate) fn as_failure(&self) -> Option<Failure> {
         Some(match self {
             Self::Connect(_) | Self::ConnectTimeout | Self::EndpointLeft => Failure::Connect,
@@ -249,8 +248,7 @@ impl ProxyError {
     }
 }
 
-/// Returns whether a connection failed because this process, or its host, has no descriptor or no memory left
-/// for it.
+/// Returns whether a connection failed because this process or host has no descriptor or no memory left for it.
 fn is_own_want(error: &io::Error) -> bool {
     let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error
@@ -258,7 +256,7 @@ fn is_own_want(error: &io::Error) -> bool {
         .is_some_and(|code| wants.contains(&code))
 }
 
-/// Maps the status of a fault from one protocol to the other (gRPC's own table of HTTP statuses).
+/// Maps the status of an injected fault from HTTP to gRPC or vice versa (gRPC's table of HTTP statuses).
 fn fault_status(answer: AbortAnswer) -> (StatusCode, u8, &'static str) {
     use StatusCode as S;
     let (status, grpc) = match answer {

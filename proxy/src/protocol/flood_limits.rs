@@ -1,5 +1,5 @@
-//! Limits on frames that cost their sender almost nothing and the receiver work: control frames, empty frames,
-//! and requests that are reset as soon as they are sent.
+//! Limits on frames that are cheap to send but cost the receiver work: control frames, empty frames, and requests
+//! that are reset as soon as they are sent.
 //!
 //! Each kind has an allowance of frames that a peer may send at once; it is refilled by useful work of the
 //! connection, and by time. The rates follow Envoy's limits: 100 `PRIORITY` frames for each stream
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Control frames for each stream.
+/// Allowed control frames for each stream.
 const BY_STREAM: u32 = 100;
-/// Control frames for each DATA frame that is sent.
+/// Allowed control frames for each DATA frame that is sent.
 const BY_DATA_SENT: u32 = 10;
-/// Control frames for each DATA frame that is received: a peer may measure its bandwidth by PINGs.
+/// Allowed control frames for each DATA frame that is received: a peer may measure its bandwidth with PINGs.
 const BY_DATA_RECEIVED: u32 = 1;
 /// Maximum number of consecutive empty frames.
 const EMPTY: u32 = 16;
-/// Age below which the reset of a stream counts as an early one. The number of older ones is bounded by that of
+/// Age of a stream below which its reset counts as early. The number of older streams is bounded by the limit of
 /// concurrent streams.
 const EARLY: Duration = Duration::from_millis(50);
 
@@ -63,7 +63,7 @@ impl Allowance {
     }
 }
 
-/// The frames that the peer of one connection may still send; see the module's documentation.
+/// The frames that the peer of one connection may still send.
 #[derive(Debug)]
 pub(crate) struct FloodLimits {
     control: Allowance,
@@ -72,13 +72,13 @@ pub(crate) struct FloodLimits {
     ages: Ages,
 }
 
-/// Distinguishes young streams from older ones, which have smaller numbers.
+/// Distinguishes new streams from older ones, which have smaller numbers.
 #[derive(Debug, Default)]
 struct Ages {
     last: u32,
-    /// Streams up to this one are older than [`EARLY`].
+    /// Number of the latest stream that is older than [`EARLY`].
     old: u32,
-    /// The latest stream at `marked`.
+    /// Number of the latest stream at the time `marked`.
     middle: u32,
     marked: Option<Instant>,
 }
@@ -117,12 +117,12 @@ impl FloodLimits {
         self.control.add(BY_STREAM);
     }
 
-    /// Records that a response was sent to its end.
+    /// Records that a response was sent completely.
     pub(crate) fn answered(&mut self) {
         self.resets.add(1);
     }
 
-    /// Records that the peer has reset a stream that it began; returns whether that is allowed.
+    /// Records that the peer has reset a stream that it began; returns whether this is allowed.
     pub(crate) fn allows_reset(&mut self, stream: u32, now: Instant) -> bool {
         self.ages.advance(now);
         stream <= self.ages.old || self.resets.take()
@@ -139,14 +139,14 @@ impl FloodLimits {
         self.control.add(BY_DATA_RECEIVED);
     }
 
-    /// Records that an empty frame was received; returns whether that is allowed.
+    /// Records that an empty frame was received; returns whether this is allowed.
     pub(crate) fn allows_empty(&mut self) -> bool {
         self.empty += 1;
         self.empty <= EMPTY && self.control.take()
     }
 
-    /// Records that a frame for the connection itself, or of an unknown type, was received; returns whether
-    /// that is allowed.
+    /// Records that a frame for the connection itself, or of an unknown type, was received; returns whether this is
+    /// allowed.
     pub(crate) fn allows_control(&mut self) -> bool {
         self.control.take()
     }
@@ -210,7 +210,7 @@ mod tests {
         for stream in 1..=5000 {
             assert!(flood.allows_reset(stream, Instant::now()));
         }
-        // Other streams begin all the while.
+        // Other streams begin in the meantime.
         for stream in 5001..=10_000 {
             flood.opened(stream, Instant::now());
             tokio::time::advance(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! Detection of a peer that has gone although its connection is open: after a silence it is sent a PING.
+//! Detection of a peer that is gone although its connection is open: a silent peer is sent a PING.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Number of intervals without a byte after which the PING is sent; its answer must arrive within one more.
+/// Number of intervals without a received byte after which a PING is sent; the response must arrive within one more
+/// interval.
 const ASK: u8 = 3;
 
 /// Next step of the keepalive.
@@ -14,11 +15,11 @@ const ASK: u8 = 3;
 pub(crate) enum KeepaliveStep {
     /// Send a PING.
     SendPing,
-    /// The peer has not answered within one interval.
+    /// The peer has not responded within one interval.
     Dead,
 }
 
-/// See the module's documentation.
+/// Detects a peer that no longer responds.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     interval: Duration,
@@ -36,12 +37,12 @@ impl Keepalive {
         }
     }
 
-    /// Records that something was received.
+    /// Records that data was received.
     pub(crate) fn received(&mut self) {
         self.silent = 0;
     }
 
-    /// Returns the next step when it is due; polled with the connection. `busy` = there are streams.
+    /// Returns the next step when it is due; polled with the connection. `busy` is whether there are streams.
     pub(crate) fn poll(&mut self, busy: bool, cx: &mut Context<'_>) -> Poll<KeepaliveStep> {
         loop {
             let Some(sleep) = &mut self.sleep else {

@@ -1,7 +1,7 @@
 //! Messages as the proxy forwards them: heads, bodies, and the interfaces that account for them.
 //!
-//! One [`Body`] serves both directions and all origins, so that the pipeline has no type parameters. Nothing is
-//! buffered here: a frame is pulled from one side when the other side can take it, which is the back-pressure.
+//! One type [`Body`] is used for both directions and all origins, so that the pipeline has no type parameters. Bodies
+//! are not buffered: a frame is pulled from one side when the other side can accept it, which provides back-pressure.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -24,7 +24,8 @@ pub(crate) const ORIGINAL_HTTP1: &str = "1.1";
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) target: Target,
-    /// The version by which it was received; when it is forwarded, the version that its sender uses.
+    /// HTTP version over which the request was received; when the request is forwarded, the version that its sender
+    /// uses.
     pub(crate) version: Version,
     pub(crate) fields: Fields,
 }
@@ -38,12 +39,12 @@ impl Request {
         }
     }
 
-    /// Returns the query without its question mark.
+    /// Returns the query without its question mark; `None` if there is none.
     pub(crate) fn query(&self) -> Option<&[u8]> {
         self.target.query.map(|query| self.fields.slice(query))
     }
 
-    /// Returns path and query in the form for an origin server.
+    /// Returns the path and query as sent to an origin server.
     pub(crate) fn path_and_query(&self) -> &[u8] {
         self.fields.slice(self.target.path_and_query)
     }
@@ -58,7 +59,7 @@ impl Request {
         };
     }
 
-    /// Returns the host of the request: the target's authority, or the `host` field.
+    /// Returns the host of the request: the target's authority or the `host` field; `None` if there is neither.
     pub(crate) fn host(&self) -> Option<&[u8]> {
         match self.target.authority {
             Some(authority) => Some(self.fields.slice(authority)),
@@ -66,7 +67,7 @@ impl Request {
         }
     }
 
-    /// Returns whether this is a gRPC call, which expects errors in its own form.
+    /// Returns whether this is a gRPC call, whose client expects errors as gRPC statuses.
     pub(crate) fn is_grpc(&self) -> bool {
         self.method == Method::POST
             && self.fields.get(Known::ContentType).is_some_and(|value| {
@@ -95,14 +96,14 @@ pub(crate) trait Source: Debug {
     /// Returns whether there are no further frames.
     fn is_end_stream(&self) -> bool;
 
-    /// Returns the remaining length, if known.
+    /// Returns the remaining length; unbounded if it is unknown.
     fn size_hint(&self) -> SizeHint;
 
     /// Releases the connection for reuse; called once when the body has ended successfully.
     fn release(self: Box<Self>) {}
 }
 
-/// Accounting of a response: its bytes, and how it ends.
+/// Accounting of a response: counts its bytes and records how it ends.
 pub(crate) trait Account: Debug {
     /// Counts bytes of the response.
     fn count(&mut self, bytes: u64);
@@ -116,27 +117,27 @@ pub(crate) trait Account: Debug {
     /// Records the trailers.
     fn trailers(&mut self, trailers: &HeaderMap);
 
-    /// Records that the whole response was received from its origin. If it is dropped after this without an
-    /// error, it has ended successfully.
+    /// Records that the whole response was received from its origin. If the account is dropped after this without an
+    /// error, the response has ended successfully.
     fn received(&mut self);
 
-    /// Records its successful end.
+    /// Records that the response has ended successfully.
     fn complete(&mut self);
 
-    /// Records its failure.
+    /// Records that the response has failed.
     fn fail(&mut self, error: &ProxyError);
 
-    /// Becomes ready when it has taken too long.
+    /// Becomes ready when the response has taken too long.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError>;
 }
 
 /// Receiver of informational responses for a client.
 pub(crate) trait Interim: Debug {
-    /// Sends a 1xx response, before anything that is sent later.
+    /// Sends a 1xx response before any output that follows.
     fn send(&self, status: StatusCode, fields: &Fields);
 }
 
-/// See [`Body::take_over`].
+/// A connection that [`Body::take_over`] hands to another protocol.
 pub(crate) struct TakenOver {
     pub(crate) takeover: Box<Takeover>,
     pub(crate) account: Option<Box<dyn Account>>,
@@ -146,7 +147,7 @@ pub(crate) struct TakenOver {
 #[derive(Debug)]
 pub(crate) struct Body {
     kind: Kind,
-    /// Accounting, which lasts until the response has ended in any way.
+    /// Accounting, kept until the response has ended in any way; `None` if there is none.
     account: Option<Box<dyn Account>>,
 }
 
@@ -155,14 +156,14 @@ enum Kind {
     Empty,
     Full(Bytes),
     Source(Box<dyn Source>),
-    /// The connection is used by another protocol than HTTP.
+    /// The connection is used by a protocol other than HTTP.
     TakenOver(Box<Takeover>),
 }
 
 /// Use of a client's connection after it has switched from HTTP.
 #[derive(Debug)]
 pub(crate) enum Takeover {
-    /// The queue protocol for the server behind this listener.
+    /// A channel of the queue protocol, for the server behind this listener.
     Channel,
     /// Bytes to and from an endpoint.
     Tunnel(Stream),
@@ -174,7 +175,7 @@ impl Body {
         Self::of(Kind::Empty)
     }
 
-    /// Returns the body, and leaves an empty one.
+    /// Returns the body, leaving an empty one in its place.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::empty())
     }
@@ -214,38 +215,38 @@ impl Body {
         self
     }
 
-    /// Returns whether there is no body at all.
+    /// Returns whether there is no body.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Empty)
     }
 
-    /// Removes the body, in a response to HEAD.
+    /// Removes the body from a response to HEAD.
     pub(crate) fn leave_out(&mut self) {
         self.kind = Kind::Empty;
     }
 
-    /// Records that some of its frames were written to the client.
+    /// Records that some frames of this body were written to the client.
     pub(crate) fn moved(&mut self) {
         if let Some(account) = &mut self.account {
             account.moved();
         }
     }
 
-    /// Records that all of it was written to the client.
+    /// Records that the whole body was written to the client.
     pub(crate) fn delivered(&mut self) {
         if let Some(mut account) = self.account.take() {
             account.complete();
         }
     }
 
-    /// Records that its frames cannot be written to the client.
+    /// Records that frames of this body cannot be written to the client.
     pub(crate) fn lost(&mut self, error: &ProxyError) {
         if let Some(account) = &mut self.account {
             account.fail(error);
         }
     }
 
-    /// Completes the accounting of a body that will not be polled because it has no frame.
+    /// Completes the accounting of a body that will not be polled because it has no frames.
     pub(crate) fn settle_if_ended(&mut self) {
         if self.is_end_stream()
             && let Some(mut account) = self.account.take()
@@ -254,8 +255,8 @@ impl Body {
         }
     }
 
-    /// Returns the further use of the connection if the response ends HTTP on it, with the accounting of that
-    /// use.
+    /// Returns how the connection continues if the response ends HTTP on it, with the accounting of this further use;
+    /// `None` if HTTP continues.
     pub(crate) fn take_over(&mut self) -> Option<TakenOver> {
         if !matches!(self.kind, Kind::TakenOver(_)) {
             return None;
@@ -269,8 +270,8 @@ impl Body {
         }
     }
 
-    /// Becomes ready when the request has taken too long; for callers that wait for something else than the
-    /// next frame.
+    /// Becomes ready when the request has taken too long; for callers that wait for something other than the next
+    /// frame.
     pub(crate) fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
         let Some(account) = &mut self.account else {
             return Poll::Pending;
@@ -295,7 +296,7 @@ impl Body {
             Kind::Source(source) => {
                 let frame = source.poll_frame(cx);
                 if source.is_end_stream() && !matches!(frame, Poll::Ready(Some(Err(_)))) {
-                    // Released now rather than when the client has taken the last byte.
+                    // Released now instead of when the client has received the last byte.
                     if let Kind::Source(source) = std::mem::replace(&mut self.kind, Kind::Empty) {
                         source.release();
                     }

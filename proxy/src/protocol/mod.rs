@@ -1,8 +1,8 @@
 //! Protocols on the wire: parsing and encoding of messages, independent of routes and clusters.
 //!
-//! [`fields`] and [`message`] are common to all versions of HTTP. [`outbox`], [`receive_buffer`],
-//! [`read_budget`], [`flood_limits`] and [`keepalive`] are shared by [`http2`] and [`mesh_transport`], whose
-//! connections have many streams.
+//! [`fields`] and [`message`] are common to all HTTP versions. [`outbox`], [`receive_buffer`], [`read_budget`],
+//! [`flood_limits`] and [`keepalive`] are shared by [`http2`] and [`mesh_transport`], whose connections have many
+//! streams.
 
 pub(crate) mod detect;
 pub(crate) mod error;

@@ -1,5 +1,5 @@
-//! Pending output of a connection that many streams share: small frames are gathered, large pieces of bodies
-//! are written without a copy. The format of frames is up to the protocols.
+//! Pending output of a connection that many streams share: small frames are gathered, large pieces of bodies are
+//! written without copying. The protocols determine the format of frames.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,15 +13,15 @@ use crate::net::io::Io;
 
 /// Maximum number of body bytes in one frame.
 const PIECE: usize = 16 * 1024;
-/// Maximum size in bytes of data that is copied behind its header.
+/// Maximum size in bytes of data that is copied after its frame header.
 const COPY_LIMIT: usize = 8 * 1024;
 /// Number of pending bytes above which streams wait.
 const HIGH_WATER: usize = 32 * 1024;
-/// Number of pending bytes that is exceeded only if a peer causes answers and does not read them.
+/// Maximum number of pending bytes; only a peer that causes responses and does not read them exceeds it.
 const BACKLOG: usize = 1024 * 1024;
 /// Maximum number of pieces in one write.
 const PIECES: usize = 16;
-/// Capacity in bytes of the buffer that is kept while nothing is pending.
+/// Capacity in bytes of the buffer that is kept while no output is pending.
 const KEPT: usize = 4 * 1024;
 
 /// Pending output, in order: `pieces`, `tail`.
@@ -42,7 +42,7 @@ impl Outbox {
         self.queued + self.tail.len()
     }
 
-    /// Returns whether streams may add to it.
+    /// Returns whether streams may add output.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < HIGH_WATER
     }
@@ -80,10 +80,10 @@ impl Outbox {
         self.pieces.push_back(piece);
     }
 
-    /// Writes until nothing is left.
+    /// Writes until no output is pending.
     pub(crate) fn poll_flush(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_empty() {
-            // TLS may have kept data that the socket did not take.
+            // TLS may have kept data that the socket did not accept.
             return Pin::new(io).poll_flush(cx);
         }
         while !self.is_empty() {
@@ -121,7 +121,7 @@ impl Outbox {
         }
         self.tail.advance(n);
         if self.tail.is_empty() {
-            // Keeps the allocation, drops the consumed front.
+            // Keeps the allocation and drops the consumed bytes.
             self.tail.clear();
         }
     }
@@ -136,7 +136,7 @@ impl Outbox {
         all
     }
 
-    /// Frees the capacity that a burst has left; called while nothing is pending.
+    /// Frees the capacity that a burst has left; called while no output is pending.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() && self.tail.capacity() > KEPT {
             *self = Self::default();

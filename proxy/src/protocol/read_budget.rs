@@ -1,7 +1,7 @@
-//! Limit on the input that a connection of many streams handles in a turn.
+//! Limits the input that a multiplexed connection handles in one turn.
 //!
-//! Small frames cost much more than their bytes: input is handled only up to a cost, and the rest of it in the
-//! next [turn](crate::net::fairness).
+//! Handling small frames costs much more than their size suggests. Therefore input is handled only up to a cost, and
+//! the rest in the next [turn](crate::net::fairness).
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -13,18 +13,18 @@ use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::http1;
 
-/// Maximum cost of a turn, in bytes; each frame and each request adds a fixed number of bytes. A turn takes
-/// some tens of microseconds of processor time, or a few hundred if it is all requests.
+/// Maximum cost of a turn in bytes, to which each frame and each request adds a fixed number. A turn takes some tens
+/// of microseconds of CPU time, or a few hundred if it consists of requests only.
 const TURN: usize = 64 * 1024;
 pub(crate) const BY_FRAME: usize = 512;
 pub(crate) const BY_REQUEST: usize = 8 * 1024;
-/// Size of a read in bytes at first and after small frames: what is not handled in this turn is kept.
+/// Size of a read in bytes, at first and after small frames: input that is not handled in this turn has to be kept.
 const SMALL_READ: usize = 1024;
 const READ: usize = 64 * 1024;
 /// Ratio of cost to bytes above which frames are small.
 const SMALL_FRAMES: usize = 4;
 
-/// See the module's documentation.
+/// Reads and keeps the input of a connection.
 #[derive(Debug)]
 pub(crate) struct Intake {
     /// Bytes that were read and not yet handled.
@@ -41,7 +41,7 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// Creates the intake of a connection of which some bytes were read already.
+    /// Creates the intake of a connection from which `prefix` was already read.
     pub(crate) fn after(prefix: Bytes) -> Self {
         Self {
             unread: prefix,
@@ -53,8 +53,8 @@ impl Intake {
     /// Reads until the socket has no further input or the turn's budget is used up; becomes ready when the
     /// connection cannot continue.
     ///
-    /// `take` gets the input, which is empty at the end of the stream, and the remaining budget. It advances the
-    /// input and returns the cost besides the bytes; `failed` converts an error of the socket.
+    /// `take` is called with the input, which is empty at the end of the stream, and the remaining budget. It
+    /// advances the input and returns the cost in addition to the bytes. `failed` converts an error of the socket.
     pub(crate) fn poll<E>(
         &mut self,
         io: &mut Io,
@@ -63,7 +63,7 @@ impl Intake {
         mut take: impl FnMut(&mut &[u8], usize) -> Result<usize, E>,
     ) -> Poll<E> {
         if self.turn.is_queued() {
-            // Woken by one of its streams, whose output does not wait.
+            // A stream has woken the connection, and its output must not wait.
             self.turn.queue(cx);
             return Poll::Pending;
         }
@@ -114,7 +114,7 @@ impl Intake {
         let mut rest = &self.unread[..];
         let cost = take(&mut rest, left)?;
         let taken = self.unread.len() - rest.len();
-        // An empty slice keeps no buffer alive.
+        // An empty slice does not keep the buffer alive.
         self.unread = self.unread.slice(taken..);
         Ok(taken + cost)
     }

@@ -1,13 +1,13 @@
-//! Buffer of the received part of a body, on a connection that many streams share.
+//! Buffer for the received part of a body, on a connection that many streams share.
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of a body that wait for their reader.
+/// Received bytes of a body that were not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     first: Bytes,
-    /// Bytes that were received before the first piece was taken, in one buffer: many small pieces must not
-    /// take many times their size.
+    /// Bytes that were received while others were waiting, joined in one buffer, so that many small pieces do not
+    /// need a multiple of their size.
     rest: BytesMut,
 }
 
@@ -32,7 +32,7 @@ impl Received {
         self.take_some(usize::MAX)
     }
 
-    /// Takes the first piece, or at most `most` of the joined bytes.
+    /// Takes the first piece, or at most `most` bytes of the joined ones.
     pub(crate) fn take_some(&mut self, most: usize) -> Bytes {
         if !self.first.is_empty() {
             return std::mem::take(&mut self.first);

@@ -27,14 +27,14 @@ use crate::upstream::Cluster;
 pub(crate) struct Listener {
     pub(crate) config: Arc<config::Listener>,
     pub(crate) selector: ChainSelector,
-    /// In the order of the configuration's chains.
+    /// Filter chains in the order of the configuration.
     pub(crate) chains: Vec<Chain>,
     pub(crate) metrics: Arc<ListenerMetrics>,
-    /// Authorization rules.
+    /// Authorization rules; `None` if there are none.
     pub(crate) authorization: Option<Arc<Authorization>>,
-    /// Rate limit of all requests of the listener.
+    /// Rate limit for all requests of the listener; `None` if there is none.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
-    /// Throttle for log lines about connections that it closes.
+    /// Throttle for log lines about connections that the listener closes.
     pub(crate) ended: Throttle,
 }
 
@@ -45,7 +45,7 @@ impl Listener {
         open < self.config.max_connections
     }
 
-    /// Returns whether one of its chains admits members of the mesh only.
+    /// Returns whether one of the chains admits mesh members only.
     pub(crate) fn is_for_members(&self) -> bool {
         let only = |chain: &Chain| match &chain.tls {
             Some(Termination::Mesh(mesh)) => !mesh.takes_plain_text(),
@@ -54,7 +54,7 @@ impl Listener {
         self.chains.iter().any(only)
     }
 
-    /// Returns whether connections need no bytes from the client before their filter is chosen.
+    /// Returns whether the filter of a connection can be chosen without any bytes from the client.
     pub(crate) fn is_immediate(&self) -> bool {
         self.config.proxy_protocol == ProxyProtocolIn::Off
             && !self.selector.may_need_client_hello()
@@ -80,7 +80,7 @@ pub(crate) enum Termination {
 /// The last filter of a chain.
 #[derive(Debug)]
 pub(crate) enum Filter {
-    /// Chosen by the first bytes of the connection.
+    /// Detect the protocol from the first bytes of the connection.
     Detect {
         http: Arc<HttpChain>,
         tcp: Arc<TcpChain>,
@@ -105,25 +105,24 @@ impl Filter {
     }
 }
 
-/// HTTP settings of a chain. Connections hold it during their whole life; its routes may be replaced
-/// meanwhile.
+/// HTTP settings of a chain. Connections hold them for their whole lifetime, while the routes may be replaced.
 #[derive(Debug)]
 pub(crate) struct HttpChain {
     /// Name of the listener.
     pub(crate) listener: Arc<str>,
     pub(crate) direction: TrafficDirection,
     pub(crate) settings: HttpFilter,
-    /// Admission of clients, if the chain has mesh TLS: load reports are trusted from members only.
+    /// Admission of clients; `None` if the chain does not use mesh TLS. Load reports are trusted only from members.
     pub(crate) mesh: Option<MeshMode>,
     pub(crate) routes: ArcSwap<Table>,
-    /// The chain was removed or its settings have changed: its connections should end soon.
+    /// Whether the chain was removed or its settings have changed, so that its connections should end soon.
     pub(crate) retired: AtomicBool,
     pub(crate) metrics: Arc<ListenerMetrics>,
-    /// Present if the chain is in front of a single server and reports its load.
+    /// The load reporter; `None` unless the chain is in front of a single server and reports its load.
     pub(crate) load_reporter: Option<Arc<LoadReporter>>,
-    /// Failed connections of mesh members, if the chain has mesh TLS.
+    /// Counters of failed connections of mesh members; `None` if the chain does not use mesh TLS.
     pub(crate) failures: Option<Failures>,
-    /// Hosts that are discovered on demand.
+    /// Hosts that are discovered on demand; `None` without discovery.
     pub(crate) on_demand: Option<Arc<OnDemand>>,
     /// Metrics of requests that match no route or cannot be parsed.
     pub(crate) unrouted: Arc<RouteMetrics>,

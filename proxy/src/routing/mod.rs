@@ -1,4 +1,4 @@
-//! Routing by the configuration in force: filter chain, route and rate limit of a connection or request.
+//! Routing by the current configuration: selects the filter chain, route and rate limit of a connection or request.
 
 pub(crate) mod listener;
 pub(crate) mod on_demand;

@@ -1,9 +1,9 @@
 //! On-demand discovery of hosts and addresses.
 //!
-//! A chain with `discovery` looks up here the original destination of a redirected connection, and hosts that
-//! its table does not contain. The control plane's answer is a route table for each, a cluster for traffic
-//! that is not HTTP, or both; a request or connection waits for an answer that is not known yet. Workers read
-//! a map behind an `ArcSwap`; only the control thread writes it ([`crate::control::source`]).
+//! A chain with `discovery` looks up the original destination of a redirected connection, and hosts that its table
+//! does not contain. For each of them the control plane sends a route table, a cluster for non-HTTP traffic, or both;
+//! a request or connection waits until they are known. Workers read a map behind an `ArcSwap`; only the control
+//! thread writes it ([`crate::control::source`]).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub(crate) struct OnDemand {
 pub(crate) enum Key {
     /// Original destination of a connection.
     Address(SocketAddr),
-    /// Host as in requests, and the port for those without one.
+    /// Host of requests, and the port that applies if the host has none.
     Host { authority: Box<[u8]>, port: u16 },
 }
 
@@ -100,12 +100,12 @@ impl KeyRef<'_> {
     }
 }
 
-/// Result of a lookup; without table and cluster: the control plane has nothing of that name.
+/// Result of a lookup. If there is neither a table nor a cluster, the control plane has no resource of that name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Discovered {
-    /// Routes of HTTP requests.
+    /// Routes of HTTP requests; `None` if there are none.
     pub(crate) table: Option<Arc<Table>>,
-    /// Cluster for other traffic.
+    /// Cluster for non-HTTP traffic; `None` if there is none.
     pub(crate) bytes: Option<Arc<Cluster>>,
 }
 
@@ -129,9 +129,9 @@ impl Found {
         self.discovered.store(Arc::new(discovered));
     }
 
-    /// Returns the time of last use, exact to a second.
+    /// Returns the time of last use, with a resolution of one second.
     pub(crate) fn used(&self) -> Time {
-        // Relaxed: a hint.
+        // Relaxed: the time need not be exact.
         Time::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
@@ -148,9 +148,9 @@ impl Found {
 pub(crate) struct Ask {
     pub(crate) chain: Arc<OnDemand>,
     pub(crate) key: Key,
-    /// Name at the control plane.
+    /// Name of the target at the control plane.
     pub(crate) target: String,
-    /// Notified when the answer is known.
+    /// Notified when the target is known.
     pub(crate) answered: oneshot::Sender<()>,
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct Ask {
 #[derive(Debug)]
 pub(crate) struct Asks {
     sender: UnboundedSender<Ask>,
-    /// Taken once by the control plane's client.
+    /// Receiver of lookups; the client of the control plane takes it once.
     receiver: Option<UnboundedReceiver<Ask>>,
 }
 
@@ -173,7 +173,7 @@ impl Default for Asks {
 }
 
 impl Asks {
-    /// Takes the receiving end.
+    /// Takes the receiver; `None` after the first call.
     pub(crate) fn take(&mut self) -> Option<UnboundedReceiver<Ask>> {
         self.receiver.take()
     }
@@ -200,7 +200,7 @@ impl OnDemand {
         })
     }
 
-    /// Looks up the name for all requests before there is one.
+    /// Looks up the single name for all requests before the first request arrives.
     fn ask_ahead(self: &Arc<Self>) {
         if let Some(target) = &self.settings.host {
             let (answered, _) = oneshot::channel();
@@ -213,7 +213,7 @@ impl OnDemand {
         }
     }
 
-    /// Returns the name for all requests, if the control plane has nothing of that name.
+    /// Returns the single name for all requests, if the control plane has no resource of this name.
     pub(crate) fn unknown(&self) -> Option<&str> {
         let host = self.settings.host.as_deref()?;
         let all = self.found.load();
@@ -268,8 +268,8 @@ impl OnDemand {
         Some(found.discovered.load_full())
     }
 
-    /// Returns the known target of a request, without waiting; `None` = it has to be looked up. The original
-    /// destination takes precedence over the request's host, since it is what the client has connected to.
+    /// Returns the target of a request if it is known; `None` if it has to be looked up. The original destination
+    /// takes precedence over the request's host, because the client has connected to it.
     pub(crate) fn recall(
         &self,
         original: Option<SocketAddr>,
@@ -288,7 +288,7 @@ impl OnDemand {
     /// Like [`Self::recall`], but looks up unknown targets.
     ///
     /// # Errors
-    /// [`ProxyError::DiscoveryTimeout`]
+    /// [`ProxyError::DiscoveryTimeout`] if the target is not known in time.
     pub(crate) async fn find(
         self: &Arc<Self>,
         original: Option<SocketAddr>,
@@ -309,7 +309,7 @@ impl OnDemand {
     /// Returns the target of an original destination, and looks it up if it is unknown.
     ///
     /// # Errors
-    /// [`ProxyError::DiscoveryTimeout`]
+    /// [`ProxyError::DiscoveryTimeout`] if the target is not known in time.
     pub(crate) async fn find_address(
         self: &Arc<Self>,
         address: SocketAddr,
@@ -320,8 +320,9 @@ impl OnDemand {
         self.ask(key, now, || Some(address.to_string())).await
     }
 
-    /// Returns the target of a connection without client bytes: that of the name for all requests, else that
-    /// of the original destination. `None`: there is neither, or the lookup has timed out.
+    /// Returns the target of a connection on which the client has sent nothing: that of the single name for all
+    /// requests, or else that of the original destination. `None` if there is neither, or if the lookup has timed
+    /// out.
     pub(crate) async fn find_silent(
         self: &Arc<Self>,
         original: Option<SocketAddr>,
@@ -348,7 +349,7 @@ impl OnDemand {
             return Ok(Arc::default());
         };
         let (answered, answer) = oneshot::channel();
-        // There is no receiver only when the process ends.
+        // The receiver is gone only when the process ends.
         let _ = self.asks.send(Ask {
             chain: Arc::clone(self),
             key: key.to_key(),
@@ -377,7 +378,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Returns the port of a host without one.
+/// Returns the port that applies to a host without one.
 fn default_port(original: Option<SocketAddr>) -> u16 {
     original.map_or(80, |original| original.port())
 }

@@ -1,6 +1,6 @@
 //! Rate limits of requests, and the response fields that describe them.
 //!
-//! The header fields are those of draft-ietf-httpapi-ratelimit-headers-10.
+//! The fields are defined by draft-ietf-httpapi-ratelimit-headers-10.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Limiter {
         let buckets = match &config.key {
             None => Buckets::One(TokenBucket::new(config.params)),
             Some(key) => {
-                // A client that knows the seed could make its key collide with those of others.
+                // A client that knew the seed could choose a key that collides with those of others.
                 let mut rng = Rng::seed(rand_seed());
                 let buckets = KeyedBuckets::new(config.params, config.max_keys, &mut rng);
                 Buckets::Keyed(key.clone(), buckets)
@@ -89,7 +89,8 @@ impl RateLimitState<'_> {
             per,
             requests,
         } = self.params;
-        // The draft has a quota and a window: the time in which the whole bucket fills.
+        // The draft describes a limit by a quota and a window; the window is the time in which the whole bucket
+        // fills.
         let window = whole_seconds(per.mul_f64(f64::from(*burst) / f64::from((*requests).max(1))));
         let policy = format!("\"default\";q={burst};w={window}");
         fields.set(Known::RateLimitPolicy, policy.as_bytes());
@@ -107,7 +108,7 @@ fn hash_of(key: &RateKey, request: &Request, client: Option<IpAddr>) -> u64 {
         }
         (RateKey::SourceAddress, Some(IpAddr::V4(address))) => hash_bytes(&address.octets()),
         (RateKey::SourceAddress, Some(IpAddr::V6(address))) => hash_bytes(&address.octets()),
-        // Clients of a Unix socket cannot be distinguished: they share a bucket.
+        // Clients of a Unix socket cannot be distinguished, so they share a bucket.
         (RateKey::SourceAddress, None) => hash_bytes(&[]),
     }
 }
@@ -117,7 +118,7 @@ fn rand_seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Rounds up, so that a client that waits this long is not too early.
+/// Rounds up to whole seconds, so that a client that waits this long does not retry too early.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

@@ -1,7 +1,7 @@
 //! Route tables: select the route of a request.
 //!
-//! A table is compiled when the configuration is applied: hosts into hash maps, clusters and metrics into
-//! handles. A request costs one host lookup and a walk over the host's routes.
+//! A table is compiled when the configuration is applied: hosts into hash maps, clusters and metrics into handles.
+//! Routing a request takes one host lookup and a pass over the host's routes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,17 +28,17 @@ use crate::upstream::{Cluster, Clusters};
 #[derive(Debug)]
 pub(crate) struct Table {
     exact: HashMap<String, usize>,
-    /// `.example.com` → index of the host.
+    /// Index of the host by its domain suffix, such as `.example.com`.
     suffix: HashMap<String, usize>,
-    /// `example.` → index of the host.
+    /// Index of the host by its domain prefix, such as `example.`.
     prefix: HashMap<String, usize>,
     any: Option<usize>,
     hosts: Vec<Host>,
-    /// Authorization rules of the listener.
+    /// Authorization rules of the listener; `None` if there are none.
     pub(crate) authorization: Option<Arc<Authorization>>,
     /// Proxies that are trusted to report the client of a request.
     pub(crate) delegates: Vec<SpiffeId>,
-    /// Rate limit of the listener.
+    /// Rate limit of the listener; `None` if there is none.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
 }
 
@@ -57,19 +57,19 @@ pub(crate) struct Route {
     pub(crate) metrics: Arc<RouteMetrics>,
     /// The path that it matches, for spans: `/api/*` for the prefix `/api`.
     pub(crate) path: Arc<str>,
-    /// Present if the route injects faults.
+    /// Fault metrics; `None` unless the route injects faults.
     pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
-    /// Clusters that get copies of the requests, and the share of each.
+    /// Clusters that receive copies of requests, each with its share of the requests.
     pub(crate) mirrors: Vec<(Arc<Cluster>, Percent)>,
-    /// In the order of the action's clusters, `None` for a share with a direct response; empty unless it
-    /// forwards.
+    /// Clusters in the order of the action's shares, with `None` for a share with a direct response. Empty unless the
+    /// action forwards.
     clusters: Vec<Option<Arc<Cluster>>>,
 }
 
 impl Route {
-    /// Returns the share of a request by the weights of the route, and its cluster; a `key` keeps a client at
-    /// one share.
+    /// Returns the share of a request, selected by the weights of the route, and its cluster. A `key` assigns a
+    /// client to one share.
     pub(crate) fn share<'a>(
         &'a self,
         forward: &'a Forward,
@@ -97,7 +97,7 @@ impl Route {
     }
 }
 
-/// Returns the identity of a share, independent of the shares' order.
+/// Returns the identity of a share, which does not depend on the order of shares.
 fn identity(share: &WeightedCluster) -> u64 {
     match &share.destination {
         Destination::Answer(status) => status.as_u16().into(),
@@ -106,7 +106,7 @@ fn identity(share: &WeightedCluster) -> u64 {
 }
 
 impl Table {
-    /// Compiles a validated table; the clusters that it names exist.
+    /// Compiles a validated table, all of whose clusters exist.
     pub(crate) fn compile(
         table: &config::RouteTable,
         listener: &str,
@@ -148,7 +148,7 @@ impl Table {
         compiled
     }
 
-    /// Returns the virtual hosts in order, with the domains that lead to them.
+    /// Returns the virtual hosts in order, each with its domains.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (Vec<String>, &Host)> {
         self.hosts.iter().enumerate().map(|(at, host)| {
             let of = |map: &HashMap<String, usize>, text: fn(&str) -> String| {
@@ -169,7 +169,7 @@ impl Table {
         routes.find(|route| &*route.config.name == name)
     }
 
-    /// Returns the route of a request.
+    /// Returns the virtual host and the route of a request; `None` if no route matches.
     pub(crate) fn find(&self, request: &Request) -> Option<(&Host, &Route)> {
         let host = self.host(request.host().unwrap_or_default())?;
         let route = host
@@ -179,7 +179,7 @@ impl Table {
         Some((host, route))
     }
 
-    /// Returns whether a virtual host other than that for all names has this name.
+    /// Returns whether there is a virtual host for this name, other than the one for all names.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         let found = self.host(name).map(std::ptr::from_ref);
         let any = self.any.and_then(|any| self.hosts.get(any));
@@ -255,7 +255,7 @@ fn lower_case(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the name without `:port` and final dots (the root); the brackets of an IPv6 address stay.
+/// Returns the name without `:port` and trailing dots (the root); the brackets of an IPv6 address are kept.
 pub(crate) fn without_port(name: &str) -> &str {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => {
@@ -308,7 +308,7 @@ fn matches(conditions: &config::RouteMatch, request: &Request) -> bool {
 fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     match condition {
         PathMatch::Exact(exact) => path == exact.as_bytes(),
-        // Any path, including that of `OPTIONS *`.
+        // Matches any path, including that of `OPTIONS *`.
         PathMatch::Prefix(prefix) if prefix == "/" => true,
         PathMatch::Prefix(prefix) => path
             .strip_prefix(prefix.as_bytes())
@@ -344,7 +344,7 @@ fn query_matches(condition: &QueryMatch, query: Option<&[u8]>) -> bool {
     found != condition.invert
 }
 
-/// Returns the first value of a query parameter, decoded.
+/// Returns the first value of a query parameter, decoded; `None` if the query does not contain it.
 pub(crate) fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
     query.split('&').find_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -1,7 +1,7 @@
-//! In-flight counts of failed requests, released only when a successful response would have come; see
+//! In-flight counts of failed requests, which are released only when a successful response would have arrived; see
 //! [`maglor_balance::Usual`].
 //!
-//! There is one queue and one timer for each worker: an error costs an entry of 40 bytes.
+//! There is one queue and one timer for each worker, so an error costs one entry of 40 bytes.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
@@ -12,16 +12,16 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum number of delayed counts of a worker; beyond it, a count is released immediately.
+/// Maximum number of delayed counts of a worker; beyond this, a count is released immediately.
 const MOST: usize = 4096;
 
 /// Delayed releases of a worker.
 #[derive(Default)]
 pub(crate) struct DelayedReleases {
     entries: RefCell<BinaryHeap<Reverse<Entry>>>,
-    /// Number of the next entry, so that equal times have an order.
+    /// Number of the next entry, which orders entries with equal times.
     number: Cell<u64>,
-    /// Notified when an entry is due before all others.
+    /// Notified when an entry is added that is due before all others.
     earlier: Notify,
 }
 
@@ -32,7 +32,7 @@ struct Entry {
 }
 
 impl DelayedReleases {
-    /// Calls `release` at `until`, or now if there are too many entries.
+    /// Calls `release` at `until`, or immediately if there are too many entries.
     pub(crate) fn add(&self, until: Instant, release: Box<dyn FnOnce()>) {
         let mut entries = self.entries.borrow_mut();
         if entries.len() >= MOST {
@@ -55,7 +55,7 @@ impl DelayedReleases {
         }
     }
 
-    /// Releases due entries; returns when the next one is due.
+    /// Releases due entries; returns when the next entry is due, if there is one.
     fn release_due(&self, now: Instant) -> Option<Instant> {
         loop {
             let mut entries = self.entries.borrow_mut();

@@ -1,4 +1,4 @@
-//! State that all threads share, whatever the configuration: metrics, observers of requests, the origin of
+//! State that all threads share, independent of the configuration: metrics, request observers, and the origin of
 //! time.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) own_connections: Arc<OwnConnections>,
 }
 
-/// A finding of a worker about an endpoint.
+/// An observation of a worker about an endpoint.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) cluster: Arc<str>,
@@ -59,9 +59,9 @@ impl Shared {
         (shared, receiver)
     }
 
-    /// Reports a finding to the control thread, which decides about the endpoint.
+    /// Sends an observation to the control thread, which decides whether to eject the endpoint.
     pub(crate) fn report(&self, report: Report) {
-        // At the end of the process there is no receiver.
+        // The receiver is gone at the end of the process.
         let _ = self.reports.send(report);
     }
 
@@ -74,7 +74,7 @@ impl Shared {
     /// Counts connections that were closed, or became idle and released their buffers.
     pub(crate) fn count_released(&self, connections: usize) {
         if connections > 0 {
-            // Relaxed: a hint of how much memory can be returned.
+            // Relaxed: only an indication of how much memory can be returned.
             self.released.fetch_add(connections, Ordering::Relaxed);
         }
     }

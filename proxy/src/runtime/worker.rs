@@ -1,7 +1,7 @@
-//! A thread of the data path with its own state.
+//! The state of a data path thread.
 //!
-//! Nothing here is `Send`: connections, pools and timers never leave their thread. State shared with other
-//! threads is immutable ([`crate::routing::listener`]) or atomic (metrics, endpoint statistics).
+//! None of it is `Send`: connections, pools and timers never leave their thread. State shared with other threads is
+//! immutable ([`crate::routing::listener`]) or atomic (metrics, endpoint statistics).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,7 +18,8 @@ use crate::runtime::delayed_release::DelayedReleases;
 use crate::runtime::shared::Shared;
 use crate::telemetry::access_log::{Ended, Entry};
 
-/// Number of connections that are woken before others of the worker have a turn: some tens of microseconds.
+/// Number of connections that are woken before other connections of the worker have a turn; waking them takes some
+/// tens of microseconds.
 const WOKEN_IN_TURN: usize = 64;
 
 /// State of a worker thread.
@@ -27,16 +28,16 @@ pub(crate) struct Worker {
     shard: usize,
     shared: Arc<Shared>,
     rng: RefCell<Rng>,
-    /// Memory held by its tasks, for the memory budget.
+    /// Memory held by the worker's tasks, for the memory budget.
     pub(crate) holders: Rc<Holders>,
     pub(crate) connections: Connections,
-    /// In-flight counts of failed requests.
+    /// In-flight counts of failed requests, to be released later.
     pub(crate) delayed_releases: Rc<DelayedReleases>,
     draining: Cell<bool>,
     /// Number of connections that released their buffers since the last sweep.
     released: Cell<usize>,
     pub(crate) server_first: ServerFirst,
-    /// The last conversion, since a request converts the time of its arrival repeatedly.
+    /// The last converted instant and its result, since a request converts its arrival time repeatedly.
     last: Cell<Option<(Instant, Time)>>,
 }
 
@@ -66,7 +67,7 @@ impl Worker {
         &self.shared
     }
 
-    /// Uses the worker's random number generator.
+    /// Calls a function with the worker's random number generator.
     pub(crate) fn with_rng<R>(&self, f: impl FnOnce(&mut Rng) -> R) -> R {
         f(&mut self.rng.borrow_mut())
     }
@@ -89,7 +90,7 @@ impl Worker {
         self.shared.count_released(connections);
     }
 
-    /// Returns their number since the last call.
+    /// Returns the number of connections that released their buffers since the last call.
     pub(crate) fn take_released(&self) -> usize {
         self.released.take()
     }
@@ -113,7 +114,7 @@ impl Worker {
     }
 }
 
-/// The tasks of a worker's client connections, to wake them when they should end.
+/// The tasks of a worker's client connections, which are woken when the connections should end.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: RefCell<Vec<Option<Entered>>>,
@@ -131,9 +132,9 @@ pub(crate) type Slot = u32;
 /// Entry of a connection.
 #[derive(Debug)]
 struct Entered {
-    /// `None` = the connection's task has not been polled yet, and will be.
+    /// Waker of the connection's task; `None` if the task has not been polled yet.
     waker: Option<Waker>,
-    /// Sequence number; the lowest is the oldest.
+    /// Sequence number; the lowest number belongs to the oldest connection.
     order: u64,
     activity: Activity,
 }
@@ -141,9 +142,9 @@ struct Entered {
 /// Whether a connection has sent a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Activity {
-    /// No complete request head so far, on a connection that is not a TCP tunnel.
+    /// The connection is not a TCP tunnel, and no complete request head was received.
     Nothing,
-    /// The same, and it has to close to make room for others.
+    /// Like `Nothing`, and the connection must close to make room for others.
     Shed,
     Something,
 }
@@ -162,7 +163,7 @@ impl Connections {
         let mut slots = list.slots.borrow_mut();
         let slot = list.free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(None);
-            // The number of descriptors is far lower.
+            // The number of connections is far lower, because of the limit of descriptors.
             Slot::try_from(slots.len() - 1).unwrap_or(Slot::MAX)
         });
         let order = list.entered.get();
@@ -193,7 +194,7 @@ impl Connections {
         }
     }
 
-    /// Polls every connection's task once, a few at a time, so that requests are served meanwhile.
+    /// Polls every connection's task once, a few at a time, so that requests are served in between.
     pub(crate) async fn wake_in_turns(&self) {
         let mut next = 0;
         while self.wake_some(next) {
@@ -202,7 +203,7 @@ impl Connections {
         }
     }
 
-    /// Wakes the next connections of the list; returns whether it goes on after them.
+    /// Wakes the next connections of the list; returns whether there are more.
     fn wake_some(&self, begin: usize) -> bool {
         let slots = self.slots.borrow();
         let some = slots.iter().skip(begin).take(WOKEN_IN_TURN);
@@ -210,16 +211,16 @@ impl Connections {
         begin + WOKEN_IN_TURN < slots.len()
     }
 
-    /// Marks a connection as used: it is not among the first to be closed when there is no room.
+    /// Marks a connection as used, so that it is not among the first to be closed when there is no room.
     pub(crate) fn mark_active(&self, slot: Slot) {
         if let Some(Some(entered)) = self.slots.borrow_mut().get_mut(slot as usize) {
             entered.activity = Activity::Something;
         }
     }
 
-    /// Closes the oldest connections without any request: `excess` and a sixty-fourth of all, so that the
-    /// search is not repeated for each new one. Returns the number that are closing, including those of
-    /// earlier calls.
+    /// Closes the oldest connections without any request: `excess` of them and another 1/64 of all connections, so
+    /// that the search is not repeated for each new connection. Returns the number of connections that are closing,
+    /// including those of earlier calls.
     pub(crate) fn shed(&self, excess: usize) -> usize {
         let mut slots = self.slots.borrow_mut();
         let activity = |activity| move |entered: &&mut Entered| entered.activity == activity;
@@ -256,7 +257,7 @@ impl Connections {
         self.open.set(self.open.get() - 1);
         self.left.notify_waiters();
         if self.open.get() == 0 {
-            // The capacity of a burst is not kept.
+            // The capacity needed for a burst is not kept.
             *slots = Vec::new();
             *free = Vec::new();
         }
@@ -284,7 +285,7 @@ impl Registered {
         }
     }
 
-    /// Returns whether the connection has to close to make room for others.
+    /// Returns whether the connection must close to make room for others.
     pub(crate) fn is_shed(&self) -> bool {
         let slots = self.worker.connections.slots.borrow();
         let entered = slots.get(self.slot as usize).and_then(Option::as_ref);

@@ -1,4 +1,4 @@
-//! The access log: one line per request, buffered by the data path and written by the thread that flushes.
+//! The access log: one line per request, buffered by the data path and written periodically by the control thread.
 
 mod line;
 
@@ -25,7 +25,7 @@ use crate::protocol::message::Request;
 use crate::telemetry::traces::{RequestTrace, Served, Traced};
 use maglor_config::Address;
 
-/// Buffered bytes above which lines are dropped (and counted).
+/// Number of buffered bytes above which lines are dropped and counted.
 const MAX_WAITING: usize = 4 * 1024 * 1024;
 
 /// Logged properties of a request that are known before its response.
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     listener: Arc<str>,
     direction: TrafficDirection,
     client: ClientAddress,
-    /// Authenticated identity of the client.
+    /// Authenticated identity of the client; `None` if there is none.
     peer: Option<SpiffeId>,
     method: Method,
     target: Vec<u8>,
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     user_agent: Option<Vec<u8>>,
     request_id: Option<Vec<u8>>,
     upstream: Option<(Address, Arc<str>)>,
-    /// Number of attempts, if the request was forwarded.
+    /// Number of attempts; 0 if the request was not forwarded.
     attempts: u32,
     error: Option<String>,
     /// The trace of the request, with tracing.
@@ -167,12 +167,12 @@ impl Entry {
         &self.method
     }
 
-    /// Authenticated identity of the client.
+    /// Returns the authenticated identity of the client; `None` if there is none.
     pub(crate) fn peer(&self) -> Option<&str> {
         self.peer.as_ref().map(SpiffeId::as_str)
     }
 
-    /// Path and query, as the client sent them.
+    /// Returns the path and query as the client sent them.
     pub(crate) fn target(&self) -> &[u8] {
         &self.target
     }
@@ -215,7 +215,7 @@ impl Entry {
     }
 }
 
-/// Returns the name of a direction in the configuration.
+/// Returns the name of a traffic direction in the configuration.
 pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
     match direction {
         TrafficDirection::Inbound => "inbound",
@@ -224,7 +224,7 @@ pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
     }
 }
 
-/// Properties that are known when the response has ended.
+/// Properties of a request that are known when the response has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended<'a> {
     pub(crate) status: StatusCode,
@@ -237,7 +237,7 @@ pub(crate) struct Ended<'a> {
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     settings: Settings,
-    /// The keys of `format: json` without `fields`.
+    /// The keys of `format: json` if `fields` is not set.
     all: Vec<AccessLogKey>,
     waiting: Mutex<Waiting>,
     file: Mutex<File>,
@@ -286,14 +286,14 @@ impl AccessLog {
         }
     }
 
-    /// Writes the buffered lines. Returns the number of lines dropped since the last call, and the error of a
-    /// failed write if it is new: a full disk is reported once.
+    /// Writes the buffered lines. Returns the number of lines dropped since the last call, and the error of a failed
+    /// write unless the previous write failed, too, so that a full disk is reported once.
     pub(crate) fn flush(&self) -> (u64, Option<io::Error>) {
         let Waiting { lines, dropped } = std::mem::take(&mut *lock(&self.waiting));
         if lines.is_empty() {
             return (dropped, None);
         }
-        // Relaxed: a single thread writes.
+        // Relaxed: only a single thread writes.
         match lock(&self.file).write_all(&lines) {
             Ok(()) => {
                 self.failing.store(false, Ordering::Relaxed);
@@ -331,7 +331,8 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Locks a mutex, even a poisoned one: it still guards whole lines, since its holder only appends.
+/// Locks a mutex, even if it is poisoned: the data still consists of whole lines, since holders of the lock only
+/// append.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -372,7 +373,7 @@ fn millis(took: Duration) -> f64 {
     (took.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// Returns the present time by RFC 3339 in UTC with milliseconds.
+/// Formats the current time in UTC by RFC 3339, with milliseconds.
 fn timestamp() -> impl std::fmt::Display {
     humantime::format_rfc3339_millis(SystemTime::now())
 }
@@ -519,7 +520,7 @@ mod tests {
         assert_eq!(known, flags);
     }
 
-    /// Lines are written field by field, and are what taps get as values.
+    /// Lines are written field by field, but must equal the JSON object that taps get.
     #[test]
     fn lines_of_json_are_the_described_request() {
         let mut entry = Entry::example("GET", "/\"\\\u{1}\u{7f}ü");
@@ -544,7 +545,7 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap();
         let mut read: Value = serde_json::from_str(&text).unwrap();
         let mut described = entry.describe(ended);
-        // They are a moment apart.
+        // The two times are a moment apart.
         read["time"].take();
         described["time"].take();
         assert_eq!(read, described);

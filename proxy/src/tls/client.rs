@@ -15,7 +15,7 @@ use super::{Error, Roots, files, provider, versions};
 /// Maximum number of sessions kept for resumption, over all servers of a cluster.
 const SESSIONS: usize = 128;
 
-/// Builds the configuration of a cluster and reads its files. `alpn` has the protocols of the cluster, the
+/// Builds the configuration of a cluster and reads its files. `alpn` contains the protocols of the cluster, the
 /// preferred one first.
 ///
 /// # Errors
@@ -63,7 +63,7 @@ fn server_verifier(
     Ok(Arc::new(StrictServers(verifier)))
 }
 
-/// Accepts any certificate whose key the server holds.
+/// Verifier that accepts any certificate whose private key the server holds.
 #[derive(Debug)]
 struct AcceptAny(WebPkiSupportedAlgorithms);
 

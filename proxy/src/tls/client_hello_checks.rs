@@ -1,9 +1,9 @@
 //! Checks of a client's first message, before rustls handles it.
 //!
-//! rustls (0.23) accepts three kinds of ClientHello that OpenSSL and BoringSSL reject: one after a
-//! close_notify, one whose list of names ends within a name, and one of a client that was made to fall back
-//! to TLS 1.2 (RFC 7507). The message is parsed here as for the selection of a filter chain, so that a
-//! listener accepts the same messages with one chain or several.
+//! rustls (0.23) accepts three kinds of ClientHello that OpenSSL and BoringSSL reject: one after a close_notify, one
+//! whose list of names is truncated, and one of a client that was made to fall back to TLS 1.2 (RFC 7507). The parser
+//! is the same as for the selection of a filter chain, so that a listener accepts the same messages whether it has
+//! one chain or several.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::protocol::detect::{self, Error};
 
-/// A client that supports a newer version than it offers.
+/// Error for a client that supports a newer version than it offers.
 #[derive(Debug, thiserror::Error)]
 #[error("the client fell back to a version older than both sides support (RFC 7507)")]
 struct Fallback;
@@ -21,7 +21,7 @@ struct Fallback;
 /// Reads the ClientHello into `seen`, which may hold its beginning.
 ///
 /// # Errors
-/// If there is none, or it is malformed or a fallback; an alert has been sent to the client.
+/// If there is no ClientHello, or if it is malformed or a fallback. An alert has been sent to the client.
 pub(super) async fn read_checked(tcp: &mut TcpStream, seen: &mut BytesMut) -> io::Result<()> {
     // The alert that rustls sends for malformed messages.
     let unread = AlertDescription::DecodeError;
@@ -36,7 +36,7 @@ pub(super) async fn read_checked(tcp: &mut TcpStream, seen: &mut BytesMut) -> io
         Err(Error::Io(error)) => return Err(error),
         Err(Error::Closed) => return Err(io::ErrorKind::UnexpectedEof.into()),
     };
-    // The client may have closed the connection; then it gets no alert.
+    // No alert is sent if the client has closed the connection.
     let _ = tcp.try_write(&fatal(alert));
     Err(error)
 }

@@ -1,10 +1,10 @@
-//! Descriptions of failed handshakes: rustls describes some reasons by the names of its types only.
+//! Descriptions of failed handshakes. rustls describes some errors only by the names of its types.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// Replaces the error of a handshake by one with a helpful message.
+/// Replaces the error of a handshake with one that has a helpful message.
 pub(crate) fn explained(error: io::Error) -> io::Error {
     let inner = error.get_ref();
     let Some(source) = inner.and_then(|inner| inner.downcast_ref::<Error>()) else {
@@ -94,7 +94,7 @@ fn certificate(reason: &CertificateError) -> String {
         CertificateError::Other(other) => match format!("{:?}", other.0).as_str() {
             "CaUsedAsEndEntity" => "is an authority's own (CA:TRUE), not a server's".into(),
             "EndEntityUsedAsCa" => "is signed by one that may not sign (CA:FALSE)".into(),
-            // Types of libraries print their names, messages contain spaces.
+            // The Debug output of library types is a name; messages contain spaces.
             _ => match other.0.to_string() {
                 sentence if sentence.contains(' ') => format!("cannot be used: {sentence}"),
                 name => format!("cannot be used: {}", spaced(&name)),
@@ -104,7 +104,7 @@ fn certificate(reason: &CertificateError) -> String {
     }
 }
 
-/// `UnsupportedCertVersion` → `unsupported cert version`.
+/// Splits the name of a type into words: `UnsupportedCertVersion` becomes `unsupported cert version`.
 fn spaced(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 8);
     for c in name.chars() {

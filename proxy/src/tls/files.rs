@@ -15,7 +15,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 
 use super::{Error, provider};
 
-/// Paths of the system's roots: Debian, Alpine; Fedora; openSUSE; OpenWrt.
+/// Usual paths of the system's root certificates: Debian and Alpine, Fedora, openSUSE, OpenWrt.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -23,7 +23,7 @@ const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A certificate chain with its key.
+/// A certificate chain and its private key.
 #[derive(Debug)]
 pub(super) struct Certificate {
     pub(super) key: CertifiedKey,
@@ -31,7 +31,7 @@ pub(super) struct Certificate {
     pub(super) dns_names: Vec<String>,
 }
 
-/// Reads a certificate chain and its key, which must belong together.
+/// Reads a certificate chain and its private key, which must match.
 pub(super) fn certified_key(paths: &CertificateFiles) -> Result<Certificate, Error> {
     let chain = certificates(&paths.certificate)?;
     let leaf = x509::parse(&chain[0]).ok_or_else(|| Error::BadCertificate {
@@ -63,8 +63,8 @@ pub(super) fn certified_key(paths: &CertificateFiles) -> Result<Certificate, Err
     })
 }
 
-/// Warns of a certificate outside of its validity. It is served nevertheless: clients that verify it report
-/// the error, and the proxy's other functions go on.
+/// Warns of a certificate outside of its validity period. It is served nevertheless: clients that verify it report
+/// the error, and the proxy's other functions continue.
 fn warn_if_invalid(path: &Path, leaf: &x509::Certificate, now: UnixTime) {
     let path = path.display();
     if leaf.not_after < now.as_secs() {
@@ -74,7 +74,7 @@ fn warn_if_invalid(path: &Path, leaf: &x509::Certificate, now: UnixTime) {
     }
 }
 
-/// Reads the certificates of a file, at least one.
+/// Reads the certificates of a file, which must contain at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let bytes = read(path)?;
     let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
@@ -95,8 +95,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Root certificates by file, shared by configurations that are built together: the system's alone take some
-/// 100 kB. Create a new one for each (re)build, so that changed files are read again.
+/// Root certificates by file, shared by configurations that are built together: the system's roots alone take about
+/// 100 kB. A new value must be created for each build, so that changed files are read again.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     by_file: HashMap<PathBuf, Arc<RootCertStore>>,
@@ -109,7 +109,7 @@ impl Roots {
         Self::default()
     }
 
-    /// Returns the roots of a configured file; all of them must be usable.
+    /// Returns the roots of a configured file, all of which must be usable.
     pub(super) fn file(&mut self, path: &Path) -> Result<Arc<RootCertStore>, Error> {
         if let Some(store) = self.by_file.get(path) {
             return Ok(store.clone());
@@ -126,8 +126,8 @@ impl Roots {
         Ok(store)
     }
 
-    /// Returns the system's roots; unusable ones are skipped, as in other programs. `SSL_CERT_FILE` is
-    /// ignored: the configuration alone decides what the proxy trusts.
+    /// Returns the system's roots; unusable ones are skipped, as in other programs. `SSL_CERT_FILE` is ignored,
+    /// because only the configuration determines what the proxy trusts.
     pub(super) fn system(&mut self) -> Result<Arc<RootCertStore>, Error> {
         if let Some(store) = &self.system {
             return Ok(store.clone());
@@ -148,13 +148,13 @@ impl Roots {
     }
 }
 
-/// Returns the fingerprint of the files of a filter chain, which shows whether they have to be read again.
+/// Returns the fingerprint of a filter chain's files, which changes when they have to be read again.
 pub(crate) fn downstream_files(tls: &DownstreamTls) -> Fingerprint {
     let pairs = tls.certificates.iter();
     Fingerprint::of(pairs.flat_map(pair).chain(tls.client_ca.as_deref()))
 }
 
-/// Returns the fingerprint of the files of a cluster, including the system's roots if it uses them.
+/// Returns the fingerprint of a cluster's files, including the system's roots if the cluster uses them.
 pub(crate) fn upstream_files(tls: &UpstreamTls) -> Fingerprint {
     let ca = match &tls.ca {
         Some(path) => vec![path.as_path()],

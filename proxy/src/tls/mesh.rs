@@ -1,4 +1,4 @@
-//! Mutual TLS with members of the mesh: admission of clients, verification of endpoints, and their metrics.
+//! Mutual TLS with mesh members: admission of clients, verification of endpoints, and their metrics.
 
 use std::io;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::net::io::{Io, Stream};
 use crate::os::throttle::Throttle;
 use crate::telemetry::metrics::{MeshMetrics, Refusals};
 
-/// First byte of a TLS connection: type of a handshake record.
+/// First byte of a TLS connection: the type of a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
-/// A member of the mesh on the other side of a connection.
+/// A mesh member at the other end of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// Its identity.
+    /// Identity of the member.
     pub id: SpiffeId,
-    /// Identity of this proxy at the handshake.
+    /// Identity of this proxy during the handshake.
     pub by: SpiffeId,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Mesh {
     server: Server,
     live: Arc<Live>,
     permissive: bool,
-    /// Proxies that are trusted to report clients.
+    /// Proxies that are trusted to report the client of a request.
     delegates: Vec<SpiffeId>,
     metrics: MeshMetrics,
     log: Throttle,
@@ -44,7 +44,7 @@ pub(crate) struct Mesh {
 /// An admitted client.
 pub(crate) struct Admitted {
     pub(crate) stream: Stream,
-    /// Identity of the client; `None` = plain text, which is allowed.
+    /// Identity of the client; `None` if it uses plain text, which is allowed.
     pub(crate) peer: Option<Box<Peer>>,
 }
 
@@ -55,16 +55,16 @@ impl Admitted {
     }
 }
 
-/// Why a client was not admitted.
+/// Reason why a client was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// It has not authenticated as a member of the mesh.
+    /// The client has not authenticated as a mesh member.
     #[error("{}: {source}", reason.as_str())]
     Handshake { reason: Refusal, source: io::Error },
-    /// The certificate of its resumed session is no longer valid.
+    /// The certificate of the client's resumed session is no longer valid.
     #[error("{}", .0.as_str())]
     Peer(Refusal),
-    /// It disconnected before it sent anything.
+    /// The client disconnected before it sent anything.
     #[error(transparent)]
     Silent(io::Error),
 }
@@ -79,7 +79,7 @@ impl Refused {
 }
 
 impl Mesh {
-    /// Creates the TLS of a filter chain; the proxy's identity is that of `live`.
+    /// Creates the TLS of a filter chain. `live` is the proxy's identity.
     pub(crate) fn new(
         termination: &MeshTermination,
         live: &Arc<Live>,
@@ -101,13 +101,13 @@ impl Mesh {
         self.permissive
     }
 
-    /// Returns whether the peer is trusted to report clients, which may have any identity.
+    /// Returns whether the peer is trusted to report clients of any identity.
     pub(crate) fn is_delegate(&self, peer: &Peer) -> bool {
         self.delegates.contains(&peer.id)
     }
 
-    /// Performs the handshake as the server; `seen` contains the bytes already read. A client that may use
-    /// plain text and sends nothing is admitted after `patience`. Counts and logs a refusal.
+    /// Performs the handshake as the server; `seen` contains the bytes already read. A client that is allowed to use
+    /// plain text and sends nothing is admitted after `patience`. Refusals are counted and logged.
     pub(crate) async fn accept(
         &self,
         tcp: TcpStream,
@@ -151,7 +151,7 @@ impl Mesh {
                 return Ok(Admitted { stream, peer: None });
             }
         }
-        // At the start there may be no identity yet; the caller sets a time limit.
+        // Shortly after the start there may be no identity yet; the caller sets a time limit.
         self.live.identified().await;
         let io = super::accept(tcp, seen, self.server.config()).await;
         let io = io.map_err(|source| match source.kind() {
@@ -197,7 +197,7 @@ async fn first_bytes(
     }
 }
 
-/// Performs the handshake as the client; counts an endpoint that fails to authenticate.
+/// Performs the handshake as the client. Endpoints that fail to authenticate are counted.
 ///
 /// # Errors
 /// If the handshake fails or the endpoint has an unexpected identity.

@@ -1,8 +1,8 @@
 //! TLS on both sides: configurations from PEM files, and handshakes.
 //!
-//! There is one provider (aws-lc-rs), passed explicitly, so that no process-wide default has to be installed.
-//! Memory is bounded: the server keeps no sessions (tickets are stateless), the client a small cache. Files
-//! are read when a configuration is built; the caller builds it again when [`downstream_files`] and
+//! There is one crypto provider (aws-lc-rs). It is passed explicitly, so that no process-wide default has to be
+//! installed. Memory is bounded: the server keeps no sessions (tickets are stateless), and the client keeps a small
+//! cache. Files are read when a configuration is built; the caller builds it again when [`downstream_files`] and
 //! [`upstream_files`] show a change.
 
 use std::io;
@@ -35,7 +35,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-/// Maximum plain text bytes that a session buffers while its socket is not writable.
+/// Maximum number of plain text bytes that a session buffers while its socket is not writable.
 const SESSION_BUFFER: usize = 16 * 1024;
 
 /// Error in building a TLS configuration.
@@ -46,15 +46,15 @@ pub enum Error {
     BadRoot {
         /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Why the certificate cannot be used.
         source: rustls::Error,
     },
-    /// A private key is of an unsupported kind.
+    /// The type of a private key is not supported.
     #[error("{}: private key not usable: {source}", path.display())]
     BadKey {
         /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Why the key cannot be used.
         source: rustls::Error,
     },
     /// A certificate cannot be parsed.
@@ -62,10 +62,10 @@ pub enum Error {
     BadCertificate {
         /// Path of the file.
         path: PathBuf,
-        /// Position in the file, from 1.
+        /// Position of the certificate in the file, from 1.
         position: usize,
     },
-    /// The certificate belongs to another key.
+    /// The certificate and the private key do not match.
     #[error("{}: the private key does not belong to the certificate in {}", key.display(),
         certificate.display())]
     KeyMismatch {
@@ -80,15 +80,15 @@ pub enum Error {
     /// The file contains no private key.
     #[error("{}: no private key in this file (expected PEM: PKCS#8, PKCS#1 or SEC1)", .0.display())]
     NoKey(PathBuf),
-    /// No root certificates were found at the usual paths of systems.
+    /// There are no root certificates at the usual paths of operating systems.
     #[error("no root certificates found on this system; set `ca` (looked in {0})")]
     NoSystemRoots(String),
-    /// The file is not PEM.
+    /// The file is not valid PEM.
     #[error("{}: not PEM: {source}", path.display())]
     Pem {
         /// Path of the file.
         path: PathBuf,
-        /// The error of the parser.
+        /// Error of the PEM parser.
         source: pem::Error,
     },
     /// The file cannot be read.
@@ -96,7 +96,7 @@ pub enum Error {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The settings are inconsistent.
@@ -141,7 +141,7 @@ pub(crate) async fn connect(
     Ok(Io::TlsClient(Box::new(tls)))
 }
 
-/// Returns the provider, shared by all configurations.
+/// Returns the crypto provider, which all configurations share.
 fn provider() -> &'static Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> =
         LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));

@@ -1,8 +1,8 @@
-//! Selection of a filter chain's certificate for a client.
+//! Selects the certificate of a filter chain for a client.
 //!
-//! SNI is matched with the names in the certificates: exact, then wildcards of one label (RFC 9525 §6.3).
-//! Among certificates with the same names (for example ECDSA and RSA) the first that the client can verify is
-//! selected. Without SNI, or with an unknown name, the first certificate is used.
+//! The server name (SNI) is matched with the names in the certificates: first exact names, then wildcards of one
+//! label (RFC 9525 §6.3). Of several certificates with the same name (for example ECDSA and RSA), the first one that
+//! the client can verify is selected. Without a server name, or with an unknown one, the first certificate is used.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use rustls::sign::CertifiedKey;
 
 use super::files::Certificate;
 
-/// Certificates of a filter chain, by name.
+/// Certificates of a filter chain by name.
 #[derive(Debug)]
 pub(super) struct CertificateResolver {
     keys: Vec<Arc<CertifiedKey>>,
     exact: HashMap<String, Vec<usize>>,
-    /// `*.example.com` under `example.com`.
+    /// Indices for wildcard names: `*.example.com` is under `example.com`.
     wildcard: HashMap<String, Vec<usize>>,
 }
 

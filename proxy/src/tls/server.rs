@@ -14,8 +14,8 @@ use super::{Error, Roots, files, provider, versions};
 
 /// Builds the configuration of a filter chain and reads its files.
 ///
-/// Sessions are resumed by stateless tickets, whose keys belong to this configuration: a new one (for example
-/// with another `client_ca`) rejects the tickets of the old one.
+/// Sessions are resumed by stateless tickets, whose keys belong to this configuration: a new configuration (for
+/// example with another `client_ca`) rejects tickets of the old one.
 ///
 /// # Errors
 /// If a file cannot be read or used; the error names it.

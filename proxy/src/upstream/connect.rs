@@ -23,14 +23,14 @@ use crate::protocol::mesh_transport;
 use crate::protocol::proxy_protocol::{self, Addresses};
 use crate::tls;
 
-/// Protocol of a new connection, which decides what ALPN may offer.
+/// Protocol of a new connection, which determines what ALPN may offer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Speaks {
-    /// Not HTTP: ALPN must not make a peer that detects the protocol expect it.
+    /// Not HTTP. ALPN must not offer HTTP, because a peer that detects the protocol would expect it.
     Bytes,
     Http1,
     Http2,
-    /// The endpoint chooses.
+    /// The endpoint chooses the HTTP version.
     Negotiated,
 }
 
@@ -50,7 +50,7 @@ impl Speaks {
         }
     }
 
-    /// Returns the cluster's TLS configuration with this ALPN, for one handshake.
+    /// Returns the cluster's TLS configuration that offers this protocol, for one handshake.
     fn offered_by(self, tls: &ClientTls) -> Arc<rustls::ClientConfig> {
         let config = tls.config();
         let wanted = self.alpn(tls.mesh().is_some());
@@ -68,7 +68,7 @@ impl Speaks {
 /// them the header describes the proxy itself.
 ///
 /// # Errors
-/// [`ProxyError::Connect`], [`ProxyError::ConnectTimeout`].
+/// [`ProxyError::Connect`] if the connection fails, or [`ProxyError::ConnectTimeout`].
 pub(crate) async fn connect(
     cluster: &Cluster,
     target: &Target,
@@ -87,18 +87,18 @@ pub(crate) async fn connect(
     }
 }
 
-/// Connects to an endpoint's proxy for a channel of the queue protocol, by HTTP/1.1 whatever version requests
-/// use.
+/// Connects to an endpoint's proxy for a channel of the queue protocol, over HTTP/1.1, regardless of the version that
+/// requests use.
 ///
 /// # Errors
-/// If there is no connection; the caller sets a timeout.
+/// If the connection fails. The caller sets a timeout.
 pub(crate) async fn connect_channel(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     identified(cluster).await?;
     establish(cluster, target, None, cluster.tls(), Speaks::Http1).await
 }
 
-/// Waits for an identity, since members of the mesh refuse an unauthenticated client. An expired identity is
-/// an error instead: its renewal may take as long as the control plane is unavailable.
+/// Waits for an identity, because mesh members refuse unauthenticated clients. An expired identity is an error
+/// instead: the renewal may take as long as the control plane is unavailable.
 async fn identified(cluster: &Cluster) -> io::Result<()> {
     if let Some(mesh) = cluster.tls().and_then(ClientTls::mesh) {
         mesh.live.identified().await;
@@ -108,13 +108,12 @@ async fn identified(cluster: &Cluster) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to a server of the control plane by HTTP/2, with or without an identity; the caller sets a
-/// timeout.
+/// Connects to a server of the control plane over HTTP/2, with or without an identity. The caller sets a timeout.
 pub(crate) async fn connect_for_control(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     establish(cluster, target, None, cluster.tls(), Speaks::Http2).await
 }
 
-/// Like [`connect_for_control`], for enrolment: no identity is presented, since it may have expired, and the
+/// Like [`connect_for_control`], but for enrolment: no identity is presented, since it may have expired, and the
 /// server is verified with `roots`.
 pub(crate) async fn connect_to_enrol(
     cluster: &Cluster,
@@ -169,8 +168,8 @@ async fn establish(
     }
 }
 
-/// Sets the options of a connection to an endpoint. A dead peer is detected after 40 s, as by the pings of
-/// HTTP/2 and of the mesh transport; the system's default takes eleven minutes more.
+/// Sets the options of a connection to an endpoint. A dead peer is detected after 40 s, as with the PINGs of HTTP/2
+/// and the mesh transport; the system's default takes eleven minutes longer.
 fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     send_queue::limit(tcp)?;
@@ -193,8 +192,8 @@ fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'sta
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),
         None => match &target.address {
             Address::Ip(address) => Ok(ServerName::from(address.ip())),
-            // Members of the mesh are verified by their identities, and an IP address is not sent as a name
-            // (RFC 6066 §3).
+            // Mesh members are verified by their identities, and an IP address is not sent as a server name (RFC 6066
+            // §3).
             Address::Unix(_) if cluster.tls().is_some_and(|tls| tls.mesh().is_some()) => {
                 Ok(ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST)))
             }
@@ -222,7 +221,7 @@ mod tests {
             socket.tcp_keepalive_interval().unwrap(),
         );
         let noticed = time + interval * socket.tcp_keepalive_retries().unwrap();
-        // The same for a live peer that does not read.
+        // The timeout also applies to a live peer that does not read.
         assert!(socket.tcp_user_timeout().unwrap().is_some());
         assert!(socket.keepalive().unwrap() && noticed <= Duration::from_secs(40));
     }

@@ -1,5 +1,4 @@
-//! gRPC client of the proxy itself (`PROTOCOL-HTTP2.md`): for the control plane, and for probes of the
-//! application.
+//! gRPC client of the proxy itself (`PROTOCOL-HTTP2.md`), for the control plane and for probes of the application.
 
 use std::io;
 
@@ -13,7 +12,7 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 use crate::upstream::{Answer, Cluster, Http2, Target, connect_for_control, connect_to_enrol};
 
-/// Why a call has ended.
+/// Reason why a call has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     #[error("cannot connect: {0}")]
@@ -28,14 +27,14 @@ pub(crate) enum CallError {
     Http2(#[from] h2::Error),
     #[error("unexpected status {0}")]
     Refused(String),
-    /// Status 16: the server does not accept the identity, or there was none.
+    /// Status 16: the server does not accept the identity, or none was presented.
     #[error("unexpected status {0}")]
     Unauthenticated(String),
     #[error("{0}")]
     Frame(#[from] maglor_xds::frame::FrameError),
 }
 
-/// A connection to one server; closed after its last call.
+/// A connection to one server, which is closed after its last call.
 pub(crate) struct Connection {
     http2: Http2,
     authority: String,
@@ -57,13 +56,13 @@ impl Connection {
         Self::over(in_time(cluster, connecting).await?, target.authority()).await
     }
 
-    /// Uses an existing connection.
+    /// Creates a connection over an existing byte stream.
     pub(crate) async fn over(io: Io, authority: String) -> Result<Self, CallError> {
         let http2 = Http2::for_calls(io).await?;
         Ok(Self { http2, authority })
     }
 
-    /// Calls a method; returns its answer unless it is rejected immediately.
+    /// Calls a method. Returns its answer unless the call is rejected immediately.
     pub(crate) async fn call(&self, path: &str, body: Body) -> Result<Answer, CallError> {
         let request = Request::post(format!("http://{}{path}", self.authority))
             .version(Version::HTTP_2)
@@ -122,7 +121,7 @@ async fn in_time(
         .map_err(CallError::Connect)
 }
 
-/// Returns the error of a gRPC status other than OK, if there is one.
+/// Returns the error for a gRPC status other than OK.
 pub(crate) fn refusal(fields: &HeaderMap) -> Option<CallError> {
     let text = |name| {
         fields

@@ -1,4 +1,4 @@
-//! Clusters at run time: their endpoints, the choice of one, and connections to it.
+//! Clusters at run time: their endpoints, the choice of an endpoint, and connections to endpoints.
 
 pub(crate) mod cluster;
 mod connect;

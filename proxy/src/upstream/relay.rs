@@ -7,10 +7,10 @@ use crate::net::tcp::{self, Outcome};
 use crate::runtime::worker::Worker;
 use crate::telemetry::metrics::{ClusterMetrics, ListenerMetrics};
 
-/// Transfers bytes both ways until both sides have ended, or nothing has moved for `idle`.
+/// Transfers bytes in both directions until both sides have ended, or no byte has been transferred for `idle`.
 ///
-/// A drain does not end a relay, since its connection cannot be resumed elsewhere. It may continue until the
-/// process's drain timeout. `cluster` also counts the bytes, if they are not counted elsewhere.
+/// A drain does not end a relay, since the connection cannot be resumed elsewhere: it may continue until the
+/// process's drain timeout. The bytes are also counted for `cluster`, which is `None` if they are counted elsewhere.
 pub(crate) async fn relay(
     worker: &Worker,
     metrics: &ListenerMetrics,

@@ -1,7 +1,7 @@
 //! Round-trip time to an endpoint, as measured by the kernel at a connection's handshake.
 //!
-//! The time from the SYN to its answer (the first sample of RFC 6298 §2.2) includes neither delays of this
-//! thread nor work of the server.
+//! The time from the SYN to the SYN-ACK (the first sample of RFC 6298 §2.2) includes neither delays of this thread
+//! nor work of the server.
 
 use std::os::fd::AsRawFd as _;
 
@@ -39,7 +39,7 @@ mod tests {
         let tcp = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
-        // Loopback is never a second away.
+        // Loopback round trips take less than a second.
         assert!(of(&tcp).is_some_and(|micros| micros < 1_000_000));
     }
 }

@@ -1,12 +1,12 @@
 //! The findings of Fig. 8: tables, bars, a chart.
 
+use maglor_sim::chart::Figure;
 use maglor_sim::des::Estimate;
 
 use super::passage::{self, Passage};
 use super::{Cell, Highest, STEPS_OF_LOAD, Stretch, USERS, Way};
 use crate::bar::Bar;
-use crate::chart::{Chart, Line};
-use crate::peer::Subject;
+use crate::chart;
 use crate::report::{Findings, Table, number};
 
 /// Returns all findings.
@@ -190,7 +190,7 @@ fn central(cells: &[Cell]) -> String {
 }
 
 /// Draws the chart. As in the paper, a line ends with the last load that is sustained.
-fn chart(cells: &[Cell]) -> Chart {
+fn chart(cells: &[Cell]) -> Figure {
     let line = |way: &Way| {
         let own = cells
             .iter()
@@ -199,9 +199,9 @@ fn chart(cells: &[Cell]) -> Chart {
             .map(|cell| (f64::from(cell.rate), cell.measured.mean.value))
             .collect();
         points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-        Line::new(way.name, Subject::Maglor, points)
+        chart::line(way.name, points)
     };
-    Chart::new(
+    chart::chart(
         "shop",
         "Sock Shop's call graph, up to the highest load before instability",
         "requests a second",

@@ -53,9 +53,6 @@ fn cpu(with: &Measured) -> f64 {
 }
 
 /// Runs the experiment.
-///
-/// # Errors
-/// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Vec<Passage>> {
     let rates: &[u32] = if stage.options.quick {
         &RATES_QUICK

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Range of proxies, and the metrics to scale by (`autoscaling/v2`).
+/// Range of the number of proxies, and the metrics by which they are scaled (`autoscaling/v2`).
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Autoscaling {
@@ -14,9 +14,8 @@ pub struct Autoscaling {
     /// Maximum number of proxies.
     #[schemars(range(min = 1, max = 100))]
     pub max_replicas: u32,
-    /// Target CPU utilization, in percent of the container's request; requires the cluster's resource metrics.
-    /// Default: 70 if `requestsPerSecond` is not set either. If both are set, the one that needs more proxies
-    /// applies.
+    /// Target CPU utilization in percent of the container's request; requires the cluster's resource metrics.
+    /// Default: 70, unless `requestsPerSecond` is set. If both are set, the one that needs more proxies applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub cpu_percent: Option<u32>,

@@ -9,19 +9,19 @@ use crate::crd::Condition;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyServiceStatus {
-    /// `Accepted`: whether it is valid; `Ready`: whether requests go through the proxies. Without `targetRef`,
-    /// `Ready`: whether recommendations are carried out.
+    /// `Accepted`: whether the object is valid. `Ready`: whether requests go through the proxies, or without
+    /// `targetRef`, whether recommendations are carried out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Available and desired proxies: `1/1`.
+    /// Number of available and desired proxies, such as `1/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxies: Option<String>,
     /// With `mode: Auto` and `targetRef`: observations and recommendation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto: Option<AutoStatus>,
-    /// Without `targetRef`: the Services called by sidecars, at most 100; first those whose balancing was changed,
-    /// then those with the largest expected gain.
+    /// Without `targetRef`: at most 100 Services called by sidecars, first those whose balancing was changed, then
+    /// those with the largest expected gain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<ServiceBalance>>,
     /// Number of services that are not listed.
@@ -33,11 +33,11 @@ pub struct ProxyServiceStatus {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceBalance {
-    /// `NAMESPACE/NAME`.
+    /// Name of the Service, `NAMESPACE/NAME`.
     pub name: String,
-    /// Current balancing, with the values of `recommended`.
+    /// Current balancing; the values are those of `recommended`.
     pub balancing: String,
-    /// Reason why it cannot have proxies.
+    /// Why the Service cannot have proxies; absent if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Observations; absent while unknown.
@@ -49,8 +49,8 @@ pub struct ServiceBalance {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoStatus {
-    /// Recommended balancing: `local` is `lor(choices=2)` in the callers' sidecars, `bounce` and `ledger` are these
-    /// policies there, `proxy-service` is proxies.
+    /// Recommended balancing: `local` (`lor(choices=2)` in the callers' sidecars), `bounce` or `ledger` (this policy
+    /// in the callers' sidecars), or `proxy-service` (dedicated proxies).
     pub recommended: String,
     /// Predicted mean response time with the recommendation, in milliseconds.
     pub predicted_milliseconds: f64,
@@ -60,6 +60,6 @@ pub struct AutoStatus {
     pub local_milliseconds: f64,
     /// Predicted mean response time with proxies, in milliseconds.
     pub proxied_milliseconds: f64,
-    /// Utilization of the endpoints, estimated from requests and response times; 0 to 1.
+    /// Utilization of the endpoints, 0 to 1, estimated from requests and response times.
     pub utilization: f64,
 }

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::crd::{Condition, is_zero};
 
-/// Observations, recommendations and changes.
+/// Observations, recommendations, and changes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TuningPolicyStatus {
-    /// `Accepted`: whether the policy is valid; `Settled`: whether no changes are pending, with the reason.
+    /// `Accepted`: whether the policy is valid. `Settled`: whether no changes are pending, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -21,7 +21,7 @@ pub struct TuningPolicyStatus {
     pub changes_done: u32,
     /// Number of changes that were rolled back.
     pub taken_back: u32,
-    /// The services; at most 100, changing ones first.
+    /// At most 100 services, changing ones first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceTuning>,
     /// Number of services that are not listed.
@@ -32,24 +32,24 @@ pub struct TuningPolicyStatus {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceTuning {
-    /// `NAMESPACE/NAME`.
+    /// Name of the service, `NAMESPACE/NAME`.
     pub name: String,
-    /// The Deployment of its pods.
+    /// Deployment of the service's pods.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deployment: String,
-    /// `Settled`, `Wanted` (a change is pending), `Changing`, `Judged` (under evaluation) or `TakenBack` (rolled
-    /// back).
+    /// State of the service: `Settled`, `Wanted` (a change is pending), `Changing`, `Judged` (under evaluation) or
+    /// `TakenBack` (rolled back).
     pub state: String,
     /// Reason why a change is pending.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Parts that are not tuned, and what manages them.
+    /// Parts that are not tuned, each with what manages it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
-    /// The recommended values; not with `mode: Observe`.
+    /// Recommended values; empty with `mode: Observe`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<TunedValue>,
-    /// Recent changes, by part.
+    /// Most recent change of each part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<TuningChange>,
 }
@@ -58,25 +58,25 @@ pub struct ServiceTuning {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunedValue {
-    /// Field: `replicas`, `requests.cpu` of a pod, `containers.NAME` of a pod with several containers, `splits.NAME`
-    /// of a version (recommended, but never set), or a field of a `TrafficPolicy`.
+    /// Name of the value: `replicas`, `requests.cpu` of a pod, `containers.NAME` of a pod with several containers,
+    /// `splits.NAME` of a version (recommended, but never set), or a field of a `TrafficPolicy`.
     pub name: String,
-    /// Current value, if known.
+    /// Current value; absent if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub present: String,
     /// Recommended value.
     pub value: String,
-    /// Reason, with the numbers.
+    /// Reason for the recommendation, with the numbers.
     pub reason: String,
 }
 
-/// A change of a part of a service.
+/// A change of one part of a service.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TuningChange {
-    /// `Replicas`, `Requests` or `Traffic`.
+    /// Changed part: `Replicas`, `Requests` or `Traffic`.
     pub part: String,
-    /// `Changing`, `Judged`, `Kept` or `TakenBack`.
+    /// Stage of the change: `Changing`, `Judged`, `Kept` or `TakenBack`.
     pub stage: String,
     /// Time of the last transition (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,20 +84,20 @@ pub struct TuningChange {
     pub since: Option<String>,
     /// Reason for the change or the rollback.
     pub reason: String,
-    /// Statistics of its calls before the change.
+    /// Statistics of the service's calls before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<TuningMeasure>,
-    /// Statistics of its calls afterwards.
+    /// Statistics of the service's calls after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<TuningMeasure>,
-    /// Time until which it is not retried (RFC 3339).
+    /// Time until which the change is not repeated (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub rests_until: Option<String>,
     /// Number of consecutive unsuccessful changes.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
-    /// Replicas that were unavailable before the change; as many are not attributed to it.
+    /// Number of replicas that were unavailable before the change; this many are not attributed to it.
     #[serde(skip_serializing_if = "is_zero")]
     pub unavailable: u32,
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::fake_api::{Collection, FakeApi};
 
-/// The longest time from a watch event to the reaction.
+/// Maximum time from a watch event to the reaction.
 const REACTION: Duration = Duration::from_millis(100);
 
 fn of(api: &str, plural: &str) -> Collection {
@@ -115,7 +115,7 @@ async fn a_gateway_gets_its_objects_without_a_timer_and_then_nothing_is_asked() 
         .await;
     assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
     fixture.settle().await;
-    // A change by another client is reverted by one write, as soon as it is seen.
+    // A change by another client is reverted by one write, immediately after the event.
     let services = &made()[2];
     let mut service = fixture.api.get(services, "web-maglor").unwrap();
     service["spec"]["ports"] = json!([]);
@@ -126,7 +126,7 @@ async fn a_gateway_gets_its_objects_without_a_timer_and_then_nothing_is_asked() 
         })
         .await;
     fixture.settle().await;
-    // And so is its deletion.
+    // A deletion is reverted, too.
     fixture.api.delete(&made()[3], "web-maglor");
     fixture
         .until("it is there again", |fixture| fixture.names().len() == 4)
@@ -159,7 +159,7 @@ async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
     fixture
         .until("others have objects", |fixture| fixture.names() == expected)
         .await;
-    // A failure is retried with back-off; a rejection seldom.
+    // A failure is retried with back-off; a rejection is retried rarely.
     let begun = Instant::now();
     for at in [1, 4, 7, 10] {
         expected.insert(at, "broken-maglor");
@@ -228,7 +228,7 @@ async fn objects_of_a_former_class_go_when_the_new_ones_serve() {
     assert!(begun.elapsed() <= REACTION, "{:?}", begun.elapsed());
 }
 
-/// An operator ends with its term, and the next term begins with what is there.
+/// An operator ends with its term, and the next term starts with the existing state.
 #[tokio::test(start_paused = true)]
 async fn another_term_continues_where_one_has_ended() {
     let api = FakeApi::within();

@@ -9,16 +9,16 @@ use maglor_xds_server::{Code, Status};
 use crate::identity::authenticate::TokenError;
 use crate::identity::external::SignerError;
 
-/// The reason why no certificate was issued.
+/// Reason why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
     /// The authority cannot sign.
     #[error("{0}")]
     Authority(#[source] Error),
-    /// The authority has not been read yet.
+    /// The certificate authority has not been read yet.
     #[error("there is no authority yet; see /ready of the controller's admin port")]
     NoAuthority,
-    /// The request is malformed, or not signed by its key.
+    /// The request is malformed or is not signed with the key that it contains.
     #[error("{0}")]
     Request(#[source] Error),
     /// The signer has issued no certificate.
@@ -27,16 +27,16 @@ pub enum CertifyError {
     /// The token was rejected.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The source address has sent many invalid tokens recently.
+    /// The source address has recently sent many invalid tokens.
     #[error("too many invalid tokens from this address; retry in {0:?}")]
     Source(Duration),
-    /// The workload has requested many certificates recently.
+    /// The workload has recently requested many certificates.
     #[error("too many certificates for this workload; retry in {0:?}")]
     TooOften(Duration),
 }
 
 impl CertifyError {
-    /// Returns the label in metrics and logs.
+    /// Returns the label of the error in metrics and logs.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Request(_) => "bad-request",
@@ -47,7 +47,7 @@ impl CertifyError {
         }
     }
 
-    /// Returns the gRPC status for the client.
+    /// Returns the gRPC status of the response.
     pub(super) fn status(&self) -> Status {
         let code = match self {
             Self::Request(_) => Code::InvalidArgument,
@@ -63,7 +63,7 @@ impl CertifyError {
     }
 }
 
-/// The possible results, as labels in metrics.
+/// The possible results, as labelled in metrics.
 const RESULTS: [&str; 10] = [
     "issued",
     "audience",

@@ -62,7 +62,7 @@ async fn certify(certifier: &Certifier, from: u8, token: String) -> Result<(), C
     answer.map(drop).map_err(|status| status.code)
 }
 
-/// Few of them reach the API server, and pods of other sources do not wait for the others.
+/// Few of the tokens reach the API server, and pods of other sources do not wait for their review.
 #[tokio::test]
 async fn random_tokens_of_one_source_are_refused_without_a_review() {
     let (certifier, asked) = certifier();
@@ -85,7 +85,7 @@ async fn random_tokens_of_one_source_are_refused_without_a_review() {
     let asked = asked.load(Ordering::SeqCst);
     assert!(asked <= allowed, "{asked} of at most {allowed}");
     assert!(refused >= 2000 - allowed, "{refused}");
-    // The source is barred as a whole, and for a short time.
+    // The source is barred as a whole, for a short time.
     let mut again = certify(&certifier, 9, "good 9".to_owned()).await;
     while again == Err(Code::ResourceExhausted) {
         assert!(began.elapsed() < Duration::from_secs(60));
@@ -115,7 +115,7 @@ async fn reviews_that_fail_bar_no_source() {
     assert!(certifier.may_show(source).is_ok());
 }
 
-/// With a signer, an API server on which nothing works: what is rejected before the signer is asked.
+/// With a signer and an API server on which nothing works: requests that are rejected before the signer is used.
 mod with_a_signer {
     use std::convert::Infallible;
 

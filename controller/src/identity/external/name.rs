@@ -10,19 +10,19 @@ use crate::names::is_subdomain;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SignerName(Arc<str>);
 
-/// Why a text is not the name of a usable signer.
+/// Reason why a text is not the name of a usable signer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignerNameError {
-    /// One of the signers of Kubernetes itself.
+    /// The text names one of Kubernetes' built-in signers.
     #[error("the signers of Kubernetes (kubernetes.io) issue no certificates with SPIFFE IDs")]
     BuiltIn,
-    /// Another form than that of a signer's name.
+    /// The text does not have the form of a signer's name.
     #[error("expected DOMAIN/NAME, such as clusterissuers.cert-manager.io/mesh")]
     Form,
 }
 
 impl SignerName {
-    /// The name as it is written.
+    /// Returns the name as it is written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

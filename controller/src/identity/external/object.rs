@@ -1,4 +1,4 @@
-//! The CertificateSigningRequest object: its creation, its approval, and what its status means. Pure.
+//! The CertificateSigningRequest object: its creation, its approval, and the meaning of its status. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::identity::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 
-/// Kubernetes accepts no shorter lifetime, in seconds.
+/// Minimum lifetime that Kubernetes accepts, in seconds.
 const SHORTEST: u64 = 600;
-/// As the built-in authority issues them: a proxy is the server of some connections and the client of others.
+/// Usages of the certificate, the same as with the built-in authority: a proxy is the server of some connections and
+/// the client of others.
 const USAGES: [&str; 3] = ["digital signature", "client auth", "server auth"];
 /// The reason of the approval.
 const REASON: &str = "MaglorVerified";
@@ -26,17 +27,17 @@ const FAILED: &str = "Failed";
 /// The meaning of an object's status.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum State {
-    /// It was denied: reason and message.
+    /// The request was denied, with this reason and message.
     Denied(String),
-    /// The signer has failed: reason and message.
+    /// The signer has failed, with this reason and message.
     Failed(String),
-    /// The certificate is there, PEM.
+    /// The signer has issued this certificate, in PEM.
     Issued(Vec<u8>),
     /// The signer has not responded yet.
     Pending,
 }
 
-/// Returns a new object for a request, PEM.
+/// Returns a new object for a request in PEM.
 pub(super) fn new(signer: &str, request: &str, ttl: Duration) -> CertificateSigningRequest {
     let labels = [(MANAGED_BY, CONTROLLER), PART_OF];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -58,7 +59,7 @@ pub(super) fn new(signer: &str, request: &str, ttl: Duration) -> CertificateSign
     }
 }
 
-/// Returns the object with an approval; `None` = it has one, or was denied.
+/// Returns the object with an approval; `None` if the request was already approved or denied.
 pub(super) fn approved(
     object: &CertificateSigningRequest,
     requester: &str,
@@ -83,7 +84,7 @@ pub(super) fn approved(
     Some(approved)
 }
 
-/// Returns the meaning of the status. A denial or failure counts also beside a certificate.
+/// Returns the meaning of the status. A denial or failure takes precedence over a certificate.
 pub(super) fn state(object: &CertificateSigningRequest) -> State {
     if let Some(condition) = has(object, DENIED) {
         return State::Denied(reason_of(condition));
@@ -99,7 +100,7 @@ pub(super) fn state(object: &CertificateSigningRequest) -> State {
     }
 }
 
-/// Returns the condition of a type, if it holds.
+/// Returns the condition of a type, if its status is true.
 fn has<'a>(
     object: &'a CertificateSigningRequest,
     type_: &str,

@@ -15,16 +15,16 @@ use super::*;
 /// What the signer does with an approved object.
 type Behaviour = Box<dyn FnMut(&mut CertificateSigningRequest) + Send>;
 
-/// The objects of an API server, and a signer that looks at them whenever one is read.
+/// The objects of an API server, and a signer that checks them whenever one is read.
 struct Objects {
     all: BTreeMap<String, CertificateSigningRequest>,
     behaviour: Behaviour,
-    /// Further approvals that fail with a conflict.
+    /// Number of further approvals that fail with a conflict.
     conflicts: u32,
-    /// A status with which creations fail.
+    /// Status with which creations fail; `None` if they succeed.
     creation_fails: Option<u16>,
     created: u32,
-    /// Further reads that fail with status 503.
+    /// Number of further reads that fail with status 503.
     failing_reads: u32,
 }
 
@@ -264,7 +264,7 @@ async fn a_signer_that_does_not_respond_is_given_up() {
     fixture.is_clean().await;
 }
 
-/// A client that goes away leaves no object behind.
+/// A client that disconnects leaves no object behind.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_request_is_deleted() {
     let fixture = Fixture::new(|_, _| {});

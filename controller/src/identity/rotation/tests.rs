@@ -149,8 +149,8 @@ fn acknowledgements_at_the_same_moment_are_not_trusted() {
     assert!(fixture.step(&announcing).is_some());
 }
 
-/// The leader is killed after each step, and the next one has only the Secret. A step that was made
-/// and not written is made again, from the same state.
+/// The leader is killed after each step, and the next leader has only the Secret. A step that was taken but not
+/// written is repeated from the same state.
 #[test]
 fn after_a_crash_at_any_step_another_writer_goes_on() {
     let mut fixture = Fixture::new();
@@ -159,7 +159,7 @@ fn after_a_crash_at_any_step_another_writer_goes_on() {
     let mut phases = Vec::new();
     for _ in 0..10 {
         fixture.passes(TTL + SKEW);
-        // Made, and lost.
+        // The step is taken and lost.
         let lost = fixture.step(&stored);
         let Some(next) = fixture.step(&stored) else {
             break;

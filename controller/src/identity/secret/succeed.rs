@@ -1,4 +1,4 @@
-//! The state in force while the Secret contains another authority than before, and its storage.
+//! The state in force while the Secret contains a new authority that is not used yet, and the storage of this state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::status_writer::FIELD_MANAGER;
 
 /// The suffix of the name of the Secret with the state in force.
 const IN_FORCE: &str = "-in-force";
-/// The key of the state in it.
+/// The key of the state in this Secret.
 const SUCCESSION: &str = "succession.json";
 
 impl Keeper {
@@ -24,7 +24,7 @@ impl Keeper {
         format!("{}{IN_FORCE}", self.settings.name)
     }
 
-    /// Handles the stored state in force, written by this replica or by another one.
+    /// Handles the stored state in force, which this or another replica has written.
     pub(super) fn take_kept(&mut self, secret: Option<Secret>) {
         let text = |secret: &Secret| secret.data.as_ref()?.get(SUCCESSION).cloned();
         let text = secret.as_ref().and_then(text);
@@ -54,7 +54,7 @@ impl Keeper {
     }
 
     /// Follows the source, and takes the next step of its replacement. An authority that members do not trust yet is
-    /// stored by the leader before it takes effect; the other replicas follow the stored state.
+    /// stored by the leader before it is used; the other replicas follow the stored state.
     pub(super) async fn succeed(&mut self) -> Result<(), KeepError> {
         let domain = self.settings.trust_domain.clone();
         let now = Timestamp::now();

@@ -153,7 +153,7 @@ fn a_second_replacement_replaces_what_is_only_announced() {
     let retiring = clock.step(&again).unwrap();
     assert_eq!(retiring.signer, third);
     assert!(trusts(&retiring, &first, clock.now) && trusts(&first, &retiring, clock.now));
-    // And back to what signs now.
+    // Back to the authority that signs now.
     let fourth = external(clock.now);
     let announcing = clock.follow(&retiring, &fourth).unwrap();
     let back = clock.follow(&announcing, &third).unwrap();
@@ -196,7 +196,7 @@ fn what_cannot_be_used_is_refused_and_changes_nothing() {
         ..one.clone()
     };
     refused(nonsense);
-    // The bundle of another one: all members would be locked out.
+    // The bundle of another authority: all members would be locked out.
     let bundle = Signer {
         bundle: other.bundle.clone(),
         ..one
@@ -266,7 +266,7 @@ fn roots_that_only_come_beside_hold_at_once_and_sign_later() {
     );
 }
 
-/// The writer is killed after any step; the next one has only the stored state.
+/// The writer is killed after any step, and the next writer has only the stored state.
 #[test]
 fn another_writer_goes_on_from_what_was_written_down() {
     let mut clock = Clock::new();

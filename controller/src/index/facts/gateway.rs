@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Key, Meta, ReadError, part};
 
-/// `spec.controllerName` of the classes whose Gateways are ours.
+/// `spec.controllerName` of the classes whose Gateways this mesh serves.
 pub const GATEWAY_CONTROLLER: &str = "maglor.dev/gateway";
 /// The label of all objects created for a Gateway (GEP-1762); its value is the Gateway's name.
 pub const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -23,9 +23,9 @@ const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 pub struct GatewayClass {
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// The controller of its Gateways.
+    /// Name of the controller for Gateways of the class.
     pub controller: String,
-    /// Whether it has parameters, which are not supported.
+    /// Whether the class has parameters, which are not supported.
     pub has_parameters: bool,
 }
 
@@ -34,40 +34,40 @@ pub struct GatewayClass {
 pub struct Gateway {
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// Name of its class.
+    /// Name of the Gateway's class.
     pub class: String,
     /// The listeners, in the order of the resource.
     pub listeners: Vec<Listener>,
-    /// Whether it requests addresses.
+    /// Whether the Gateway requests addresses.
     pub has_addresses: bool,
-    /// Whether it has parameters, which are not supported.
+    /// Whether the Gateway has parameters, which are not supported.
     pub has_parameters: bool,
 }
 
 /// A listener of a Gateway.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Listener {
-    /// Unique in the Gateway.
+    /// Name of the listener, unique in the Gateway.
     pub name: String,
-    /// The hosts of its requests.
+    /// Host of the listener's requests; `None` for all hosts.
     pub hostname: Option<String>,
     /// The port that clients connect to.
     pub port: u16,
-    /// The protocol.
+    /// Protocol of the listener.
     pub protocol: ListenerProtocol,
-    /// The namespaces whose routes it accepts.
+    /// The namespaces whose routes the listener accepts.
     pub namespaces: RouteNamespaces,
-    /// The kinds of routes that it accepts; `None` = all possible ones.
+    /// The kinds of routes that the listener accepts; `None` for all kinds that its protocol allows.
     pub kinds: Option<Vec<RouteKindRef>>,
-    /// Certificates of HTTPS.
+    /// Certificates for HTTPS.
     pub certificates: Vec<Reference>,
-    /// `tls.mode`, where it is not `Terminate`.
+    /// `tls.mode` if it is not `Terminate`, the only supported mode.
     pub odd_tls_mode: Option<String>,
     /// Whether clients must present certificates.
     pub wants_clients_certificates: bool,
 }
 
-/// The protocols of a listener.
+/// Protocol of a listener.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum ListenerProtocol {
     /// `HTTP`.
@@ -75,7 +75,7 @@ pub enum ListenerProtocol {
     Http,
     /// `HTTPS`.
     Https,
-    /// Anything else.
+    /// Any other protocol.
     Other(String),
 }
 
@@ -89,7 +89,7 @@ pub enum RouteNamespaces {
     /// The Gateway's own namespace.
     #[default]
     Same,
-    /// Namespaces with labels.
+    /// Namespaces with certain labels.
     Selector(Selector),
 }
 
@@ -110,7 +110,7 @@ struct Expression {
 }
 
 impl Selector {
-    /// Returns whether labels are selected.
+    /// Returns whether the selector matches these labels.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
@@ -133,14 +133,14 @@ impl Selector {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct RouteKindRef {
-    /// Absent: the Gateway API's.
+    /// API group of the kind; absent for the Gateway API's group.
     pub group: Option<String>,
-    /// `HTTPRoute`, `GRPCRoute`, ….
+    /// Name of the kind, such as `HTTPRoute` or `GRPCRoute`.
     pub kind: String,
 }
 
 impl RouteKindRef {
-    /// Returns whether it is a supported one.
+    /// Returns whether the kind is supported.
     #[must_use]
     pub fn is_known(&self) -> bool {
         let own = self
@@ -154,15 +154,15 @@ impl RouteKindRef {
 /// A reference to a resource of another kind.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Reference {
-    /// The API group; empty: the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Its kind.
+    /// Kind of the resource.
     pub kind: String,
-    /// Its namespace and name.
+    /// Namespace and name of the resource.
     pub key: Key,
 }
 
-/// A permission for references from other namespaces to objects of this one.
+/// A permission for references from other namespaces to objects of the grant's namespace.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct ReferenceGrant {
@@ -187,7 +187,7 @@ struct GrantTo {
 }
 
 impl ReferenceGrant {
-    /// Returns whether resources of a Gateway API kind in a namespace may refer to one of the core group.
+    /// Returns whether resources of a Gateway API kind in a namespace may refer to a resource of the core group.
     #[must_use]
     pub fn permits(&self, from: (&str, &str), to: (&str, &str)) -> bool {
         let (kind, namespace) = from;
@@ -205,11 +205,11 @@ impl ReferenceGrant {
 /// A Secret with a certificate.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret {
-    /// The chain and its key as PEM, or why they are invalid.
+    /// The chain and key as PEM, or why they are invalid.
     pub certificate: Result<Arc<(String, String)>, String>,
 }
 
-/// Omits the key.
+/// The private key is omitted.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Secret").finish_non_exhaustive()
@@ -233,7 +233,7 @@ struct Spec {
     tls: GatewayTls,
 }
 
-/// The TLS settings for all HTTPS listeners.
+/// The TLS settings for all HTTPS listeners of a Gateway.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GatewayTls {
@@ -317,7 +317,7 @@ struct Namespaces {
     selector: Option<Selector>,
 }
 
-/// Reports the fields of a Gateway's `spec` that are not read.
+/// Reports the unsupported fields of a Gateway's `spec`.
 pub(super) fn unread(spec: &Value, found: &mut impl FnMut(&serde_ignored::Path<'_>)) {
     drop(serde_ignored::deserialize::<_, _, Spec>(spec, |path| {
         found(&path);
@@ -433,8 +433,8 @@ impl Secret {
     }
 }
 
-/// Validates that a server can present the chain and that the key matches: otherwise a proxy would reject its whole
-/// configuration.
+/// Checks that a server can present the chain and that the key matches, because a proxy would otherwise reject its
+/// whole configuration.
 fn usable(chain: &str, key: &str) -> Result<(), String> {
     let certificates: Result<Vec<_>, _> =
         CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
@@ -456,8 +456,8 @@ fn usable(chain: &str, key: &str) -> Result<(), String> {
         .map_err(|error| format!("`tls.crt` and `tls.key`: {error}"))
 }
 
-/// Returns why a text is not a valid `Hostname` of the Gateway API: a DNS name, or one with `*` as its first label,
-/// but not an address and without a port.
+/// Returns why a text is not a valid `Hostname` of the Gateway API; `None` if it is. Valid are DNS names, which may
+/// have `*` as their first label, but no addresses or ports.
 #[must_use]
 pub fn hostname_fault(text: &str) -> Option<String> {
     const LONGEST: usize = 253;

@@ -1,6 +1,6 @@
 //! Translates Istio's resources (`networking.istio.io`, `security.istio.io`) to facts.
 //!
-//! A `VirtualService` becomes a [`Route`] like those of the Gateway API; the others have types of their own.
+//! A `VirtualService` becomes a [`Route`] like those of the Gateway API; the other kinds have their own types.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,20 @@ use super::route::{Backend, Parent, Route, RouteKind, Rule, RuleMatch, Unsupport
 use super::{Age, Checked, Key, Meta};
 use crate::crd::check;
 
-/// Namespaces whose policies apply to the whole mesh: Istio's and our own.
+/// Namespaces whose policies apply to the whole mesh: those of Istio and of this mesh.
 pub const ROOTS: [&str; 2] = ["istio-system", "maglor"];
 
 /// A translated resource of Istio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translated<T> {
-    /// The age: of two contradicting resources the older one wins.
+    /// The age of the resource. Of two contradicting resources the older one wins.
     pub age: Age,
     /// `metadata.generation`.
     pub generation: Option<i64>,
     /// The translated content.
     pub spec: Checked<T>,
-    /// The pods that an invalid resource about permissions or encryption may apply to: they are closed.
+    /// The pods to which an invalid resource about permissions or encryption may apply, and which therefore reject
+    /// requests; `None` for a valid one.
     pub closes: Option<Closes>,
     /// Unsupported settings, in addition to the translated ones.
     pub notes: Vec<Finding>,
@@ -48,7 +49,7 @@ pub enum Facts {
     PeerAuthentication(PeerAuthentication),
 }
 
-/// Returns the Service that a name refers to: `reviews`, `reviews.shop`, `reviews.shop.svc.cluster.local`.
+/// Returns the Service to which a name refers, such as `reviews`, `reviews.shop` or `reviews.shop.svc.cluster.local`.
 #[must_use]
 pub fn service(host: &str, namespace: &str) -> Option<Key> {
     let mut parts = host.split('.');
@@ -150,7 +151,7 @@ pub(super) fn authorization_policy(meta: &Meta, value: &Value) -> AuthorizationP
     let mut policy = Translated::new(meta, read, |policy| {
         check::rules(&policy.rules).map_err(|error| error.to_string())
     });
-    // A policy with target references is for gateways, and selects no pods.
+    // A policy with target references concerns gateways and selects no pods.
     let of_targets = ["targetRef", "targetRefs"]
         .iter()
         .any(|field| spec(value).get(field).is_some());
@@ -188,7 +189,7 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
     let rules = match (read.value, refused.first()) {
         (Some(service), _) => checked(rules(&service, namespace)),
         (None, Some(_)) => {
-            // All errors at once, so that fixing one does not only reveal the next one.
+            // All errors are reported at once, so that fixing one does not merely reveal the next.
             let each = refused.iter().map(|one| Unsupported {
                 path: one.path.clone(),
                 message: one.message.clone(),

@@ -1,7 +1,8 @@
-//! The facts that the index keeps of each kind of object: the few fields that proxies or rules depend on.
+//! The facts that the index keeps of each kind of object: the few fields on which proxies or rules depend.
 //!
-//! An [`Object`] is read from the JSON of a resource, from an API server or from a file. Any other change of a
-//! resource (of a status, or of an unused label) leaves its facts equal, and so has no effect on later stages.
+//! An [`Object`] is read from the JSON of a resource, from an API server or from a file. A change of any other part
+//! of a resource (its status, or an unused label) does not change the facts, and therefore has no effect on later
+//! stages.
 
 pub mod gateway;
 pub mod istio;
@@ -32,9 +33,9 @@ pub use workload::{Amounts, Workload};
 /// Namespace and name of a resource; the namespace is empty for cluster-scoped kinds.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Key {
-    /// Its namespace.
+    /// Namespace of the resource.
     pub namespace: String,
-    /// Its name.
+    /// Name of the resource.
     pub name: String,
 }
 
@@ -89,7 +90,7 @@ pub enum Kind {
     Pod,
     /// `gateway.networking.k8s.io/v1beta1`.
     ReferenceGrant,
-    /// `v1`, of type `kubernetes.io/tls`: certificates of Gateways.
+    /// `v1`, of type `kubernetes.io/tls`: a certificate of a Gateway.
     Secret,
     /// `v1`.
     Service,
@@ -122,7 +123,7 @@ impl Kind {
         Self::VirtualService,
     ];
 
-    /// Returns its `apiVersion`, `kind` and plural.
+    /// Returns the `apiVersion`, the `kind` and the plural of the kind.
     #[must_use]
     pub fn names(self) -> (&'static str, &'static str, &'static str) {
         const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -154,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of a resource, by its `apiVersion` and `kind`.
+    /// Returns the kind with this `apiVersion` and `kind`; `None` if it is not in the index.
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| {
@@ -163,7 +164,7 @@ impl Kind {
         })
     }
 
-    /// Returns whether this is the kind in another, equivalent version.
+    /// Returns whether this is another, equivalent version of the kind.
     fn has_version(self, api_version: &str) -> bool {
         let (own, _, _) = self.names();
         let (group, version) = api_version.split_once('/').unwrap_or_default();
@@ -177,7 +178,7 @@ impl Kind {
         own.split_once('/').is_some_and(|own| own.0 == group) && others.contains(&version)
     }
 
-    /// Returns its unique label in metrics.
+    /// Returns the unique label of the kind in metrics.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -195,7 +196,7 @@ impl Kind {
         )
     }
 
-    /// Returns whether the controller writes their status.
+    /// Returns whether the controller writes the status of resources of this kind.
     #[must_use]
     pub fn has_status(self) -> bool {
         matches!(
@@ -215,7 +216,7 @@ impl Kind {
     }
 }
 
-/// `metadata`, as far as it matters.
+/// The fields of `metadata` that the index uses.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
@@ -225,10 +226,10 @@ pub struct Meta {
     /// `metadata.namespace`.
     #[serde(default)]
     pub namespace: String,
-    /// Changes with the `spec`.
+    /// `metadata.generation`, which changes with the `spec`.
     #[serde(default)]
     pub generation: Option<i64>,
-    /// RFC 3339, so that order of text is order of time.
+    /// `metadata.creationTimestamp` in RFC 3339 format, so that the order of texts is the order of times.
     #[serde(default)]
     pub creation_timestamp: Option<String>,
     /// `metadata.labels`.
@@ -239,7 +240,7 @@ pub struct Meta {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The order of age: by time of creation, then by name (Gateway API, "Conflicts").
+/// The age of a resource: ordered by time of creation, then by name (Gateway API, "Conflicts").
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Age {
     created: Option<String>,
@@ -247,7 +248,7 @@ pub struct Age {
 }
 
 impl Meta {
-    /// Returns the age for comparisons; a resource without a time of creation (in a file) counts as the oldest.
+    /// Returns the age for comparisons. A resource without a time of creation (in a file) counts as the oldest.
     #[must_use]
     pub fn age(&self) -> Age {
         Age {
@@ -257,14 +258,14 @@ impl Meta {
     }
 }
 
-/// A resource in the form of the index.
+/// A resource as the index keeps it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// Its kind.
+    /// Kind of the resource.
     pub kind: Kind,
-    /// Its namespace and name.
+    /// Namespace and name of the resource.
     pub key: Key,
-    /// Its facts.
+    /// Facts of the resource.
     pub facts: Facts,
 }
 
@@ -288,26 +289,26 @@ pub enum Facts {
     Workload(Workload),
 }
 
-/// The reason why a resource cannot be read.
+/// Reason why a resource cannot be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReadError {
-    /// It has no name.
+    /// The resource has no name.
     #[error("metadata.name is missing")]
     Nameless,
     /// The kind is not in the index.
     #[error("apiVersion `{api_version}`, kind `{kind}` is not supported")]
     UnknownKind {
-        /// `apiVersion`.
+        /// `apiVersion` of the resource.
         api_version: String,
-        /// `kind`.
+        /// `kind` of the resource.
         kind: String,
     },
-    /// A part does not have the structure of its kind.
+    /// A part does not have the structure that the kind requires.
     #[error("{part}: {message}")]
     Shape {
-        /// `spec`, `metadata`, ….
+        /// Name of the part, such as `spec` or `metadata`.
         part: &'static str,
-        /// The error.
+        /// What is wrong with the part.
         message: String,
     },
 }
@@ -315,11 +316,11 @@ pub enum ReadError {
 impl Object {
     /// Reads a resource of any kind.
     ///
-    /// An invalid `spec` of the mesh's own kinds or of a route is a fact of its own (it is reported in the status),
-    /// not an error.
+    /// An invalid `spec` of a route or of one of the mesh's own kinds is not an error but part of the facts, and is
+    /// reported in the status.
     ///
     /// # Errors
-    /// The kind is unknown, or the resource is not what Kubernetes would have stored.
+    /// If the kind is unknown, or if Kubernetes would not have stored the resource.
     pub fn read(value: &Value) -> Result<Self, ReadError> {
         let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -328,7 +329,7 @@ impl Object {
         Self::read_as(kind, value)
     }
 
-    /// Reads a resource of a known kind: lists of an API server omit the kind of their items.
+    /// Reads a resource of a known kind, because lists of an API server omit the kind of their items.
     ///
     /// # Errors
     /// As [`Object::read`].
@@ -337,7 +338,7 @@ impl Object {
         if meta.name.is_empty() {
             return Err(ReadError::Nameless);
         }
-        // A folder may contain names that an API server would reject.
+        // A directory may contain names that an API server would reject.
         let names = [
             ("name", is_subdomain(&meta.name)),
             (
@@ -399,7 +400,7 @@ pub fn unread(value: &Value) -> Vec<String> {
     let kind = |name: &str| value[name].as_str().unwrap_or_default();
     let spec = value.get("spec").unwrap_or(&Value::Null);
     let mut found = Vec::new();
-    // `?` marks an optional value.
+    // `?` denotes an optional value.
     let mut take = |path: &serde_ignored::Path<'_>| found.push(path.to_string().replace(".?", ""));
     match Kind::of(kind("apiVersion"), kind("kind")) {
         Some(Kind::Gateway) => gateway::unread(spec, &mut take),
@@ -416,9 +417,9 @@ pub fn unread(value: &Value) -> Vec<String> {
             (last, outer.as_slice()),
             ("type", ["path", "requestRedirect" | "urlRewrite", ..])
         );
-        // A filter with an unsupported type is reported by its type.
+        // The type of the filter is reported if it is not supported.
         let of_filter = matches!(outer.as_slice(), [_, "filters", ..]);
-        // Copied by the operator to the Gateway's Service and Deployment.
+        // The operator copies these to the Gateway's Service and Deployment.
         let carried = matches!(
             path.as_str(),
             "infrastructure.annotations" | "infrastructure.labels"
@@ -436,7 +437,7 @@ pub fn unread(value: &Value) -> Vec<String> {
     found.into_iter().map(shown).collect()
 }
 
-/// Reads a part of a resource; a missing one has its defaults.
+/// Reads a part of a resource. A missing part has its default values.
 fn part<T: DeserializeOwned + Default>(value: &Value, name: &'static str) -> Result<T, ReadError> {
     match value.get(name) {
         None | Some(Value::Null) => Ok(T::default()),

@@ -1,4 +1,4 @@
-//! Nodes and namespaces.
+//! Facts of nodes and namespaces.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ pub struct Node {
     pub region: Option<String>,
     /// `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
-    /// The allocatable CPU and memory.
+    /// Allocatable CPU and memory.
     pub allocatable: Amounts,
-    /// The allocatable number of pods.
+    /// Allocatable number of pods; `None` if it is unknown.
     pub pods: Option<u64>,
-    /// It accepts no new pods: it is cordoned, or not ready.
+    /// Whether the node accepts no new pods, because it is cordoned or not ready.
     pub closed: bool,
-    /// It accepts only pods with a toleration.
+    /// Whether the node accepts only pods with a toleration.
     pub tainted: bool,
 }
 
@@ -32,7 +32,7 @@ struct Status {
     allocatable: BTreeMap<String, Value>,
 }
 
-/// Returns whether a node reports that it is not ready; one without a report is ready.
+/// Returns whether a node reports that it is not ready. A node without a report counts as ready.
 fn is_unready(value: &Value) -> bool {
     let conditions = value
         .pointer("/status/conditions")
@@ -41,7 +41,7 @@ fn is_unready(value: &Value) -> bool {
     conditions.any(|one| one["type"] == "Ready" && one["status"] != "True")
 }
 
-/// Returns whether new pods need a toleration for a node.
+/// Returns whether new pods need a toleration to run on a node.
 fn is_tainted(value: &Value) -> bool {
     let taints = value.pointer("/spec/taints").and_then(Value::as_array);
     let mut taints = taints.into_iter().flatten();
@@ -77,9 +77,9 @@ pub const MTLS: &str = maglor_inject::keys::MTLS;
 /// A namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Namespace {
-    /// The mTLS mode of its pods, if it overrides that of the mesh; an invalid value is ignored.
+    /// The mTLS mode of the namespace's pods; `None` if it is that of the mesh. An invalid value is ignored.
     pub mtls: Option<raw::MeshMode>,
-    /// The labels by which Gateways select namespaces of routes.
+    /// Labels, by which Gateways select the namespaces of routes.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -98,7 +98,8 @@ impl Namespace {
         }
     }
 
-    /// Returns the label that the API server sets on every namespace, for selection by name; files need not have it.
+    /// Returns the label that the API server sets on every namespace for selection by name. Files need not contain
+    /// this label.
     pub(crate) fn implied(name: &str) -> BTreeMap<String, String> {
         BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())])
     }

@@ -13,7 +13,7 @@ use crate::crd::{self, AuthorizationPolicySpec, MeshConfigSpec, TrafficPolicySpe
 pub const TUNED_BY: &str = maglor_inject::keys::TUNED_BY;
 
 /// The annotation by which an operator confirms that a version of an `AuthorizationPolicy` is complete, although the
-/// definition was older than the controller when it was written.
+/// CustomResourceDefinition was older than the controller when the version was written.
 pub const CONFIRMED: &str = maglor_inject::keys::CONFIRMED;
 /// The status reason of a policy that may lack a part of what was written.
 pub const OUTDATED: &str = "DefinitionOutdated";
@@ -21,26 +21,26 @@ pub const OUTDATED: &str = "DefinitionOutdated";
 /// A validated `spec`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked<T> {
-    /// The value in force: the one that was read or, if that is invalid, its replacement.
+    /// The value in force: the one that was read or, if it is invalid, its replacement; `None` if there is none.
     pub value: Option<T>,
-    /// Why the value that was read is invalid.
+    /// Why the value that was read is invalid; `None` if it is valid.
     pub problem: Option<String>,
 }
 
 /// A `TrafficPolicy`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficPolicy {
-    /// The age: of two on one level the older one wins.
+    /// The age of the policy. Of two policies on one level the older one wins.
     pub age: Age,
-    /// It was generated from observations: it applies only where no other one does.
+    /// Whether the policy was generated from observations, so that it applies only where no other policy does.
     pub generated: bool,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// Its content.
+    /// Content of the policy.
     pub spec: Checked<TrafficPolicySpec>,
-    /// The generation that is in force; `None` = none is.
+    /// The generation in force; `None` if there is none.
     pub in_force: Option<i64>,
-    /// The state recorded in its status.
+    /// The state recorded in the policy's status.
     pub recorded: Recorded<TrafficPolicySpec>,
 }
 
@@ -49,38 +49,39 @@ pub struct TrafficPolicy {
 pub struct AuthorizationPolicy {
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// Its content.
+    /// Content of the policy.
     pub spec: Checked<AuthorizationPolicySpec>,
-    /// The generation whose rules are in force; `None` = none is.
+    /// The generation whose rules are in force; `None` if there is none.
     pub in_force: Option<i64>,
-    /// The pods that it may apply to if it is invalid and has no valid previous version: they are closed.
+    /// The pods to which an invalid policy without a valid previous version may apply, and which therefore deny
+    /// requests; `None` otherwise.
     pub closes: Option<Closes>,
     /// Whether the definition in the cluster was older than the controller when this version was written.
     pub outdated: bool,
     /// Whether an operator has confirmed that this version is complete.
     pub confirmed: bool,
-    /// The state recorded in its status.
+    /// The state recorded in the policy's status.
     pub recorded: Recorded<AuthorizationPolicySpec>,
 }
 
-/// The pods of an invalid policy, as far as it can be read.
+/// The pods of an invalid policy, to the extent that its selector can be read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Closes {
-    /// Labels of its pods. Unreadable parts of the selector are ignored; they cannot select other pods.
+    /// Labels of the pods. Unreadable parts of the selector are ignored, since no other pods can be selected by them.
     pub labels: BTreeMap<String, String>,
 }
 
-/// The state recorded in the status of a policy, by which restarted and running replicas of the controller come to
-/// the same result.
+/// The state recorded in the status of a policy, so that restarted and running replicas of the controller come to the
+/// same result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded<T> {
-    /// The observed generation.
+    /// The observed generation; `None` if the status contains none.
     pub observed: Option<i64>,
     /// Whether that generation was accepted.
     pub accepted: bool,
-    /// Why that generation may lack a part of what was written, if it does.
+    /// Why the observed generation may lack a part of what was written; `None` if it is complete.
     pub outdated: Option<String>,
-    /// The last valid `spec` and its generation.
+    /// The last valid `spec` and its generation; `None` if there is none.
     pub in_force: Option<(i64, T)>,
 }
 
@@ -89,11 +90,11 @@ pub struct Recorded<T> {
 pub struct MeshConfig {
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// Its content.
+    /// Content of the configuration.
     pub spec: Checked<MeshConfigSpec>,
-    /// The generation that is in force; `None` = none is.
+    /// The generation in force; `None` if there is none.
     pub in_force: Option<i64>,
-    /// The state recorded in its status.
+    /// The state recorded in the configuration's status.
     pub recorded: Recorded<MeshConfigSpec>,
 }
 
@@ -127,8 +128,8 @@ impl TrafficPolicy {
         }
     }
 
-    /// Decides what is in force; `before` is what this replica knew. If this version is invalid, the last valid one
-    /// stays in force; without one the policy has no effect.
+    /// Determines what is in force; `before` is the version known to this replica. If this version is invalid, the
+    /// last valid one stays in force; if there is none, the policy has no effect.
     pub(crate) fn settle(&mut self, before: Option<&Self>) {
         if self.spec.problem.is_some() {
             let own = before.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
@@ -138,7 +139,7 @@ impl TrafficPolicy {
         }
     }
 
-    /// Returns whether both have the same effect; other parts of the status are not compared.
+    /// Returns whether both have the same effect. Other parts of the status are not compared.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.age, self.generated, &self.spec.value)
             == (&other.age, other.generated, &other.spec.value)
@@ -164,12 +165,12 @@ impl AuthorizationPolicy {
         }
     }
 
-    /// Decides what is in force; `before` is what this replica knew, `pruned` names a field that the API server does
-    /// not store because its definition is older than this program.
+    /// Determines what is in force. `before` is the version known to this replica; `pruned` names a field that the
+    /// API server does not store because its definition is older than this program.
     ///
-    /// If this version is invalid, the last valid rules stay in force: those of the status, once it is about this
-    /// version, so that all replicas agree, including those that are starting. Without such rules the policy's pods
-    /// are closed.
+    /// If this version is invalid, the last valid rules stay in force. They are taken from the status once it
+    /// describes this version, so that all replicas agree, including those that are starting. If there are no such
+    /// rules, the policy's pods deny all requests.
     pub(crate) fn settle(&mut self, before: Option<&Self>, pruned: Option<&str>) {
         if self.spec.problem.is_none()
             && let Some(problem) = self.outdated(before, pruned)
@@ -188,9 +189,9 @@ impl AuthorizationPolicy {
         }
     }
 
-    /// Returns why this version may lack a part of what was written: a rule without one of its conditions matches
-    /// more. A version that was in force before the definition was found to be outdated is complete in the fields of
-    /// that time.
+    /// Returns why this version may lack a part of what was written, in which case a rule could match more than
+    /// intended; `None` if it is complete. A version that was in force before the definition was found to be outdated
+    /// has all fields of that time.
     fn outdated(&self, before: Option<&Self>, pruned: Option<&str>) -> Option<String> {
         if self.confirmed {
             return None;
@@ -219,7 +220,7 @@ impl AuthorizationPolicy {
         self.spec.problem = Some(problem);
     }
 
-    /// Returns whether both have the same rules for the same pods; other parts of the status are not compared.
+    /// Returns whether both have the same rules for the same pods. Other parts of the status are not compared.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.spec.value, &self.closes) == (&other.spec.value, &other.closes)
     }
@@ -230,7 +231,7 @@ fn check(spec: &AuthorizationPolicySpec) -> Result<(), crd::SpecError> {
 }
 
 impl Closes {
-    /// Reads the selector of an invalid spec: without a selector, or with an unreadable one, it applies to its whole
+    /// Reads the selector of an invalid spec. If it is missing or unreadable, the policy applies to its whole
     /// namespace.
     pub(super) fn of(spec: &Value) -> Self {
         let labels = spec["selector"]["matchLabels"].as_object();
@@ -241,7 +242,7 @@ impl Closes {
         }
     }
 
-    /// Returns whether a pod with these labels is closed.
+    /// Returns whether a pod with these labels denies requests because of this policy.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
@@ -274,14 +275,14 @@ impl<T: Clone + DeserializeOwned> Recorded<T> {
         }
     }
 
-    /// Returns whether the status is about this generation.
+    /// Returns whether the status describes this generation.
     fn is_of(&self, generation: Option<i64>) -> bool {
         generation.is_some() && self.observed == generation
     }
 
-    /// Returns the last valid version: that of the status if the status is about this version, which is invalid;
-    /// until then `own`, which this replica knew. A file has no generations and no status: nothing is kept, since a
-    /// restarted replica could not know it.
+    /// Returns the last valid version: that of the status if the status describes this version, which is invalid;
+    /// until then `own`, the version known to this replica. Files have no generations or statuses, so no version is
+    /// kept for them, because a restarted replica could not know it.
     fn last(
         &self,
         generation: Option<i64>,
@@ -300,7 +301,7 @@ impl<T: Clone + DeserializeOwned> Recorded<T> {
 impl MeshConfig {
     pub(super) fn read(meta: &Meta, value: &Value) -> Self {
         let mut spec = spec(value, MeshConfigSpec::check);
-        // A mesh must not accept plain text because another field is invalid.
+        // An invalid other field must not make the mesh accept plain text.
         if spec.problem.is_some() {
             spec.value = Some(closed(&value["spec"]));
         }
@@ -312,12 +313,12 @@ impl MeshConfig {
         }
     }
 
-    /// Decides what is in force, like [`TrafficPolicy::settle`]; without a valid version it is [`closed`].
+    /// Determines what is in force, like [`TrafficPolicy::settle`]. If there is no valid version, this is [`closed`].
     pub(crate) fn settle(&mut self, before: Option<&Self>) {
         if self.spec.problem.is_none() {
             return;
         }
-        // A replacement by `closed` is not a valid version.
+        // The replacement by `closed` is not a valid version.
         let own = before.filter(|old| old.in_force.is_some());
         let own = own.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
         if let Some((generation, spec)) = self.recorded.last(self.generation, own) {
@@ -326,8 +327,8 @@ impl MeshConfig {
     }
 }
 
-/// Returns the value in force for an invalid `MeshConfig` without a valid previous version: the trust domain, and no
-/// plain text unless it is configured.
+/// Returns the value in force for an invalid `MeshConfig` without a valid previous version: it keeps the trust
+/// domain, and allows no plain text unless this is configured.
 fn closed(spec: &Value) -> MeshConfigSpec {
     let domain = spec["trustDomain"].as_str().map(str::to_owned);
     let alone = MeshConfigSpec {

@@ -1,7 +1,7 @@
-//! Facts of HTTPRoute and GRPCRoute (Gateway API v1), attached to Services (GAMMA, GEP-1426) and to Gateways, in the
-//! terms of the proxy's routes.
+//! Facts of HTTPRoute and GRPCRoute (Gateway API v1), attached to Services (GAMMA, GEP-1426) and to Gateways,
+//! translated to the proxy's routes.
 //!
-//! `hostnames` have no effect on a route to a Service.
+//! `hostnames` have no effect on a route that is attached to a Service.
 
 mod matching;
 pub(super) mod resource;
@@ -23,12 +23,12 @@ pub enum RouteKind {
     Grpc,
     /// HTTPRoute.
     Http,
-    /// Istio's VirtualService; any of the others takes precedence over it.
+    /// Istio's VirtualService. Routes of the other kinds take precedence over it.
     Istio,
 }
 
 impl RouteKind {
-    /// Returns its `kind`.
+    /// Returns the `kind` of the resource.
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self {
@@ -42,56 +42,57 @@ impl RouteKind {
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// Its kind.
+    /// Kind of the route.
     pub kind: RouteKind,
-    /// The age: of two contradicting routes the older one wins.
+    /// The age of the route. Of two contradicting routes the older one wins.
     pub age: Age,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// The Services that it is attached to.
+    /// Services to which the route is attached.
     pub parents: Vec<Parent>,
-    /// The Gateways that it is attached to.
+    /// Gateways to which the route is attached.
     pub gateways: Vec<Parent>,
-    /// The hosts of its requests at a Gateway, in lower case; empty: those of the listener.
+    /// Hosts of the route's requests at a Gateway, in lower case; empty for those of the listener.
     pub hostnames: Vec<String>,
-    /// Its rules, or why they are not supported.
+    /// Rules of the route, or why they are not supported.
     pub rules: Result<Vec<Rule>, Unsupported>,
-    /// It applies only to clients in its own namespace, wherever the Service is.
+    /// Whether the route applies only to clients in its own namespace, regardless of the Service's namespace.
     pub own_namespace_only: bool,
-    /// Unsupported settings that do not affect the rest.
+    /// Unsupported settings that do not affect the rest of the route.
     pub notes: Vec<String>,
 }
 
-/// A Service or a Gateway that a route is attached to, or a part of it.
+/// A Service or Gateway, or a part of it, to which a route is attached.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Parent {
     /// The Service or Gateway.
     pub key: Key,
-    /// Whether the resource contains the namespace, which a status repeats.
+    /// Whether the reference contains the namespace, so that the status repeats it.
     pub names_namespace: bool,
-    /// Only this port of the Service, or only the Gateway's listeners on this port.
+    /// Port of the Service, or of the Gateway's listeners, to which the route is attached; `None` for all ports.
     pub port: Option<u16>,
-    /// Only the Gateway's listener of this name. Services have no sections; a status repeats it.
+    /// Name of the Gateway's listener to which the route is attached; `None` for all listeners. Services have no
+    /// sections, but the status repeats the name.
     pub section: Option<String>,
 }
 
 /// A rule: several matches with one action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Its name, for metrics.
+    /// Name of the rule for metrics; `None` if it has none.
     pub name: Option<String>,
     /// The matches of the rule.
     pub matches: Vec<RuleMatch>,
-    /// Header changes, rewrite, redirect, timeouts; clusters are added later.
+    /// Header changes, rewrite, redirect and timeouts; clusters are added later.
     pub action: raw::Route,
-    /// The backends of requests, by weight.
+    /// Backends of requests, each with its weight.
     pub backends: Vec<Backend>,
-    /// The backends of mirrored requests, with the percentage of requests.
+    /// Backends of mirrored requests, each with the percentage of requests.
     pub mirrors: Vec<(Backend, f64)>,
 }
 
 impl Rule {
-    /// Returns all backends of requests and of mirrored ones.
+    /// Returns all backends of requests and of mirrored requests.
     pub fn every_backend(&self) -> impl Iterator<Item = &Backend> {
         let mirrors = self.mirrors.iter().map(|(backend, _)| backend);
         self.backends.iter().chain(mirrors)
@@ -101,30 +102,30 @@ impl Rule {
 /// A match of a rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleMatch {
-    /// Its order among all matches of a Service.
+    /// Precedence of the match among all matches of a Service.
     pub precedence: Precedence,
-    /// Only requests to this port of the Service.
+    /// Port of the Service whose requests match; `None` for all ports.
     pub port: Option<u16>,
     /// Conditions on the request.
     pub conditions: raw::RouteMatch,
 }
 
-/// A Service that gets requests.
+/// A Service to which requests are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
-    /// The Service; `None` for any other kind.
+    /// The Service; `None` if the reference is of any other kind.
     pub service: Option<Key>,
-    /// Its port.
+    /// Port of the Service; `None` if the reference contains none.
     pub port: Option<u16>,
-    /// Without a port it is the Service's only one, or the port of the original request.
+    /// Whether a reference without a port means the Service's only port or the port of the original request.
     pub callers_port: bool,
-    /// A subset of the Service's pods.
+    /// A subset of the Service's pods; `None` for all pods.
     pub subset: Option<String>,
-    /// Its weight.
+    /// Weight of the backend.
     pub weight: u32,
-    /// Changes of the headers of its requests.
+    /// Header changes for requests to the backend; `None` if there are none.
     pub request_headers: Option<raw::HeaderRules>,
-    /// Changes of the headers of its responses.
+    /// Header changes for responses of the backend; `None` if there are none.
     pub response_headers: Option<raw::HeaderRules>,
     /// The reference as it is written, for messages.
     pub text: String,
@@ -145,9 +146,9 @@ impl Backend {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct Unsupported {
-    /// Its path, such as `spec.rules[0].filters[1]`.
+    /// Path of the part, such as `spec.rules[0].filters[1]`.
     pub path: String,
-    /// The problem, and what to do.
+    /// Why the part has no effect, and an alternative.
     pub message: String,
 }
 
@@ -159,8 +160,8 @@ impl Unsupported {
         }
     }
 
-    /// Joins several into one: the first with its path, the others after it with theirs, without the duplicates of
-    /// several matches of a rule. `None` if there are none.
+    /// Joins several errors into one with the path of the first; the others follow with their own paths. Duplicates,
+    /// which several matches of a rule cause, are removed. `None` if there are none.
     pub(super) fn all(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut each: Vec<SpecError> = Vec::new();
         for Self { path, message } in errors {
@@ -202,7 +203,7 @@ impl Route {
         }
         let (parents, rules) = match spec {
             Ok(spec) => {
-                // All errors at once, so that fixing one does not only reveal the next one.
+                // All errors are reported at once, so that fixing one does not merely reveal the next.
                 let (rules, mut errors) = Rule::all(kind, &spec, &meta.namespace);
                 errors.extend(refused_by_proxies(&rules));
                 errors.extend(no_names(&hostnames));
@@ -210,7 +211,7 @@ impl Route {
                 (spec.parents(&meta.namespace), rules)
             }
             Err(error) => {
-                // Its parents get the reason why it is not in force.
+                // The statuses of its parents report why the route is not in force.
                 let spec = Spec {
                     parent_refs: Vec::deserialize(&value["spec"]["parentRefs"]).unwrap_or_default(),
                     ..Spec::default()
@@ -242,7 +243,7 @@ fn no_names(hosts: &[String]) -> impl Iterator<Item = Unsupported> {
     })
 }
 
-/// Runs the proxy's own checks of expressions, headers and paths.
+/// Checks expressions, headers and paths with the proxy's own checks.
 pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
     Unsupported::all(refused_by_proxies(&rules)).map_or(Ok(rules), Err)
 }
@@ -272,7 +273,7 @@ fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
             rule_of.push(at);
         }
     }
-    // Without a readable rule there is nothing to check.
+    // Without a valid rule there is nothing to check.
     if routes.is_empty() {
         return Vec::new();
     }
@@ -294,7 +295,7 @@ impl Rule {
         (rules.collect(), errors)
     }
 
-    /// Reads a rule without its invalid parts, which are added to the errors.
+    /// Reads a rule without its invalid parts, for which errors are added.
     fn read(
         kind: RouteKind,
         rule: &ResourceRule,
@@ -387,7 +388,7 @@ impl Rule {
         let per_try = time(&rule.timeouts.backend_request, "timeouts.backendRequest");
         let per_try = per_try.filter(|time| !time.0.is_zero());
         if let Some(retry) = &rule.retry {
-            // Connection failures count, as well as the statuses (GEP-1731).
+            // Connection failures are retried in addition to the statuses (GEP-1731).
             let mut conditions = vec!["connect-failure", "refused-stream", "reset"];
             if !retry.codes.is_empty() {
                 conditions.push("retriable-status-codes");
@@ -476,7 +477,7 @@ impl Spec {
         self.attached_to(("", "Service"), namespace)
     }
 
-    /// Returns the parents of one kind, given by its group and name.
+    /// Returns the parents of one kind, which is given by its group and name.
     fn attached_to(&self, kind: (&str, &str), namespace: &str) -> Vec<Parent> {
         let all = self.parent_refs.iter();
         let parents = all.filter(|parent| (parent.group.as_str(), parent.kind.as_str()) == kind);

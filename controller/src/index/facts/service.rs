@@ -17,19 +17,19 @@ pub const PROXY_ACCOUNT: &str = maglor_inject::keys::PROXY_ACCOUNT;
 /// The label of all objects created for a group of Services that share proxies, and of their target Services; its
 /// value is the group's name.
 pub const PROXY_GROUP: &str = maglor_inject::keys::PROXY_GROUP;
-/// The annotation of a target Service with shared proxies: the proxies' port for each of its own,
-/// `80=20001,5432=20002`.
+/// The annotation of a target Service with shared proxies that maps each of the Service's ports to one of the
+/// proxies: `80=20001,5432=20002`.
 pub const PROXY_PORTS: &str = maglor_inject::keys::PROXY_PORTS;
 
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocol {
-    /// Not declared: detected from the first bytes.
+    /// Not declared; detected from the first bytes.
     #[default]
     Auto,
     /// HTTP/1.1 or HTTP/2.
     Http,
-    /// HTTP/2 with prior knowledge, gRPC for example.
+    /// HTTP/2 with prior knowledge, such as gRPC.
     Http2,
     /// TCP without a known protocol.
     Tcp,
@@ -38,8 +38,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the protocol by `appProtocol` (KEP-3726 and the common unprefixed names), else by the first word of
-    /// the port's name, as in Istio: `http-web`, `grpc`, `tcp-db`.
+    /// Returns the protocol from `appProtocol` (KEP-3726 and the common unprefixed names), or otherwise from the
+    /// first word of the port's name, as in Istio: `http-web`, `grpc`, `tcp-db`.
     #[must_use]
     pub fn declared(app_protocol: Option<&str>, port_name: Option<&str>) -> Self {
         let word = match (app_protocol, port_name) {
@@ -62,7 +62,7 @@ impl Protocol {
         matches!(self, Self::Tcp | Self::Tls)
     }
 
-    /// Returns the protocol in the terms of the proxy's configuration.
+    /// Returns the protocol as named in the proxy's configuration.
     #[must_use]
     pub fn word(self) -> ApplicationProtocol {
         match self {
@@ -78,9 +78,9 @@ impl Protocol {
 /// A TCP port of a Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ServicePort {
-    /// Its name, which is optional for a single port.
+    /// Name of the port, which is optional for a single port.
     pub name: Option<String>,
-    /// Its number.
+    /// Number of the port.
     pub port: u16,
     /// The protocol of the port.
     pub protocol: Protocol,
@@ -89,27 +89,27 @@ pub struct ServicePort {
 /// A Service.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Service {
-    /// Its TCP ports, in the order of the resource.
+    /// TCP ports of the Service, in the order of the resource.
     pub ports: Vec<ServicePort>,
-    /// Its cluster IPs, one for each family; none for a headless Service.
+    /// Cluster IPs, one for each address family; empty for a headless Service.
     pub addresses: Vec<IpAddr>,
-    /// `clusterIP: None`.
+    /// Whether the Service is headless (`clusterIP: None`).
     pub headless: bool,
-    /// `type: ExternalName`: the external name.
+    /// The external name if the type is `ExternalName`, otherwise `None`.
     pub external_name: Option<String>,
-    /// Its first address family is IPv6.
+    /// Whether the first address family of the Service is IPv6.
     pub prefers_v6: bool,
-    /// `sessionAffinity: ClientIP`.
+    /// Whether `sessionAffinity` is `ClientIP`.
     pub client_affinity: bool,
-    /// The endpoints that its clients get.
+    /// Which endpoints clients use.
     pub reach: Reach,
-    /// `status.loadBalancer`: addresses and names for external clients.
+    /// Addresses and names for external clients (`status.loadBalancer`).
     pub ingress: Vec<String>,
-    /// `type: LoadBalancer`.
+    /// Whether the type is `LoadBalancer`.
     pub load_balancer: bool,
-    /// Kubernetes selects its endpoints among the pods, and only ready ones serve.
+    /// Whether Kubernetes selects the endpoints among the pods, and only ready ones serve.
     pub of_ready_pods: bool,
-    /// The proxies, if it is a target Service.
+    /// The proxies, if this is a target Service.
     pub front: Option<FrontProxies>,
 }
 
@@ -118,17 +118,17 @@ pub struct Service {
 pub struct FrontProxies {
     /// Name of the Service that clients call.
     pub service: String,
-    /// The account of the proxies; `None` = they have no identity.
+    /// Service account of the proxies; `None` if they have no identity.
     pub account: Option<String>,
-    /// Labels of the pods behind them.
+    /// Labels of the pods behind the proxies.
     pub selector: BTreeMap<String, String>,
-    /// The group of Services that shares the proxies; `None` = they are dedicated.
+    /// The group of Services that share the proxies; `None` if the proxies are dedicated.
     pub group: Option<String>,
-    /// The ports of shared proxies, by the corresponding port of the Service.
+    /// Ports of shared proxies, by the corresponding ports of the Service.
     pub ports: BTreeMap<u16, u16>,
 }
 
-/// Reads [`PROXY_PORTS`]; invalid entries are ignored.
+/// Parses the value of [`PROXY_PORTS`]; invalid entries are ignored.
 #[must_use]
 pub fn proxy_ports(text: &str) -> BTreeMap<u16, u16> {
     let one = |pair: &str| {
@@ -138,22 +138,23 @@ pub fn proxy_ports(text: &str) -> BTreeMap<u16, u16> {
     text.split(',').filter_map(one).collect()
 }
 
-/// The endpoints of a Service that a client inside the cluster gets.
+/// The endpoints of a Service that clients inside the cluster use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Reach {
     /// All endpoints.
     #[default]
     Anywhere,
-    /// `internalTrafficPolicy: Local`: those on its own node, or none.
+    /// `internalTrafficPolicy: Local`: only endpoints on the client's node.
     OwnNode,
-    /// `trafficDistribution: PreferSameNode`: those on its own node, then in its zone, then all others (KEP-3015).
+    /// `trafficDistribution: PreferSameNode`: endpoints on the client's node, otherwise in its zone, otherwise all
+    /// (KEP-3015).
     PreferNode,
-    /// `trafficDistribution: PreferSameZone`, formerly `PreferClose`: those in its zone, then all others.
+    /// `trafficDistribution: PreferSameZone`, formerly `PreferClose`: endpoints in the client's zone, otherwise all.
     PreferZone,
 }
 
 impl Reach {
-    /// Reads the two fields. An unknown distribution is ignored: Kubernetes may add values.
+    /// Reads the two fields. An unknown distribution is ignored, since Kubernetes may add values.
     fn read(internal_policy: Option<&str>, distribution: Option<&str>) -> Self {
         match (internal_policy, distribution) {
             (Some("Local"), _) => Self::OwnNode,

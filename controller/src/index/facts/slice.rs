@@ -7,39 +7,39 @@ use serde_json::Value;
 
 use super::{Key, Meta, ReadError, part};
 
-/// The label with the name of a slice's Service.
+/// The label that contains the name of a slice's Service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// The label with the writer of a slice, and its value for Kubernetes itself.
+/// The label that names the writer of a slice, and its value for Kubernetes itself.
 const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 
-/// Endpoints of a Service, and their common ports.
+/// A part of a Service's endpoints, and their common ports.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Slice {
-    /// The Service; a slice without one is ignored.
+    /// The Service; slices without one are ignored.
     pub service: Option<Key>,
-    /// Port of the Service (by name) → port of the endpoints.
+    /// Ports of the endpoints, each with the name of the Service's port.
     pub ports: Vec<(Option<String>, u16)>,
     /// The endpoints, ready or not.
     pub endpoints: Vec<SliceEndpoint>,
-    /// It is written by Kubernetes, so it reflects the state of the pods.
+    /// Whether Kubernetes has written the slice, so that it reflects the state of pods.
     pub of_pods: bool,
 }
 
 /// Whether an endpoint may get requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Serving {
-    /// It may get requests.
+    /// The endpoint may get requests.
     #[default]
     Yes,
-    /// It is terminating but still serving: its requests may finish, and it gets no new ones.
+    /// The endpoint is terminating but still serves: its requests may finish, but it gets no new ones.
     Draining,
-    /// It must not get requests.
+    /// The endpoint must not get requests.
     No,
 }
 
 impl Serving {
-    /// Returns the state for the conditions of an endpoint, or of a pod.
+    /// Returns the state for the conditions of an endpoint or a pod.
     pub(super) fn of(ready: bool, serving: bool, terminating: bool) -> Self {
         match terminating {
             false if ready => Self::Yes,
@@ -49,22 +49,22 @@ impl Serving {
     }
 }
 
-/// An endpoint.
+/// An endpoint in a slice.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SliceEndpoint {
-    /// Its address.
+    /// Address of the endpoint.
     pub address: IpAddr,
-    /// Its state in the slice.
+    /// State of the endpoint according to the slice.
     pub serving: Serving,
-    /// Its node.
+    /// Node of the endpoint; `None` if unknown.
     pub node: Option<String>,
-    /// Its zone in the slice.
+    /// Zone of the endpoint according to the slice; `None` if unknown.
     pub zone: Option<String>,
-    /// The name of its pod, in the slice's namespace.
+    /// Name of the endpoint's pod, in the slice's namespace; `None` if it is not a pod.
     pub pod: Option<String>,
-    /// Distinguishes the pod from others of the same name.
+    /// UID of the pod, which distinguishes it from others of the same name; `None` if unknown.
     pub uid: Option<Box<str>>,
-    /// Its host name below that of the Service, in a StatefulSet.
+    /// Host name of a StatefulSet's pod below that of the Service; `None` for other endpoints.
     pub hostname: Option<String>,
 }
 
@@ -79,7 +79,7 @@ struct Endpoint {
     target_ref: Option<TargetRef>,
 }
 
-/// Absent means yes, for `ready` and `serving` (discovery/v1).
+/// Conditions of an endpoint. If absent, `ready` and `serving` are true (discovery/v1).
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Conditions {
@@ -100,13 +100,13 @@ struct TargetRef {
 #[serde(default)]
 struct Port {
     name: Option<String>,
-    /// The API server takes any number.
+    /// The API server accepts any number.
     port: Option<i64>,
     protocol: Option<String>,
 }
 
 impl Port {
-    /// Returns the stored form; `None` if no client can connect to it.
+    /// Returns the port as the index stores it; `None` if clients cannot connect to it.
     fn read(self) -> Option<(Option<String>, u16)> {
         let port = u16::try_from(self.port?).ok().filter(|port| *port > 0)?;
         let is_tcp = self.protocol.is_none_or(|protocol| protocol == "TCP");
@@ -138,7 +138,7 @@ impl Endpoint {
         let terminating = self.conditions.terminating.unwrap_or(false);
         let pod = self.target_ref.filter(|target| target.kind == "Pod");
         Some(SliceEndpoint {
-            // All addresses of an endpoint are equivalent: clients use the first (discovery/v1).
+            // All addresses of an endpoint are equivalent, and clients use the first one (discovery/v1).
             address: address(self.addresses.first()?)?,
             serving: Serving::of(ready, serving, terminating),
             node: self.node_name.filter(|node| is_place(node)),
@@ -150,15 +150,15 @@ impl Endpoint {
     }
 }
 
-/// Returns an address that can be connected to.
+/// Parses an address; `None` if it cannot be connected to.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse()
         .ok()
         .filter(|address: &IpAddr| !address.is_unspecified())
 }
 
-/// Returns whether a text is a valid name of a node or of a zone: the API server accepts any text for the latter, and
-/// with one that proxies cannot decode they would get no endpoints at all.
+/// Returns whether a text is a valid name of a node or zone. The API server accepts any text as a zone, and proxies
+/// that cannot decode it would get no endpoints at all.
 fn is_place(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=253).contains(&text.len()) && text.bytes().all(plain)
@@ -211,7 +211,7 @@ mod tests {
         assert!(!slice.of_pods, "no owner is set");
     }
 
-    /// Entries that the API server accepts but that are unusable are left out, and nothing else.
+    /// Entries that the API server accepts but that are unusable are omitted, without affecting others.
     #[test]
     fn what_cannot_be_used_is_left_out_by_itself() {
         let value: Value = serde_yaml::from_str(

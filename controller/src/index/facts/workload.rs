@@ -12,42 +12,42 @@ use super::{Meta, ReadError, Serving, part};
 /// A pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Workload {
-    /// Its labels, by which policies select pods.
+    /// Labels, by which policies select pods.
     pub labels: BTreeMap<String, String>,
-    /// The service account of its identity.
+    /// Service account of the pod's identity.
     pub service_account: String,
-    /// It has a sidecar that handles incoming connections.
+    /// Whether the pod has a sidecar that handles incoming connections.
     pub injected: bool,
-    /// First and last of the ports whose incoming connections bypass the sidecar.
+    /// Ranges of ports (first and last) whose incoming connections bypass the sidecar.
     pub bypassed: Vec<(u16, u16)>,
-    /// It has a sidecar.
+    /// Whether the pod has a sidecar.
     pub has_sidecar: bool,
-    /// Its node.
+    /// Node of the pod; `None` if it is not scheduled yet.
     pub node: Option<String>,
-    /// Distinguishes it from other pods of the same name.
+    /// UID of the pod, which distinguishes it from others of the same name; `None` if unknown.
     pub uid: Option<Box<str>>,
-    /// Its own addresses; empty if they are unknown, as in a file.
+    /// Addresses of the pod; empty if unknown, as in a file.
     pub addresses: Box<[IpAddr]>,
-    /// It is in the host network, and has the addresses of its node.
+    /// Whether the pod is in the host network and therefore has the addresses of its node.
     pub host_network: bool,
-    /// All its containers have ended (`Succeeded`, `Failed`), and its addresses may be reused.
+    /// Whether all containers have ended (`Succeeded`, `Failed`), so that the pod's addresses may be reused.
     pub has_ended: bool,
-    /// Its reported state; `None` if it is unknown, as in a file.
+    /// State that the pod reports; `None` if unknown, as in a file.
     pub serving: Option<Serving>,
-    /// Its owner: a Deployment, not its ReplicaSet; the pod itself if it has no owner.
+    /// Owner of the pod: a Deployment, not its ReplicaSet; the pod itself if it has no owner.
     pub owner: String,
-    /// Its resource requests.
+    /// Resource requests of the pod.
     pub requests: Amounts,
-    /// Its resource limits, if all its containers have one.
+    /// Resource limits of the pod; unknown unless all containers have one.
     pub limits: Amounts,
 }
 
 /// CPU and memory of a pod or a node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Amounts {
-    /// CPU in thousandths of a core, rounded up.
+    /// CPU in thousandths of a core, rounded up; `None` if unknown.
     pub cpu_millis: Option<u64>,
-    /// Memory in MiB, rounded up.
+    /// Memory in MiB, rounded up; `None` if unknown.
     pub memory_mib: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Amounts {
             let text = text
                 .as_str()
                 .map_or_else(|| text.to_string(), str::to_owned);
-            // Amounts beyond any machine saturate.
+            // Amounts beyond those of any machine saturate.
             Some((quantity(&text)? / unit).ceil() as u64)
         };
         Self {
@@ -68,7 +68,7 @@ impl Amounts {
         }
     }
 
-    /// Sums several containers; `None` if one of them is unknown.
+    /// Sums the amounts of several containers; a part is `None` if it is unknown for any of them.
     fn sum_of_all(parts: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> Option<u64>| {
             let amounts: Option<Vec<u64>> = parts.iter().map(of).collect();
@@ -81,17 +81,17 @@ impl Amounts {
         }
     }
 
-    /// Sums both; an unknown part of one counts as 0.
+    /// Sums two amounts; an unknown part counts as 0.
     fn plus(self, other: Self) -> Self {
         self.merge(other, u64::saturating_add)
     }
 
-    /// Returns the greater of each part.
+    /// Returns the greater of the two amounts for each part.
     fn max(self, other: Self) -> Self {
         self.merge(other, u64::max)
     }
 
-    /// Returns its own parts, with unknown ones replaced by the other's.
+    /// Returns this amount, with unknown parts replaced by those of the other.
     fn or(self, other: Self) -> Self {
         self.merge(other, |own, _| own)
     }
@@ -118,13 +118,13 @@ struct Spec {
     init_containers: Vec<Container>,
     /// The overhead of the container runtime, from its RuntimeClass.
     overhead: BTreeMap<String, Value>,
-    /// Resources of the pod as a whole (KEP-2837); they replace the sum of its containers.
+    /// Resources of the pod as a whole (KEP-2837), which replace the sum over its containers.
     resources: Resources,
 }
 
 impl Spec {
-    /// Returns the scheduler's reservation for the pod: the sum of its containers and sidecars, or the maximum during
-    /// its start, whichever is greater, and the overhead of its runtime (KEP-753).
+    /// Returns the amounts that the scheduler reserves for the pod: the sum over its containers and sidecars, or the
+    /// maximum during its start if this is greater, plus the overhead of its runtime (KEP-753).
     fn requests(&self) -> Amounts {
         let of = |one: &Container| Amounts::read(&one.resources.requests);
         let (mut sidecars, mut starting) = (Amounts::default(), Amounts::default());
@@ -154,7 +154,7 @@ impl Spec {
 }
 
 impl Container {
-    /// Returns whether it is an init container that keeps running during the others.
+    /// Returns whether this is an init container that continues to run with the other containers.
     fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
@@ -163,7 +163,7 @@ impl Container {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Container {
-    /// `Always` for an init container that keeps running during the others.
+    /// `Always` for an init container that continues to run with the other containers.
     restart_policy: Option<String>,
     resources: Resources,
 }
@@ -175,7 +175,7 @@ struct Resources {
     limits: BTreeMap<String, Value>,
 }
 
-/// Returns the state that Kubernetes would report in EndpointSlices.
+/// Returns the state of a pod that Kubernetes would report in EndpointSlices.
 fn serving(value: &Value) -> Option<Serving> {
     let conditions = value.pointer("/status/conditions")?.as_array()?;
     let ready = conditions.iter().find(|one| one["type"] == "Ready")?;
@@ -184,7 +184,7 @@ fn serving(value: &Value) -> Option<Serving> {
     Some(Serving::of(ready, ready, ends))
 }
 
-/// Returns the addresses of a pod, of both address families if it has two.
+/// Returns the addresses of a pod, one for each address family.
 fn addresses(value: &Value) -> Box<[IpAddr]> {
     let status = &value["status"];
     let each = status["podIPs"].as_array().into_iter().flatten();
@@ -210,19 +210,19 @@ fn owner(meta: &Meta, value: &Value) -> String {
     of_deployment.unwrap_or(name).to_owned()
 }
 
-/// Reads a list of ports; the injector would have rejected a malformed one.
+/// Parses a list of ports. The injector would have rejected a malformed one.
 fn bypassed(text: &str) -> Vec<(u16, u16)> {
     let text: String = text.split_whitespace().collect();
     maglor_inject::ports(&text).unwrap_or_default()
 }
 
 impl Workload {
-    /// Returns whether an address may be its own: it is, or its addresses are unknown.
+    /// Returns whether an address may belong to the pod: it does, or the pod's addresses are unknown.
     pub(crate) fn may_have(&self, address: IpAddr) -> bool {
         self.addresses.is_empty() || self.addresses.contains(&address)
     }
 
-    /// Returns whether its sidecar handles incoming connections to a port.
+    /// Returns whether the pod's sidecar handles incoming connections to a port.
     pub(crate) fn takes(&self, port: u16) -> bool {
         let bypassed = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
         self.injected && !self.bypassed.iter().any(bypassed)

@@ -10,7 +10,7 @@ use crate::index::facts::gateway::{GATEWAY_CONTROLLER, Gateway};
 use crate::index::gateways::{Problem, ValidatedListener, made_name};
 use crate::index::translate::members;
 
-/// The supported features of the Gateway API; sorted, as the API requires.
+/// The supported features of the Gateway API, sorted as the API requires.
 pub(super) const FEATURES: [&str; 31] = [
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
@@ -122,8 +122,8 @@ fn accepted(key: &Key, gateway: &Gateway, validated: &[ValidatedListener<'_>]) -
     }
 }
 
-/// Returns why no Service can have the name of a Gateway's objects: the Gateway's name may be longer and contain
-/// dots.
+/// Returns why no Service can have the name of a Gateway's objects, because a Gateway's name may be longer and
+/// contain dots; `None` if the name is valid.
 fn unnameable(key: &Key, gateway: &Gateway) -> Option<String> {
     let name = made_name(&key.name, &gateway.class);
     (name.len() > 63 || name.contains('.')).then(|| {
@@ -218,7 +218,7 @@ fn attached_routes(index: &Index, key: &Key, listener: &str) -> usize {
     attached.count()
 }
 
-/// Returns the addresses of a Gateway: those of its load balancer or, while there is none, those inside the cluster.
+/// Returns the addresses of a Gateway: those of its load balancer or, until there are any, those inside the cluster.
 fn addresses(index: &Index, key: &Key) -> Vec<Value> {
     let service = index.service_of_gateway(key);
     let Some(service) = service.and_then(|key| index.services.get(&key)) else {

@@ -1,4 +1,4 @@
-//! Computes the statuses of Istio's resources: what is in force, and which settings are not supported.
+//! Computes the statuses of Istio's resources: whether they are in force, and which settings are not supported.
 
 use super::{Caller, Status, accepted_by, resolved};
 use crate::crd::Condition;
@@ -22,7 +22,7 @@ fn notes<T>(resource: &Translated<T>) -> Vec<String> {
     resource.notes.iter().map(ToString::to_string).collect()
 }
 
-/// Returns the status of a policy for pods; `closed` describes the effect on its pods if it is invalid.
+/// Returns the status of a policy for pods. `closed` describes the effect of an invalid policy on its pods.
 pub(super) fn policy<T>(resource: &Translated<T>, closed: &str) -> Status {
     let generation = resource.generation;
     let condition = match &resource.spec.problem {

@@ -1,4 +1,4 @@
-//! Which vertices are called by mutual TLS.
+//! Determines which vertices are called by mutual TLS.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use super::{Index, Key, port_of_cluster};
 use crate::index::resource::Resource;
 
 impl Index {
-    /// Returns for each vertex of a Service whether sidecars use mutual TLS to all of its ports, as published.
+    /// Returns for each vertex of a Service whether sidecars use mutual TLS to all of its ports, according to the
+    /// published resources.
     pub(super) fn secured(&self, vertices: &BTreeMap<Key, String>) -> BTreeMap<String, bool> {
         let mut secured = BTreeMap::new();
         for (id, resource) in self.resources() {

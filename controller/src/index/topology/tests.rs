@@ -113,7 +113,7 @@ fn a_pod_is_of_one_vertex_whatever_services_it_is_behind() {
     assert_eq!((room.left.cpu_millis, room.pods), (Some(1700), Some(109)));
 }
 
-/// Jobs that are done and pods that were evicted stay for long, and have nothing of their node any more.
+/// Ended jobs and evicted pods may exist for a long time, but use no resources of their node.
 #[test]
 fn pods_that_have_ended_are_no_replicas_and_take_no_room() {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},

@@ -1,4 +1,4 @@
-//! Builds the endpoints of a port: addresses, locations, draining state, and expected identities.
+//! Builds the endpoints of a port: addresses, locations, draining states, and expected identities.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,25 +11,25 @@ use crate::index::facts::{Key, Reach, Service, ServicePort, Slice, SliceEndpoint
 use crate::index::resource::{Consumer, Endpoint, Place};
 use crate::index::{Index, links};
 
-/// The longest locality that a proxy accepts, in bytes.
+/// Maximum length of a locality that proxies accept, in bytes.
 const LONGEST_LOCALITY: usize = 253;
 
 /// The endpoints of a port.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints {
-    /// Sorted by address, so that the order of slices does not matter.
+    /// The endpoints, sorted by address, so that the order of slices does not matter.
     pub(crate) list: Vec<Endpoint>,
-    /// TLS of connections to them.
+    /// TLS of connections to the endpoints; `None` for plain text.
     pub(crate) tls: Option<raw::Short<raw::UpstreamTls>>,
-    /// Those with a name of their own, in a StatefulSet.
+    /// Endpoints that have their own name, in a StatefulSet.
     pub(crate) named: BTreeMap<String, Named>,
-    /// The lists for clients in some places, which replace `list`.
+    /// Lists for clients in some places, which replace `list`.
     pub(crate) by_place: Vec<(Consumer, Vec<Endpoint>)>,
     /// Endpoints without a sidecar, which clients call by address only.
     pub(crate) outside: Vec<Endpoint>,
 }
 
-/// The endpoints with one name; there may be two while a pod is replaced.
+/// The endpoints of one name; there may be two while a pod is replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     pub(crate) list: Vec<Endpoint>,
@@ -38,14 +38,15 @@ pub(crate) struct Named {
 
 /// Returns the port of a slice's endpoints that corresponds to a port of the Service.
 ///
-/// If a Service's only port has no name, the slice's has none, either.
+/// If a Service's only port has no name, neither has that of the slice.
 pub(crate) fn target_port(slice: &Slice, port: &ServicePort) -> Option<u16> {
     let found = slice.ports.iter().find(|(name, _)| *name == port.name);
     found.map(|(_, number)| *number)
 }
 
-/// Returns the endpoints of a port, of one address family, each pod once. With `labels`, only pods with these labels.
-/// With `local_first`, the slack, also lists for the nodes from which the Service is called.
+/// Returns the endpoints of a port in one address family, with each pod once. If `labels` is set, only pods with
+/// these labels are included. If `local_first` is set, which is the slack, the result also contains lists for the
+/// nodes from which the Service is called.
 pub(crate) fn of(
     index: &Index,
     key: &Key,
@@ -65,7 +66,7 @@ pub(crate) fn of(
             if address.is_ipv6() != v6 || !wanted {
                 continue;
             }
-            // An endpoint may briefly be in two slices (discovery/v1); it serves if either slice lists it as serving.
+            // An endpoint may briefly be in two slices (discovery/v1). It serves if either slice lists it as serving.
             let entry = found
                 .entry(SocketAddr::new(address, target))
                 .or_insert(member);
@@ -154,9 +155,10 @@ impl Understood {
     }
 }
 
-/// Decides which endpoints are used. If some endpoints accept only mutual TLS and others do not support it, either
-/// choice would fail for some of them. A single pod must not make a Service unreachable for its clients, nor must the
-/// first of many pods that gets its sidecar: so the larger part gets all requests. Draining endpoints do not count.
+/// Determines which endpoints are used. If some endpoints accept only mutual TLS and others do not support it, either
+/// choice fails for some of them. A single pod, or the first of many pods that gets a sidecar, must not make a
+/// Service unreachable for its clients. Therefore the larger group gets all requests. Draining endpoints do not
+/// count.
 fn understood(index: &Index, found: &BTreeMap<SocketAddr, Member<'_>>) -> Understood {
     let all = || found.iter().map(|(address, one)| (address.port(), *one));
     let mixed = all().any(|(port, one)| !one.is_secured(port));
@@ -185,14 +187,14 @@ fn place(index: &Index, endpoint: &SliceEndpoint) -> Place {
     }
 }
 
-/// Returns the lists for clients on nodes and in zones with endpoints; other clients get the general list.
-/// `places` are those of the endpoints.
+/// Returns the lists for clients on nodes and in zones with endpoints; other clients get the general list. `places`
+/// are the places of the endpoints.
 fn by_place(reach: Reach, all: &[Endpoint], places: &[Place]) -> Vec<(Consumer, Vec<Endpoint>)> {
     let zones: BTreeSet<&str> = places
         .iter()
         .filter_map(|one| one.zone.as_deref())
         .collect();
-    // With the node's zone, which applies to its clients, too.
+    // Including the node's zone, which also applies to the node's clients.
     let nodes: BTreeMap<&str, Option<&str>> = places
         .iter()
         .filter_map(|one| Some((one.node.as_deref()?, one.zone.as_deref())))
@@ -255,7 +257,7 @@ fn prioritized(all: &[Endpoint], ranks: &[u32]) -> Vec<Endpoint> {
     all.iter().zip(ranks).map(with_priority).collect()
 }
 
-/// Formats `REGION/ZONE/NODE`; `-` for an unknown part, `None` if no part is known.
+/// Formats a locality as `REGION/ZONE/NODE`, with `-` for an unknown part; `None` if all parts are unknown.
 fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
     let node = endpoint.node.as_deref();
     let facts = node.and_then(|name| index.nodes.get(&Key::new("", name)));
@@ -268,15 +270,15 @@ fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
         let parts = parts[..=last].iter().map(|part| part.unwrap_or("-"));
         parts.collect::<Vec<&str>>().join("/")
     };
-    // The name of a node alone may already have the maximum length.
+    // The name of a node may already have the maximum length.
     (0..=known)
         .rev()
         .map(text)
         .find(|text| text.len() <= LONGEST_LOCALITY)
 }
 
-/// Returns mutual TLS if each endpoint has a sidecar for its port, with the accounts of the Service as expected
-/// identities. Otherwise plain text: while sidecars are being added, the existing ones accept both.
+/// Returns mutual TLS, with the service accounts of the Service as expected identities, if each endpoint has a
+/// sidecar for its port. Otherwise returns plain text, which existing sidecars accept while others are being added.
 fn tls<'a>(
     index: &Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,
@@ -284,8 +286,8 @@ fn tls<'a>(
     identities(index, endpoints).and_then(mutual)
 }
 
-/// Like [`tls`], for a Service whose requests go through proxies now, soon or until recently: the pods and the
-/// proxies may be endpoints, so both must support it, and both are expected identities.
+/// Like [`tls`], but for a Service whose requests go through proxies now, soon or until recently. Both the pods and
+/// the proxies may be endpoints, so both must support mutual TLS, and the identities of both are expected.
 fn tls_by_proxies<'a>(
     index: &'a Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,
@@ -300,7 +302,7 @@ fn tls_by_proxies<'a>(
     mutual(identities)
 }
 
-/// Returns the identities of endpoints; `None` = one has no sidecar for its port.
+/// Returns the identities of endpoints; `None` if any of them has no sidecar for its port.
 fn identities<'a>(
     index: &Index,
     endpoints: impl Iterator<Item = (u16, Member<'a>)>,
@@ -310,7 +312,7 @@ fn identities<'a>(
         .collect()
 }
 
-/// Returns mutual TLS with these identities, if there are any.
+/// Returns mutual TLS with these identities; `None` if there are none.
 pub(crate) fn mutual(identities: BTreeSet<String>) -> Option<raw::Short<raw::UpstreamTls>> {
     if identities.is_empty() {
         return None;
@@ -323,7 +325,7 @@ pub(crate) fn mutual(identities: BTreeSet<String>) -> Option<raw::Short<raw::Ups
     }))
 }
 
-/// Returns the ports of a pod that are targets of Services, with the Service's port.
+/// Returns the ports of a pod that are targets of Services, each with the Service's port.
 pub(crate) fn ports_of_pod<'a>(
     index: &'a Index,
     pod: &'a Key,

@@ -1,9 +1,10 @@
-//! Builds the resources of a Gateway: a table of routes for each of its ports, or for each listener of HTTPS, and the
-//! ports with their certificates for its own proxies.
+//! Builds the resources of a Gateway: a route table for each port, or for each HTTPS listener, and the ports with
+//! their certificates for the Gateway's proxies.
 //!
-//! A request is handled by the listener with the most specific matching host; of that listener's routes those for the
-//! most specific host come first, then the order of the Gateway API applies. With TLS the client has chosen the
-//! listener; a request for a host of another one is misdirected and gets 421 (GEP-3567).
+//! A request is handled by the listener with the most specific matching host; of this listener's routes, those for
+//! the most specific host come first, followed by the others in the order of the Gateway API. With TLS, the client
+//! has chosen the listener by its server name; a request for a host of another listener is misdirected and gets 421
+//! (GEP-3567).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +19,10 @@ use crate::index::gateways::{ValidatedListener, covers};
 use crate::index::links::RouteId;
 use crate::index::resource::{Listener, Resource, ResourceId, ResourceKind};
 
-/// The suffix of the names of Gateways' tables, which no Service's table has.
+/// The suffix of the names of Gateways' route tables, which no Service's table has.
 const DOMAIN: &str = "gateway.maglor.dev";
 
-/// Returns the resources of a Gateway; none if there is no such Gateway, or it is not ours.
+/// Returns the resources of a Gateway; empty if there is no such Gateway, or if it does not belong to this mesh.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
     let mut published = BTreeMap::new();
     let Some(gateway) = index.gateway(key) else {
@@ -84,8 +85,8 @@ fn served<'a>(index: &'a Index, key: &Key, gateway: &'a Gateway) -> Vec<Validate
     listeners
 }
 
-/// Returns the name of a listener's table. Plain-text requests are distinguished by host, so a port has one table;
-/// with TLS each listener has one.
+/// Returns the name of a listener's route table. Plain-text requests are distinguished by host, so a port has a
+/// single table; with TLS each listener has its own.
 fn table_name(key: &Key, listener: &GatewayListener) -> String {
     let Key { namespace, name } = key;
     let whole = format!("{name}.{namespace}.{DOMAIN}:{}", listener.port);
@@ -95,7 +96,7 @@ fn table_name(key: &Key, listener: &GatewayListener) -> String {
     }
 }
 
-/// Returns the listeners of each table.
+/// Returns the listeners of each route table.
 fn tables<'a>(
     key: &Key,
     served: &[ValidatedListener<'a>],
@@ -147,7 +148,7 @@ fn table(
             .filter(|one| one.listener == listener.name)
             .collect();
         let of_listener = listener.hostname.as_deref().unwrap_or("*");
-        // Hosts of a more specific listener are excluded, whether or not that one has routes for them.
+        // Hosts of a more specific listener are excluded, even if that listener has no routes for them.
         let others = || {
             let others = of_port.iter().filter_map(|one| one.hostname.as_deref());
             others.filter(|host| *host != of_listener && covers(of_listener, host))
@@ -196,7 +197,7 @@ fn table(
     }
 }
 
-/// Returns the routes of a listener for the hosts of a domain: those for the most specific hosts first.
+/// Returns the routes of a listener for the hosts of a domain, with those for the most specific hosts first.
 fn routes_for(index: &Index, port: u16, domain: &str, own: &[&Taken<'_>]) -> Vec<raw::Route> {
     let all = own.iter().flat_map(|one| &one.hosts);
     let mut patterns: Vec<&String> = all.filter(|host| covers(host, domain)).collect();

@@ -1,4 +1,4 @@
-//! Builds the resources of a workload with a sidecar: the inbound configuration of its own proxy, and, behind
+//! Builds the resources of a workload with a sidecar: the inbound configuration of its own proxy and, if it is behind
 //! headless Services, the listeners for its address.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +16,13 @@ use crate::index::facts::{Key, Workload};
 use crate::index::resource::{Endpoint, Inbound, Resource, ResourceId, ResourceKind};
 use crate::index::{Index, effective};
 
-/// Returns the resources of a workload; none if there is no such pod, or it has no sidecar.
+/// Returns the resources of a workload; empty if there is no such pod or it has no sidecar.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
     let mut published = BTreeMap::new();
     let Some(workload) = index.workloads.get(key).filter(|one| one.has_sidecar) else {
         return published;
     };
-    // The permissions of a proxy's clients are those at the pods behind it.
+    // The permissions of a proxy's clients are checked by the pods behind it.
     let behind = index.targets_of_proxy(key, workload);
     let (mtls, authorization) = match behind.is_empty() {
         false => (index.mtls_of_proxy(&behind, key, workload), None),
@@ -80,8 +80,8 @@ fn tracing(index: &Index, key: &Key, workload: &Workload) -> Option<raw::MeshTra
     Some(tracing)
 }
 
-/// Returns the addresses that it will probably call, since other pods of the same owner have called them. Headless
-/// Services have none: their pods are requested when they are called.
+/// Returns the addresses that a workload will probably call, because other pods of the same owner have called them.
+/// Headless Services have no addresses: their pods are requested when they are called.
 fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
     let maker = Key::new(&pod.namespace, &workload.owner);
     let called = index.called.get(&maker).into_iter().flatten();
@@ -93,8 +93,8 @@ fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
     addresses.take(MOST_AHEAD).collect()
 }
 
-/// Returns the protocols of the workload's ports, and their load reports. If two Services share a port, the first by
-/// name decides.
+/// Returns the protocols of the workload's ports and their load reports. If two Services share a port, the first one
+/// by name applies.
 fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
     let mut found: BTreeMap<u16, (&Key, ApplicationPort)> = BTreeMap::new();
     for (service, _, port, target, address) in ports_of_pod(index, pod) {
@@ -128,7 +128,7 @@ fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
         .collect()
 }
 
-/// Policies based on servers' true queue lengths need load reports.
+/// Returns the load reports of a port, which policies based on servers' true queue lengths need.
 fn load_reports(
     policy: &PolicySpec,
     cluster: String,
@@ -145,8 +145,8 @@ fn load_reports(
     }
 }
 
-/// Merges all policies that select the workload. Rule names are made unique: two kinds of policies may contain the
-/// same name.
+/// Merges all policies that select the workload. Rule names are made unique, since policies of two kinds may contain
+/// the same name.
 fn authorization(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Authorization> {
     let mut together = of_policies(index, key, workload)?;
     let mut names = BTreeSet::new();
@@ -180,8 +180,8 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
     let is_closed = together.rules.len() > before;
     let of_others = index.authorize(key, workload, &mut together);
     if of_others || is_closed || !in_force.is_empty() {
-        // Beside enforced rules, an audited deny rule is listed separately. The default effect of an audited policy
-        // cannot be evaluated together with theirs.
+        // If other rules are enforced, audited deny rules are listed in addition. The default effect of an audited
+        // policy cannot be evaluated together with that of enforced policies.
         let mut asked = merged(&attempted).rules;
         asked.retain(denies);
         for rule in &mut asked {
@@ -190,7 +190,7 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
         together.rules.append(&mut asked);
         return Some(together);
     }
-    // If nothing else is enforced, all of it is audited, including its default.
+    // If no policy is enforced, the audited policies are evaluated completely, including their default.
     let attempts = !attempted.is_empty();
     attempts.then(|| raw::Authorization {
         audit: Some(true),
@@ -202,11 +202,11 @@ fn denies(rule: &raw::AuthorizationRule) -> bool {
     rule.action == Some(raw::AuthorizationAction::Deny)
 }
 
-/// Merges the rules of policies, each prefixed with its policy's name, and their default.
+/// Merges the rules of policies, each prefixed with its policy's name, and the policies' defaults.
 fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
     let mut together = raw::Authorization::default();
     for (policy, spec) in policies {
-        // A policy without rules allows nothing, even in combination with others whose rules only deny.
+        // A policy without rules allows nothing, even in combination with policies whose rules only deny.
         let default = spec.default.or(match spec.rules.is_empty() {
             true => Some(raw::Effect::Deny),
             false => None,
@@ -225,8 +225,8 @@ fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
     together
 }
 
-/// Returns the listeners for a pod behind a headless Service, which clients call by its address, so that mutual TLS
-/// is used there, too. Addresses in a slice are used only if they are the pod's own.
+/// Returns the listeners for a pod behind a headless Service, which clients call by its address, so that these calls
+/// also use mutual TLS. Addresses in a slice are used only if they are the pod's own.
 fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId, Resource)> {
     let mut published = Vec::new();
     let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Local-first routing: builds a list of a port's endpoints for each node, whose weights keep as many calls on the
-//! node as the endpoints there can handle.
+//! Local-first routing: builds a list of a port's endpoints for each node, with weights that keep as many calls on
+//! the node as the endpoints there can handle.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use maglor_service_graph::LocalShares;
 
 use crate::index::resource::{Consumer, Endpoint, Place};
 
-/// The weight of an even share of the calls.
+/// The weight that stands for an even share of the calls.
 const WHOLE: f64 = 1000.0;
 
 /// Returns the lists of the nodes from which the port is called. `callers` are the calls by node, in any unit;
-/// `slack` is how far the load of an endpoint may exceed its fair share, as a part of it.
+/// `slack` is how far the load of an endpoint may exceed its fair share, as a fraction of this share.
 ///
-/// Endpoints that get no calls from a node have priority 1: they take over when the others become unusable. Draining
-/// endpoints do not count.
+/// Endpoints that get no calls from a node have priority 1, so that they are used when the others become unusable.
+/// Draining endpoints do not count.
 pub(super) fn by_node(
     all: &[Endpoint],
     places: &[Place],
@@ -101,7 +101,7 @@ mod tests {
             .collect()
     }
 
-    /// Weight and priority of each endpoint.
+    /// Returns the weight and priority of each endpoint.
     fn seen(list: &[Endpoint]) -> Vec<(Option<u32>, Option<u32>)> {
         list.iter()
             .map(|one| (one.described.weight, one.described.priority))
@@ -110,17 +110,17 @@ mod tests {
 
     #[test]
     fn what_fits_stays_and_the_rest_goes_where_there_is_room() {
-        // Two thirds of the calls come from a, where one of three replicas is.
+        // Two thirds of the calls come from a, where one of three replicas runs.
         let (all, places) = endpoints(&["a", "b", "b"]);
         let lists = by_node(&all, &places, &callers(&[("a", 2), ("b", 1)]), 0.0);
         assert_eq!(lists.len(), 2);
         assert_eq!(lists[0].0, Consumer::Node("a".to_owned()));
-        // Half stays; the other half goes to b, a quarter to each there.
+        // Half of the calls stay; the other half goes to b, a quarter to each replica there.
         assert_eq!(
             seen(&lists[0].1),
             [(Some(1500), None), (Some(750), None), (Some(750), None)]
         );
-        // From b nothing leaves; a is there for when b fails.
+        // All calls from b stay there; the replica in a is used if those in b fail.
         assert_eq!(
             seen(&lists[1].1),
             [(None, Some(1)), (Some(1500), None), (Some(1500), None)]
@@ -132,7 +132,7 @@ mod tests {
         let (mut all, places) = endpoints(&["a", "", "a"]);
         all[2].draining = true;
         let lists = by_node(&all, &places, &callers(&[("a", 10)]), 0.0);
-        // The one that drains keeps the place of its node, and gets nothing new anyway.
+        // The draining endpoint stays in the list of its node, since it gets no new requests anyway.
         assert_eq!(
             seen(&lists[0].1)[..2],
             [(Some(1000), None), (Some(1000), None)]

@@ -1,7 +1,7 @@
 //! Combines slices and pods into the serving endpoints of a Service.
 //!
 //! The state of a pod takes precedence over that in a slice: Kubernetes derives the slices from the pods one after
-//! another, and is seconds behind when many change.
+//! another, which takes seconds when many pods change.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use maglor_config::raw::MeshMode;
 use crate::index::Index;
 use crate::index::facts::{Key, Service, Serving, Slice, SliceEndpoint, Workload};
 
-/// An endpoint that serves.
+/// An endpoint that serves requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member<'a> {
     /// The namespace of the slice, of the pod, and of the Service.
     pub(crate) namespace: &'a str,
     pub(crate) slice: &'a Slice,
     pub(crate) endpoint: &'a SliceEndpoint,
-    /// `None` if it is not a pod.
+    /// The endpoint's pod; `None` if the endpoint is not a pod.
     pub(crate) pod: Option<&'a Workload>,
-    /// It is terminating: its requests may finish, and it gets no new ones.
+    /// Whether the endpoint is terminating: its requests may finish, but it gets no new ones.
     pub(crate) draining: bool,
 }
 
 /// Returns the serving endpoints of a Service, with all addresses.
 ///
-/// An endpoint with an unknown pod is omitted. Slices and pods are watched separately, and either watch may be
-/// behind: if a new pod counted as one without a sidecar, the whole Service would be called in plain text, and the
-/// address of a removed pod may belong to another one by now. The same is true of an address that a pod has lost, for
-/// example because its node was restarted.
+/// An endpoint whose pod is unknown is omitted. Slices and pods are watched separately, and either watch may be
+/// behind the other. If a new pod counted as one without a sidecar, the whole Service would be called in plain text,
+/// and the address of a removed pod may already belong to another one. The latter also applies to an address that a
+/// pod has lost, for example because its node was restarted.
 pub(crate) fn of<'a>(index: &'a Index, key: &Key) -> impl Iterator<Item = Member<'a>> + use<'a> {
     let service = index.services.get(key);
     let slices = index.links.slices_of_service(key);
@@ -75,14 +75,14 @@ fn member<'a>(
     })
 }
 
-/// Returns whether the endpoint's pod is gone or not known yet, and this is another pod of the same name.
+/// Returns whether the endpoint's pod is gone or not known yet, so that `pod` is a different one of the same name.
 pub(super) fn is_another(endpoint: &SliceEndpoint, pod: &Workload) -> bool {
     let both = endpoint.uid.as_ref().zip(pod.uid.as_ref());
     both.is_some_and(|(one, other)| one != other)
 }
 
 impl Member<'_> {
-    /// Returns whether it is a pod with these labels.
+    /// Returns whether the endpoint is a pod with these labels.
     pub(crate) fn has_labels(&self, labels: &BTreeMap<String, String>) -> bool {
         self.pod.is_some_and(|pod| {
             let there = |(name, value): (&String, &String)| pod.labels.get(name) == Some(value);
@@ -90,7 +90,7 @@ impl Member<'_> {
         })
     }
 
-    /// Returns whether a sidecar accepts connections to a port, and so mutual TLS.
+    /// Returns whether a sidecar handles connections to a port, and therefore supports mutual TLS.
     pub(crate) fn is_secured(&self, port: u16) -> bool {
         self.pod.is_some_and(|pod| pod.takes(port))
     }
@@ -106,7 +106,7 @@ impl Member<'_> {
         })
     }
 
-    /// Returns its identity at a port; `None`: no sidecar accepts connections to it.
+    /// Returns the identity of the endpoint at a port; `None` if no sidecar handles connections to the port.
     pub(crate) fn identity(&self, index: &Index, port: u16) -> Option<String> {
         let pod = self.pod.filter(|_| self.is_secured(port))?;
         Some(index.identity(self.namespace, &pod.service_account))

@@ -17,12 +17,12 @@ use super::facts::{Key, Protocol};
 use super::resource::Listener;
 use super::{Index, Resource, ResourceId, ResourceKind};
 
-/// Returns the name of the resources of a Service's port, by which clients request them.
+/// Returns the name of the resources of a Service's port, which clients request.
 pub(super) fn port_name(index: &Index, service: &Key, port: u16) -> String {
     format!("{}:{port}", host(index, service))
 }
 
-/// Returns the name of the resources of a subset of a Service's pods, on a port of it.
+/// Returns the name of the resources of a subset of a Service's pods on a port of the Service.
 pub(super) fn subset_name(port_name: &str, subset: &str) -> String {
     shown_name(&format!("{port_name}/{subset}"))
 }
@@ -33,11 +33,11 @@ pub(super) fn host(index: &Index, service: &Key) -> String {
     format!("{}.{}.svc.{domain}", service.name, service.namespace)
 }
 
-/// The longest name of a cluster, a route or a rule that proxies accept, in bytes.
+/// Maximum length of a name of a cluster, route or rule that proxies accept, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// Makes a name valid for proxies: without blanks, and not too long. Its start keeps it readable, and a hash keeps it
-/// unique.
+/// Makes a name valid for proxies by removing blanks and limiting its length. The beginning keeps it readable, and a
+/// hash keeps it unique.
 pub(super) fn shown_name(name: &str) -> String {
     let odd = |c: char| c.is_whitespace() || c.is_control();
     let plain = name.replace(odd, "-");
@@ -50,7 +50,7 @@ pub(super) fn shown_name(name: &str) -> String {
     plain[..end.unwrap_or(0)].to_owned() + &hash
 }
 
-/// Returns the rule that replaces an invalid policy: it denies everything. It is named after the policy.
+/// Returns the rule that replaces an invalid policy: it denies everything, and is named after the policy.
 pub(super) fn closed(policy: &str) -> raw::AuthorizationRule {
     raw::AuthorizationRule {
         name: Some(shown_name(&format!("{policy}/unusable"))),

@@ -1,8 +1,8 @@
-//! Builds the routes of a port: those of the attached resources, in the order of the Gateway API, or one to the
-//! Service itself.
+//! Builds the routes of a port: those of the attached resources, in the order of the Gateway API, or a single route
+//! to the Service itself.
 //!
-//! A route in the Service's own namespace applies to all clients; one in another namespace only to the clients of
-//! that namespace, and replaces the former there (GEP-1426, "producer" and "consumer").
+//! A route in the Service's own namespace applies to all clients. A route in another namespace applies only to the
+//! clients of that namespace, and replaces the former for them (GEP-1426, "producer" and "consumer").
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,19 +19,19 @@ use crate::index::facts::{Key, Kind};
 use crate::index::links::RouteId;
 use crate::index::resource::{Consumer, Resource, ResourceId, ResourceKind};
 
-/// The largest weight that a proxy accepts.
+/// Maximum weight that proxies accept.
 const MOST_WEIGHT: u32 = 1_000_000;
 
 /// The type of client that uses a route.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Caller {
-    /// A workload of the mesh: no grant is needed to route to a Service that it may call anyway.
+    /// A workload of the mesh. It needs no grant to route to a Service, because it may call the Service anyway.
     Client,
-    /// A Gateway: backends in other namespaces must be granted to the route.
+    /// A Gateway. Backends in other namespaces must be granted to the route.
     Gateway,
 }
 
-/// The kind and the namespace of a route, and the type of its client.
+/// The kind and namespace of a route, and the type of its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     from: (&'a str, &'a str),
@@ -48,7 +48,7 @@ impl Caller {
     }
 }
 
-/// Returns the tables of a port: one for all clients, and one for each namespace with its own routes.
+/// Returns the route tables of a port: one for all clients, and one for each namespace with its own routes.
 pub(crate) fn tables(
     index: &Index,
     service: &Key,
@@ -91,8 +91,8 @@ pub(crate) fn tables(
     published
 }
 
-/// Returns the clusters among which the requests to a port are divided, with their weights: those of the least
-/// specific route that divides requests of all clients; empty if there is none.
+/// Returns the clusters among which the requests to a port are divided, with their weights. They are those of the
+/// least specific route that divides requests of all clients; empty if there is no such route.
 pub(crate) fn divided(index: &Index, service: &Key, port: u16) -> Vec<(String, u32)> {
     let everybodys: Vec<(&RouteId, &Route)> = attached(index, service, port)
         .filter(|(id, route)| id.1.namespace == service.namespace && !route.own_namespace_only)
@@ -127,8 +127,8 @@ pub(crate) fn attached<'a>(
     })
 }
 
-/// Returns the route of another kind that takes precedence over this one: HTTPRoute and GRPCRoute exclude each other
-/// on a port, and the older one stays (`GRPCRoute`, "Conflicts"); both take precedence over Istio's.
+/// Returns the route of another kind that takes precedence over this one. HTTPRoutes and GRPCRoutes exclude each
+/// other on a port, and the older one applies (`GRPCRoute`, "Conflicts"); both take precedence over Istio's routes.
 pub(crate) fn conflict<'a>(
     index: &'a Index,
     id: &RouteId,
@@ -145,7 +145,7 @@ pub(crate) fn conflict<'a>(
     older.map(|(other, _)| other).next()
 }
 
-/// Returns a table with one virtual host.
+/// Returns a route table with one virtual host.
 pub(crate) fn table(name: &str, routes: Vec<raw::Route>) -> raw::RouteTable {
     raw::RouteTable {
         name: Some(name.to_owned()),
@@ -169,8 +169,8 @@ pub(crate) fn forward(cluster: &str, policy: &raw::Route) -> raw::Route {
     route
 }
 
-/// Returns the matches of all rules, the most specific first; of equal ones that of the older route, then of the
-/// earlier rule.
+/// Returns the matches of all rules in order of precedence: the most specific first, then by the age of the route,
+/// then by the order of the rules.
 pub(crate) fn ordered(
     index: &Index,
     routes: &[(&RouteId, &Route)],
@@ -202,7 +202,7 @@ pub(crate) fn ordered(
     let mut routes: Vec<raw::Route> = found.into_iter().map(|(_, route)| route).collect();
     let mut names = BTreeSet::new();
     for route in &mut routes {
-        // Two rules of one route may have the same name, but names in a table must be unique.
+        // Two rules of one route may have the same name, but names in a route table must be unique.
         if let Some(name) = &mut route.name {
             *name = unique(&mut names, name);
         }
@@ -210,7 +210,7 @@ pub(crate) fn ordered(
     routes
 }
 
-/// Returns a name that is unique in a table, with a length that proxies accept.
+/// Returns a name that is unique in a route table, with a length that proxies accept.
 pub(super) fn unique(names: &mut BTreeSet<String>, name: &str) -> String {
     let mut own = shown_name(name);
     let mut at = 1;
@@ -289,7 +289,7 @@ fn action(
         referrer,
     );
     match own {
-        // The route has retries of its own, not only a timeout for each attempt.
+        // The route has its own retries, not only a timeout for each attempt.
         Some(own) if own.0.retry_on.is_some() => route.retry = Some(own),
         Some(own) => {
             let retry = route.retry.get_or_insert_default();
@@ -301,8 +301,8 @@ fn action(
     route
 }
 
-/// Adds the policies of the Service that a route is attached to, and of the first one that it sends to (`behind`):
-/// the hash policy is set where the hashing balancer is.
+/// Adds the policies of the Service to which a route is attached, and of the first Service to which it sends
+/// (`behind`). The hash policy is that of the cluster whose balancer hashes.
 fn inherit(
     route: &mut raw::Route,
     kind: RouteKind,
@@ -316,7 +316,7 @@ fn inherit(
     }
     merge_route(route, policy);
     match referrer.caller {
-        // A Gateway is a client of the Services behind it, and is not attached to any.
+        // A Gateway is a client of the Services behind it and is not attached to any Service.
         Caller::Gateway => merge_route(route, behind),
         Caller::Client if route.hash_policy.is_empty() => {
             route.hash_policy.clone_from(&behind.hash_policy);
@@ -325,9 +325,9 @@ fn inherit(
     }
 }
 
-/// Divides a route's requests; the share without a name is that of backends that do not exist. With an HTTPRoute it
-/// gets 500. With the others it gets the response of a Service without endpoints: `UNAVAILABLE` in gRPC
-/// (`GRPCRouteRule.backendRefs`), and 503 as from Istio.
+/// Divides a route's requests among its backends. The share without a name is that of backends that do not exist.
+/// With an HTTPRoute this share gets 500; with other routes it gets the response of a Service without endpoints:
+/// `UNAVAILABLE` in gRPC (`GRPCRouteRule.backendRefs`), and 503 as with Istio.
 fn divide(
     route: &mut raw::Route,
     shares: BTreeMap<Option<String>, raw::ClusterWeight>,
@@ -346,7 +346,7 @@ fn divide(
         }
     });
     let mut shares: Vec<raw::ClusterWeight> = shares.collect();
-    // The sum for several backends of one cluster may exceed the largest weight of a proxy.
+    // The sum for several backends of one cluster may exceed the maximum weight that proxies accept.
     let most = shares.iter().filter_map(|share| share.weight).max();
     let by = most.unwrap_or(0).div_ceil(MOST_WEIGHT).max(1);
     for weight in shares.iter_mut().filter_map(|share| share.weight.as_mut()) {
@@ -365,9 +365,9 @@ fn divide(
     }
 }
 
-/// Resolves conflicts between settings of different levels: each is valid on its own, but proxies would reject the
-/// combination. An attempt cannot take longer than the request, and no attempt starts after the request has ended. If
-/// no timeout is set, only the application's own ones apply.
+/// Resolves conflicts between settings of different levels, which are valid separately but which proxies would reject
+/// in combination. An attempt cannot take longer than the request, and no attempt starts after the request has ended.
+/// If no timeout is set, only the application's own timeouts apply.
 fn reconcile(route: &mut raw::Route) {
     let timeout = *route.timeout.get_or_insert(raw::TimeSpan(Duration::ZERO));
     let is_beyond = |part: raw::TimeSpan| !timeout.0.is_zero() && part > timeout;
@@ -385,7 +385,7 @@ fn reconcile(route: &mut raw::Route) {
     route.hedge.take_if(|hedge| !begins(hedge));
 }
 
-/// The reason why a backend cannot be used, in the terms of the Gateway API.
+/// Reason why a backend cannot be used, as in the Gateway API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Unresolved {
     InvalidKind(String),
@@ -393,7 +393,7 @@ pub(crate) enum Unresolved {
     NotPermitted(String),
 }
 
-/// Returns the Service and port of a backend, for requests to a port of another Service.
+/// Returns the Service and port of a backend. A backend without a port may use the port of the original request.
 pub(crate) fn resolve<'a>(
     index: &Index,
     backend: &'a Backend,

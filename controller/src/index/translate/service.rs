@@ -12,7 +12,7 @@ use crate::index::Index;
 use crate::index::facts::{Key, Protocol, Service, ServicePort};
 use crate::index::resource::{Endpoint, Listener, Resource, ResourceId, ResourceKind};
 
-/// Returns the resources of a Service; none if there is no such Service.
+/// Returns the resources of a Service; empty if there is no such Service.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
     let mut published = BTreeMap::new();
     let Some(service) = index.services.get(key) else {
@@ -78,7 +78,7 @@ fn port_resources(
     published
 }
 
-/// Returns the endpoints of a cluster, for all clients and for the clients in some places.
+/// Returns the endpoints of a cluster, for all clients and for clients in some places.
 fn endpoint_lists(name: &str, endpoints: &Endpoints) -> Vec<(ResourceId, Resource)> {
     let list = (None, &endpoints.list);
     let by_place = endpoints.by_place.iter();
@@ -118,7 +118,7 @@ fn subsets(
     published
 }
 
-/// Returns the resources of pods of a StatefulSet, which are called by their own names:
+/// Returns the resources of a StatefulSet's pods, which are called by their own names:
 /// `db-0.db.shop.svc.cluster.local:5432`.
 fn own_names(
     index: &Index,
@@ -144,8 +144,8 @@ fn own_names(
 }
 
 /// Returns the resources of a headless Service's endpoints, which are called by their addresses: `10.1.0.7:5432`.
-/// They declare the protocol, and policies apply, also to pods without a sidecar; those of pods with sidecars are
-/// more detailed (`inbound`).
+/// They declare the protocol and make policies apply, even to pods without a sidecar. The resources of pods with
+/// sidecars are more detailed (`inbound`).
 fn by_address(
     protocol: Protocol,
     settings: &Settings,

@@ -14,7 +14,7 @@ pub(super) struct Settings {
     pub(super) cluster: raw::Cluster,
     pub(super) route: raw::Route,
     pub(super) plain_text: bool,
-    /// The slack, if calls should stay on their node.
+    /// The slack if calls should stay on their node, otherwise `None`.
     pub(super) local_first: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Begins moves, and takes the next step of each.
+//! Starts moves, and takes the next step of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::placement::pod::Pod;
 use crate::reconcile::Again;
 use crate::wall_clock;
 
-/// Default timeout for a created pod to become ready, in seconds.
+/// Default timeout for a replacement pod to become ready, in seconds.
 const READY_SECONDS: u32 = 180;
-/// The pause before an eviction that a PodDisruptionBudget blocks is retried.
+/// Pause before an eviction that a PodDisruptionBudget blocks is retried.
 const BLOCKED: Duration = Duration::from_secs(2);
-/// The time by which the watch shows a pod as moving.
+/// Maximum time until the watch shows a pod as moving.
 const SHOWN: Duration = Duration::from_secs(30);
 
 impl Operator {
-    /// Takes the next step of a moving pod, independent of its policy's state: pending moves are completed also if moves
-    /// are not allowed any more, so that no pod stays outside its ReplicaSet. Returns when it is late.
+    /// Takes the next step of a moving pod, regardless of its policy's state: pending moves are completed even if
+    /// moves are no longer allowed, so that no pod stays outside its ReplicaSet. Returns when the move times out.
     pub(super) async fn advance(&mut self, of: &Key) -> Result<Again, kube::Error> {
         let under_way = self.under_way();
         self.options.metrics.moving(under_way.len());
@@ -59,8 +59,8 @@ impl Operator {
         Ok(blocked.then_some(BLOCKED))
     }
 
-    /// Takes the next step of a pod. Watches of several kinds may differ in how far they are behind: the step is
-    /// computed once more from the current objects.
+    /// Takes the next step of a pod. Watches of several kinds may be outdated to different degrees, so the step is
+    /// computed again from the current objects.
     async fn step(&mut self, pod: &Pod, ticket: &Ticket) -> Result<Written, kube::Error> {
         let current = self.server.objects(&pod.key.namespace).await?;
         let Some(seen) = current
@@ -85,12 +85,12 @@ impl Operator {
         Ok(written)
     }
 
-    /// Returns a move's policy, if it still exists.
+    /// Returns a move's policy; `None` if it no longer exists.
     fn policy(&self, ticket: &Ticket) -> Option<Arc<PlacementPolicy>> {
         self.policies.get(&Key::new("", &ticket.policy))
     }
 
-    /// Returns the state of a move's policy, if it still exists.
+    /// Returns the state of a move's policy; `None` if the policy no longer exists.
     fn policy_of(&mut self, ticket: &Ticket) -> Option<&mut Governed> {
         let mut all = self.governed.iter_mut();
         let found = all.find(|((name, _), _)| *name == ticket.policy);
@@ -135,9 +135,9 @@ impl Operator {
         }
     }
 
-    /// Begins the moves of the last round, one at a time for each service.
+    /// Starts the moves of the last round, one at a time for each service.
     pub(super) async fn begin(&mut self, policy: &PlacementPolicy) -> Result<(), kube::Error> {
-        // A pod that the watch does not show by then has ended meanwhile.
+        // A pod that the watch does not show by then has ended in the meantime.
         self.begun_moves.retain(|_, (_, at)| at.elapsed() < SHOWN);
         let under_way = self.under_way();
         let busy: BTreeSet<String> = {
@@ -183,7 +183,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Begins a move; returns the reason if it is not possible.
+    /// Starts a move; returns the reason if this is not possible.
     async fn begin_one(
         &mut self,
         policy: &PlacementPolicy,

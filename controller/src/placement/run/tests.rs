@@ -12,7 +12,7 @@ use crate::graph::replicas::Connector;
 use crate::placement::HASH;
 use crate::placement::moving::{self, Ticket};
 
-/// The longest time from a watch event to the reaction.
+/// Maximum time from a watch event to the reaction.
 const REACTION: Duration = Duration::from_millis(100);
 const POD: &str = "/api/v1/namespaces/shop/pods/web-5d4-1";
 
@@ -108,7 +108,7 @@ fn workload(api: &FakeApi, replicas: u32) {
     api.put_at("/apis/apps/v1/namespaces/shop/replicasets/web-5d4", set);
 }
 
-/// Placement is switched off while a pod is on its way, and its policy deleted.
+/// Placement is disabled and the policy is deleted while a pod is moving.
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_is_brought_to_its_end_where_no_pod_may_be_moved_any_more() {
     let api = FakeApi::within();
@@ -120,7 +120,7 @@ async fn what_is_under_way_is_brought_to_its_end_where_no_pod_may_be_moved_any_m
     let label =
         |api: &FakeApi, name: &str| api.get_at(POD).unwrap()["metadata"]["labels"][name].clone();
     let back = |api: &FakeApi| label(api, HASH) == "5d4";
-    // After a conflict its next version is waited for, and an error is retried.
+    // After a conflict the next version is awaited; an error is retried.
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut pod = fixture.api.get_at(POD).unwrap();
     pod["metadata"]["annotations"]["note"] = json!("changed");
@@ -129,7 +129,7 @@ async fn what_is_under_way_is_brought_to_its_end_where_no_pod_may_be_moved_any_m
     let pod = fixture.api.get_at(POD).unwrap();
     let ticket = pod["metadata"]["annotations"][MOVING].as_str().unwrap();
     assert!(ticket.contains("\"returned\":true"), "{ticket}");
-    // Its ReplicaSet takes it back.
+    // The ReplicaSet adopts the pod again.
     let mut adopted = pod.clone();
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4", "uid": "r", "controller": true});
     adopted["metadata"]["ownerReferences"] = json!([owner]);
@@ -147,7 +147,7 @@ async fn what_is_under_way_is_brought_to_its_end_where_no_pod_may_be_moved_any_m
     assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
 }
 
-/// An eviction that a budget blocks is retried, and one that is not needed any more is not.
+/// An eviction that a budget blocks is retried, and one that is no longer needed is not.
 #[tokio::test(start_paused = true)]
 async fn a_blocked_eviction_is_retried() {
     let api = FakeApi::within();
@@ -196,7 +196,7 @@ async fn a_policy_is_answered_without_a_timer_and_then_nothing_is_asked() {
     fixture.api.requests();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
-    // Another leader, meanwhile.
+    // Another replica becomes the leader.
     fixture.term.send_replace(Term::default());
     fixture.put(&json!({"namespaces": ["shop"], "mode": "Apply"}));
     tokio::time::sleep(Duration::from_secs(60)).await;

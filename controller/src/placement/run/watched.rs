@@ -1,4 +1,4 @@
-//! The watched pods and workloads: of namespaces with a policy or a moving pod.
+//! The watched pods and workloads in namespaces with a policy or a moving pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl Operator {
         pods
     }
 
-    /// Returns the pods of a namespace, which are watched from now on; `None` until they were listed.
+    /// Returns the pods of a namespace, and starts to watch them if necessary; `None` until they are listed.
     pub(super) fn pods_of(&mut self, namespace: &str) -> Option<Cache<core::Pod>> {
         let (client, watches) = (&self.options.client, &self.watches);
         let (moving, policies) = (&self.moving, &self.policies);
@@ -56,10 +56,10 @@ impl Operator {
             .retain(|namespace, _| moving.contains(namespace));
     }
 
-    /// Returns the pods of a policy's namespaces; `None` until they were listed.
+    /// Returns the pods of a policy's namespaces; `None` until they are listed.
     pub(super) fn selected(&mut self, policy: &PlacementPolicy) -> Option<Vec<Pod>> {
         let namespaces = policy.spec.namespaces.iter();
-        // All of them are opened at once.
+        // All watches are opened at once.
         let caches: Vec<_> = namespaces
             .map(|namespace| self.pods_of(namespace))
             .collect();
@@ -68,8 +68,8 @@ impl Operator {
         Some(pods.map(|pod| read(&pod)).collect())
     }
 
-    /// Returns the objects of a namespace with moving pods, which are watched from now on; `None` until they were
-    /// listed.
+    /// Returns the objects of a namespace with moving pods, and starts to watch them if necessary; `None` until they
+    /// are listed.
     pub(super) fn objects(&mut self, namespace: &str) -> Option<Objects> {
         let pods = self.pods_of(namespace);
         let (client, watches) = (&self.options.client, &self.watches);

@@ -12,8 +12,8 @@ use crate::proxy_service::observed::Claim;
 use crate::proxy_service::{Front, Group, LABEL};
 
 impl Server {
-    /// Returns the owner of the existing proxies, or else of the wanted ones. `claims` are those that apply to the
-    /// Service.
+    /// Returns the owner of the existing proxies or, if there are none, of the wanted ones. `claims` are those that
+    /// apply to the Service.
     pub(super) async fn front(
         &self,
         of: &Key,
@@ -45,7 +45,7 @@ impl Server {
             return Ok(None);
         };
         let mut made = Vec::new();
-        // The account is created first and deleted last, if there is one.
+        // The service account, if there is one, is created first and deleted last.
         for kind in [Kind::Deployment, Kind::ServiceAccount] {
             made.extend(self.list(kind, &of.namespace, of_groups).await?);
         }
@@ -56,8 +56,8 @@ impl Server {
         Ok(Front::left_behind(service, &made, &targets))
     }
 
-    /// Observes the group, if proxies are shared; `pods` are the proxies. The ports on which they listen are not
-    /// queried here.
+    /// Observes the group if proxies are shared. `pods` are the proxies. This does not query the ports on which they
+    /// listen.
     pub(super) async fn group(
         &self,
         of: &Key,

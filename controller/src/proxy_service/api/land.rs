@@ -1,4 +1,4 @@
-//! Lists all `ProxyService`s, and all Services that those without a `targetRef` may apply to.
+//! Lists all `ProxyService`s, and all Services to which those without a `targetRef` may apply.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ impl Server {
     }
 }
 
-/// Observes all `ProxyService`s at once, and the Services that those for many may apply to.
+/// Observes all `ProxyService`s at once, and the Services to which those without a `targetRef` may apply.
 pub(in crate::proxy_service) fn land(watched: &Watched, root: &str) -> Land {
     let mut land = Land {
         claims: by_age(watched.list(Kind::ProxyService, None, None)),
@@ -69,7 +69,7 @@ pub(in crate::proxy_service) fn land(watched: &Watched, root: &str) -> Land {
     land
 }
 
-/// Sorts by age, then by name.
+/// Sorts claims by age, then by name.
 pub(super) fn by_age(mut found: Vec<Value>) -> Vec<Claim> {
     let age = |claim: &Value| {
         let meta = &claim["metadata"];

@@ -1,4 +1,4 @@
-//! Writes to the API server, and the interpretation of its responses.
+//! Writes to the API server, and interprets its responses.
 
 use serde_json::{Value, json};
 
@@ -6,14 +6,14 @@ use super::is;
 use crate::proxy_service::FINALIZER;
 use crate::proxy_service::steps::Step;
 
-/// Returns whether an error means that the resource has changed since it was read. Applying creates a deleted
-/// resource: there, 404 means that the kind or the namespace is missing, which another observation would not change.
+/// Returns whether an error means that the object has changed since it was read. Applying creates a deleted object,
+/// so for this step 404 means that the kind or the namespace is missing, which another observation would not change.
 pub(super) fn is_stale(step: &Step, error: &kube::Error) -> bool {
     let gone = is(error, 404) && !matches!(step, Step::Apply(_));
     gone || is(error, 409)
 }
 
-/// Returns the patch that removes our finalizer from a `ProxyService`.
+/// Returns the patch that removes the finalizer of this controller from a `ProxyService`.
 pub(super) fn released(there: &Value) -> Value {
     let finalizers = there["metadata"]["finalizers"]
         .as_array()

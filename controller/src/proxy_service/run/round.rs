@@ -1,5 +1,5 @@
-//! Checks all Services of `ProxyService`s for many Services periodically, at the cost of a few lists. Only Services
-//! with pending or existing changes are then reconciled one by one.
+//! Periodically checks all Services of `ProxyService`s without a `targetRef`, at the cost of a few lists. Only
+//! Services with pending or existing changes are then reconciled individually.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::proxy_service::survey::{Entry, status, urgent};
 use crate::proxy_service::watched::Unit;
 use crate::reconcile::Again;
 
-/// Number of rounds for which observations are kept in the status, so that noise causes no writes: a minute by
+/// Number of rounds for which observations are kept in the status, so that noise does not cause writes; a minute by
 /// default.
 const SHOWN: u32 = 6;
 
-/// The reported results of the last survey, and since when, by `ProxyService`.
+/// The reported results of the last survey and their time, by `ProxyService`.
 pub(super) type Reported = BTreeMap<Key, (Instant, Value)>;
 
 impl Operator {
-    /// Checks all Services that a `ProxyService` for many applies to; returns when it does so again.
+    /// Checks all Services to which a `ProxyService` without a `targetRef` applies. Returns when to check them again.
     pub(super) async fn survey(&mut self) -> Result<Again, kube::Error> {
         let land = land(&self.watched, &self.root);
         for key in land.left() {
@@ -39,7 +39,7 @@ impl Operator {
             candidates.chain(land.owned()).collect()
         };
         self.advisor.retain(|key| governed.contains(key));
-        // If the data of a replica is missing, no Service is evaluated.
+        // No Service is evaluated if the data of any replica is missing.
         if let Some(calls) = self.advisor.calls().await.cloned() {
             let entries = self.look_at(&candidates, &calls);
             self.report(&land, entries).await?;
@@ -57,7 +57,7 @@ impl Operator {
         let mut reported: BTreeMap<Key, Vec<Entry>> = BTreeMap::new();
         for candidate in candidates {
             let key = &candidate.key;
-            // Services with the same pods share a vertex: one stands for all of them.
+            // Services with the same pods share a vertex, so that only one of them is evaluated.
             let vertex = topology.services.get(key);
             let stands = vertex.is_none_or(|vertex| *vertex == key.to_string());
             let calls = calls.get(&key.to_string()).copied();

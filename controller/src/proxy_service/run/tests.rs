@@ -13,7 +13,7 @@ use crate::graph::replicas::Connector;
 use crate::proxy_service::LABEL;
 use crate::reconcile::Cache;
 
-/// The longest time from a watch event to the reaction.
+/// Maximum time from a watch event to the reaction.
 const REACTION: Duration = Duration::from_millis(100);
 const CLAIM: &str = "/apis/maglor.dev/v1alpha1/namespaces/shop/proxyservices/web";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web-proxy-service";
@@ -27,7 +27,7 @@ fn slice(service: &str) -> String {
     format!("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/{service}-1")
 }
 
-/// What the controllers of Deployments and of endpoints do. Requests are never sent to a proxy without a target.
+/// Simulates the controllers of Deployments and endpoints. Requests are never sent to a proxy without a target.
 fn cluster(api: &FakeApi) {
     let set = |path: &str, wanted: Option<Value>| {
         let there = api.get_at(path);
@@ -131,7 +131,7 @@ impl Fixture {
         }
     }
 
-    /// Ends the operator wherever it is, and starts another one.
+    /// Ends the operator at its current point and starts another one.
     fn crash(&mut self) {
         self.operator.abort();
         self.operator = operator(&self.api, self.term.subscribe());
@@ -191,7 +191,7 @@ async fn proxies_come_and_go_without_a_timer_and_then_nothing_is_asked() {
     fixture.api.requests();
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
-    // A change by another client is reverted as soon as it is seen.
+    // A change by another client is reverted immediately after the event.
     let mut target = fixture.api.get_at(TARGET).unwrap();
     target["spec"]["ports"][0]["targetPort"] = json!(1);
     fixture.api.put_at(TARGET, target);
@@ -208,7 +208,7 @@ async fn proxies_come_and_go_without_a_timer_and_then_nothing_is_asked() {
     assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
 }
 
-/// The operator ends after each of its writes, and another one begins.
+/// The operator ends after each of its writes, and another one starts.
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_ends_at_any_write_loses_nothing() {
     for at in 1..12 {
@@ -251,7 +251,7 @@ async fn conflicts_and_failures_are_retried() {
     }
     fixture.claim();
     fixture.inserted().await;
-    // The status reports what is rejected for good.
+    // The status reports permanent rejections.
     fixture.api.fail("PUT ", 403, 3);
     fixture.unclaim().await;
     let is_reported = |api: &FakeApi| {
@@ -295,7 +295,7 @@ fn what_an_api_server_does_not_take_is_said() {
     let expected = "Deployment web-proxy-service: exceeded quota";
     assert_eq!(quota.as_deref(), Some(expected));
     assert!(answer(422, &"x".repeat(9000)).unwrap().len() < 600);
-    // These pass by themselves.
+    // These errors are temporary.
     assert_eq!(
         [429, 500, 504].map(|code| answer(code, "later")),
         [const { None }; 3]

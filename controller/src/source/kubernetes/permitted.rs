@@ -1,7 +1,8 @@
-//! A kind as far as the controller may read it: a watch for each namespace or name, which together are one list.
+//! The part of a kind that the controller may read: a watch for each namespace or name, joined into one list.
 //!
-//! The first list is complete once every part was listed. A part that the API server refuses (its RoleBinding is
-//! gone, or its namespace does not exist) has no resources until it is allowed, and keeps known resources otherwise.
+//! The first list is complete once every part was listed. A part that the API server refuses, because its RoleBinding
+//! or its namespace does not exist, has no resources until it is allowed. If its resources were known before, they
+//! are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +18,12 @@ use super::{Event, Step, Watch, api_resource, config};
 use crate::index::facts::{Key, Kind, Object};
 use crate::scope::SecretName;
 
-/// A part of a kind that is watched by itself.
+/// A part of a kind that has its own watch.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Part {
     /// All objects of a namespace.
     Namespace(String),
-    /// One object. A rule of RBAC with `resourceNames` permits a watch with this field selector.
+    /// One object. An RBAC rule with `resourceNames` permits a watch with a field selector for this object.
     Object(SecretName),
 }
 
@@ -115,7 +116,7 @@ struct Joined {
     kind: Kind,
     /// Parts that were not listed yet.
     missing: BTreeSet<Part>,
-    /// The first lists, collected until the last of them is complete.
+    /// The first lists, which are collected until the last of them is complete.
     first: (Vec<Object>, Vec<Key>),
     /// Objects of each part.
     known: BTreeMap<Part, BTreeSet<Key>>,
@@ -131,7 +132,7 @@ impl Joined {
         }
     }
 
-    /// Handles a part that may not be read: if it was not listed before, it counts as empty.
+    /// Handles a part that may not be read. If it was not listed before, it counts as empty.
     fn refused(&mut self, part: &Part) -> Vec<Event> {
         self.listed(part, Vec::new(), Vec::new(), true)
     }
@@ -237,13 +238,13 @@ mod tests {
         assert!(joined.refused(&b).is_empty(), "c was not listed yet");
         let first = joined.take(&c, list("c", &["three"]));
         assert_eq!(shown(&first), ["list a/one a/two c/three"]);
-        // Lists of one namespace change nothing of the others.
+        // A list of one namespace does not change the others.
         let again = joined.take(&a, list("a", &["two", "four"]));
         assert_eq!(
             shown(&again),
             ["delete a/one", "apply a/two", "apply a/four"]
         );
-        // What may not be read any more holds, and what may be read now is there.
+        // Objects that may not be read any more are kept, and objects that may be read now are added.
         assert!(joined.refused(&a).is_empty());
         assert_eq!(
             shown(&joined.take(&b, list("b", &["five"]))),

@@ -30,7 +30,7 @@ fn advised(value: u64) -> Option<Advised<u64>> {
     })
 }
 
-/// Names, CPU and memory.
+/// Creates recommendations from names, CPU and memory.
 fn advice(known: &[(&str, u64, u64)]) -> Vec<ContainerAdvice> {
     let each = known.iter().map(|(name, cpu, memory)| ContainerAdvice {
         name: (*name).to_owned(),

@@ -181,7 +181,7 @@ async fn what_others_decide_holds() {
     ] {
         assert!(held.contains(why), "{held}");
     }
-    // The manifest is applied again, which takes precedence from now on.
+    // The manifest is applied again, and its values take precedence from now on.
     let mut deployment = fixture.object(DEPLOYMENT);
     deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] =
         fixture::requests();
@@ -268,8 +268,8 @@ async fn settings_for_callers_go_with_what_wanted_them() {
     );
 }
 
-/// On the reconcile kernel. The clock only advances when nothing else is left to do: a reaction that needs no timer
-/// takes no time.
+/// Runs in the reconciliation loop. The clock only advances when nothing else is left to do: a reaction that needs no
+/// timer takes no time.
 #[tokio::test(start_paused = true)]
 async fn a_policy_is_answered_without_a_timer_and_then_nothing_is_asked() {
     let api = FakeApi::within();

@@ -13,8 +13,7 @@ use crate::tuning::status::part_word;
 use crate::tuning::traffic::{advised, document, name, slow_start};
 
 impl Operator {
-    /// Rolls back changes that were not successful; those that cannot be rolled back now are retried in the next
-    /// round.
+    /// Rolls back changes that were not successful. A rollback that is not possible now is retried in the next round.
     pub(super) async fn take_back(&mut self, stage: &Stage<'_>, round: &Round) {
         for undone in &round.undone {
             let (service, part) = (&undone.service, undone.part);
@@ -63,7 +62,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Notes that no change of a round was made: they are evaluated again.
+    /// Records that no change of a round was made, so that the changes are evaluated again.
     pub(super) fn miss(&mut self, stage: &Stage<'_>, round: &Round) {
         round
             .begun
@@ -109,7 +108,7 @@ impl Operator {
                 let shares = advice.map(|one| subject.shares(one, (cpu_millis, memory_mib)));
                 let shares = shares.unwrap_or_default();
                 if shares.is_empty() {
-                    // Its containers are at their limits.
+                    // The containers have reached their limits.
                     return Ok(Written::Stale);
                 }
                 let patch = workload.request(&policy, &shares);
@@ -131,7 +130,7 @@ impl Operator {
         }
     }
 
-    /// Configures slow start at callers before replicas are added.
+    /// Configures slow start at the callers before replicas are added.
     async fn grows(&self, stage: &Stage<'_>, subject: &Subject) -> Result<Written, kube::Error> {
         let Some(service) = &subject.service else {
             return Ok(Written::Done);
@@ -163,7 +162,7 @@ impl Operator {
         self.server.apply(&namespace, document, there).await
     }
 
-    /// Restores the previous value.
+    /// Restores the previous value of a change.
     async fn undo(&self, stage: &Stage<'_>, undone: &Undone) -> Result<Written, kube::Error> {
         let Some(subject) = stage.inputs.subjects.get(&undone.service) else {
             return Ok(Written::Done);
@@ -198,7 +197,7 @@ impl Operator {
         Ok(written)
     }
 
-    /// Deletes generated policies of Services that the policy does not select any more, or that are excluded.
+    /// Deletes generated policies of Services that the policy no longer selects or that are excluded.
     async fn withdraw(&self, stage: &Stage<'_>) -> Result<(), kube::Error> {
         let spec = &stage.policy.spec;
         let wanted = |service: &str, own: &TrafficPolicySpec| {

@@ -1,4 +1,4 @@
-//! Changes of a Deployment are rolled back, and distinguished from those of others.
+//! Tests that changes of a Deployment are rolled back and distinguished from those of other writers.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn deployment(replicas: u32, requests: &Value, limits: &Value) -> Value {
     })
 }
 
-/// Merges our fields into a Deployment, like an API server.
+/// Merges the fields of a patch into a Deployment, like an API server.
 fn patched(mut deployment: Value, patch: &Value) -> Value {
     deployment["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
     if let Some(replicas) = patch["spec"]["replicas"].as_u64() {

@@ -17,7 +17,7 @@ use crate::live::access::{Cluster, Instance, asked};
 const ABOUT: &str = "controller";
 const NAME: &str = "maglor-controller";
 
-/// A client of a replica.
+/// A client session of a replica.
 #[derive(Debug, Deserialize)]
 struct Session {
     node: String,
@@ -33,7 +33,7 @@ struct Nack {
 /// Checks every replica; returns those that respond.
 ///
 /// # Errors
-/// When the API server does not respond.
+/// If the API server does not respond.
 pub(super) async fn check(
     cluster: &Cluster,
     report: &mut Report,
@@ -78,8 +78,8 @@ pub(super) async fn check(
     Ok(replicas(found, report).await)
 }
 
-/// Reports replicas that run without the labels by which commands and other replicas find them: a
-/// Deployment written by hand.
+/// Reports replicas without the labels by which commands and other replicas find them, as in a Deployment written by
+/// hand.
 fn unlabeled(report: &mut Report) {
     report.bad(
         ABOUT,
@@ -93,7 +93,7 @@ fn unlabeled(report: &mut Report) {
     );
 }
 
-/// Looks for namespaces that name a revision which is not installed: their pods get no sidecars.
+/// Reports namespaces that name a revision which is not installed, so that their pods get no sidecars.
 async fn revisions(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     let named = namespaces

@@ -6,7 +6,7 @@ use maglor_identity::x509;
 
 use super::report::{Advice, Report};
 
-/// Checks the validity of the certificates of a PEM text.
+/// Checks the validity of the certificates in a PEM text.
 pub(super) fn expiry(
     about: &'static str,
     what: &str,

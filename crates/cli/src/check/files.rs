@@ -7,7 +7,8 @@ use maglor_terminal::output;
 
 use crate::input::read_text;
 
-/// Prints the error; the exit code is the proxy's: 2 if any file was refused. `-` is standard input.
+/// Validates files and prints errors. As with the proxy, the exit code is 2 if any file is invalid. `-` is standard
+/// input.
 pub(super) fn run(files: &[PathBuf]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for file in files {

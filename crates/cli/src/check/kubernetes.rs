@@ -23,12 +23,13 @@ use crate::live::access::{Cluster, asked};
 
 const ABOUT: &str = "kubernetes";
 const RESOURCES: &str = "resources";
-/// Native sidecars are enabled by default since this version.
+/// Minor version of Kubernetes (1.x) from which native sidecars are enabled by default.
 const OLDEST: u32 = 29;
-/// Certificates begin a minute early; half of it is left for transit.
+/// Maximum tolerated clock difference. Certificates are valid from a minute before they are issued; half of this time
+/// is left for transit.
 const SKEW: Duration = Duration::from_secs(30);
 
-/// The permissions needed to install the mesh: group, resource.
+/// The permissions needed to install the mesh, each with group and resource.
 const CREATED: [(&str, &str); 9] = [
     ("", "namespaces"),
     ("", "secrets"),
@@ -47,7 +48,7 @@ const CREATED: [(&str, &str); 9] = [
 /// Checks the API server itself.
 ///
 /// # Errors
-/// When it does not respond: then nothing else can be checked.
+/// If it does not respond, so that nothing else can be checked.
 pub(super) async fn check(
     cluster: &Cluster,
     pre: bool,
@@ -106,7 +107,7 @@ async fn clock(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> 
     let Some(theirs) = theirs else {
         return Ok(());
     };
-    // The date has whole seconds.
+    // The `date` header has a resolution of one second.
     let skew = match begun.duration_since(theirs) {
         Ok(ahead) => ahead.saturating_sub(Duration::from_secs(1)),
         Err(behind) => behind.duration(),
@@ -215,7 +216,7 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
         match api.get_opt(&name).await {
             Err(error) => report.bad(RESOURCES, format!("{name}: {error}"), advice()),
             Ok(None) => report.bad(RESOURCES, format!("{name} is not installed"), advice()),
-            // The controller does not apply objects of such a definition.
+            // The controller does not apply objects of such a kind.
             Ok(Some(there))
                 if own.spec.names.kind == "AuthorizationPolicy"
                     && crd::pruned(&own, &there).is_some() =>
@@ -238,8 +239,7 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
     }
 }
 
-/// Returns the schemas of a definition, by version. Other fields, which the API server sets, are
-/// ignored.
+/// Returns the schemas of a definition by version. Other fields, which the API server sets, are ignored.
 fn schemas(definition: &CustomResourceDefinition) -> Value {
     let versions = definition.spec.versions.iter();
     let schema = |version: &CustomResourceDefinitionVersion| {
@@ -253,7 +253,7 @@ fn schemas(definition: &CustomResourceDefinition) -> Value {
         .into()
 }
 
-/// Returns the first place where two values differ. Numbers are compared by value: 1.0 is 1.
+/// Returns the first place where two values differ. Numbers are compared by value: 1.0 equals 1.
 fn difference(own: &Value, there: &Value, place: &str) -> Option<String> {
     match (own, there) {
         (Value::Object(own), Value::Object(there)) => {
@@ -281,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// The form in which the API server returns it: whole numbers without a point.
+    /// Converts a value to the form in which the API server returns it: whole numbers without a decimal point.
     fn answered(value: Value) -> Value {
         match value {
             Value::Number(number) => match number.as_f64() {

@@ -21,10 +21,10 @@ const PODS: &str = "pods";
 const INJECT: &str = maglor_inject::INJECT;
 /// Namespaces without injection.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-/// The remaining validity in seconds below which the certificate should have been renewed.
+/// Remaining validity in seconds below which a certificate should already have been renewed.
 const SOON: f64 = 3600.0;
 
-/// The proxies with errors, by error.
+/// Proxies with errors, by error.
 #[derive(Debug, Default)]
 struct Wrong {
     silent: Vec<String>,
@@ -43,7 +43,7 @@ pub(super) async fn check(cluster: &Cluster, report: &mut Report) -> Result<(), 
     pods(cluster, report).await
 }
 
-/// Checks these proxies.
+/// Checks the proxies of these pods.
 pub(super) async fn proxies(all: &[Instance], report: &mut Report) {
     let mut wrong = Wrong::default();
     for proxy in all {
@@ -207,7 +207,7 @@ async fn strict(
     let api: Api<MeshConfig> = Api::all(cluster.client.clone());
     let config = match api.get_opt(MESH_CONFIG_NAME).await {
         Ok(config) => config,
-        // The missing definition has been reported already.
+        // The missing definition has already been reported.
         Err(kube::Error::Api(status)) if status.code == 404 => None,
         Err(error) => return Err(asked("the MeshConfig")(error)),
     };
@@ -243,9 +243,9 @@ fn says(value: &str, wanted: bool) -> bool {
     }
 }
 
-/// Returns the injection setting of a pod, as the webhook reads it: `disabled` in label or
-/// annotation takes precedence, and an annotation alone enables nothing, because the API server
-/// does not call the webhook for such a pod.
+/// Returns the injection setting of a pod as the webhook reads it; `None` if it has none. `disabled` in a label or
+/// annotation takes precedence. An annotation alone enables nothing, because the API server does not call the webhook
+/// for such a pod.
 fn wants(pod: &Pod) -> Option<bool> {
     let says = |map: Option<&BTreeMap<String, String>>| {
         let value = map?.get(INJECT)?;
@@ -260,7 +260,7 @@ fn wants(pod: &Pod) -> Option<bool> {
     }
 }
 
-/// Returns whether a pod runs without a proxy, and is not part of the system.
+/// Returns whether a pod runs without a proxy and is not part of the system.
 fn could_have_a_proxy(cluster: &Cluster, pod: &Pod) -> bool {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let phase = pod

@@ -1,4 +1,4 @@
-//! The findings of a check, with hints.
+//! The findings of a check, with hints for fixing them.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::live::table::{Column, Format, Row, csv, serialized};
 
 /// The URL of the documentation.
 const DOCUMENTS: &str = "https://github.com/maglor-mesh/maglor/blob/main/docs/";
-/// The maximum number of names in a line.
+/// Maximum number of names in a line.
 const NAMED: usize = 5;
 
 /// The severity of a finding.
@@ -20,7 +20,7 @@ pub(super) enum Outcome {
     Bad,
 }
 
-/// One line.
+/// A finding, printed as one line.
 #[derive(Debug, Serialize)]
 struct Finding {
     about: &'static str,
@@ -57,13 +57,13 @@ impl Row for Finding {
     }
 }
 
-/// All findings, in their order.
+/// All findings in order.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     findings: Vec<Finding>,
 }
 
-/// A hint, and where to read more: the name of a file below docs, and a heading.
+/// A hint, and where to read more: the name of a file below docs, with a heading.
 #[derive(Clone, Debug)]
 pub(super) struct Advice(pub(super) String, pub(super) &'static str);
 

@@ -1,4 +1,4 @@
-//! Checks of trust: the authority, and the trust bundle in every namespace.
+//! Checks of trust: the certificate authority, and the trust bundle in every namespace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::live::LiveError;
 use crate::live::access::{Cluster, asked};
 
 const IDENTITY: &str = "identity";
-/// The Secret of the authority, in the mesh's namespace.
+/// The Secret of the certificate authority, in the mesh's namespace.
 const AUTHORITY: &str = "maglor-ca";
-/// The trust bundle of members, in every namespace.
+/// The ConfigMap with the trust bundle of members, in every namespace.
 const BUNDLE: &str = "maglor-trust-bundle";
 const BUNDLE_KEY: &str = "ca.pem";
-/// The remaining validity below which it should have been renewed.
+/// Remaining validity below which a certificate should already have been renewed.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
 pub(super) async fn check(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
@@ -29,7 +29,7 @@ pub(super) async fn check(cluster: &Cluster, report: &mut Report) -> Result<(), 
 async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.mesh_namespace);
     match secrets.get_opt(AUTHORITY).await {
-        // Without permission to read the key, the certificate in the same Secret is not readable; the bundle
+        // Without permission to read the key, the certificate in the same Secret cannot be read, either; the bundle
         // contains it, too.
         Err(kube::Error::Api(status)) if status.code == 403 => {
             report.good(
@@ -52,7 +52,7 @@ async fn authority(cluster: &Cluster, report: &mut Report) -> Result<(), LiveErr
             Ok(())
         }
         Ok(Some(secret)) => {
-            // Keys are left out; the name of the certificate's field is the controller's choice.
+            // Keys are skipped. The controller chooses the name of the certificate's field.
             let data = secret.data.unwrap_or_default();
             let certificates = data.values().filter(|value| {
                 let text = String::from_utf8_lossy(&value.0);

@@ -15,12 +15,12 @@ use crate::live::LiveError;
 use crate::live::access::{Cluster, Instance, asked};
 
 const ABOUT: &str = "webhook";
-/// The label selector of our webhooks.
+/// The label selector of the mesh's webhooks.
 const OURS: &str = "app.kubernetes.io/part-of=maglor";
-/// The remaining validity below which its certificate should have been renewed.
+/// Remaining validity below which the certificate should already have been renewed.
 const SOON: Duration = Duration::from_secs(24 * 3600);
 
-/// Checks that the webhook exists, and that the API server can call each replica by it.
+/// Checks that the webhook exists, and that the API server can use it to call each replica.
 pub(super) async fn check(
     cluster: &Cluster,
     replicas: &[Instance],
@@ -36,7 +36,7 @@ pub(super) async fn check(
     }
     for configuration in found {
         let hooks = configuration.webhooks.unwrap_or_default();
-        // All of them have the same certificate.
+        // All webhooks have the same certificate.
         let Some(hook) = hooks.first() else { continue };
         let Some(bundle) = &hook.client_config.ca_bundle else {
             let hint = "the controller writes it; see its log";

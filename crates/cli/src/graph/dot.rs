@@ -1,10 +1,10 @@
-//! Writes the graph for Graphviz.
+//! Writes the graph in the format of Graphviz.
 
 use std::fmt::Write as _;
 
 use maglor_controller::graph::Snapshot;
 
-/// Writes the graph; edges are labelled with λ and r, services with replicas, and CPU and memory if
+/// Writes the graph. Edges are labelled with λ and r, services with replicas, and with CPU and memory if these are
 /// known.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut text = "digraph mesh {\n  rankdir=LR;\n  node [shape=box, style=rounded];\n".to_owned();

@@ -1,4 +1,5 @@
-//! The forms of the graph: rows in the formats of all commands, input files of `maglor plan placement`, pictures.
+//! Output formats of the graph: rows in the formats of all commands, input files of `maglor plan placement`, and
+//! pictures.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;

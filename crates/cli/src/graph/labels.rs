@@ -1,8 +1,8 @@
-//! The texts of pictures of the graph, and the room that they need.
+//! The texts in pictures of the graph, and the space that they need.
 
 use maglor_controller::graph::{Edge, Service};
 
-/// The longest name in a box, in characters; its title has all of it.
+/// Maximum length of a name in a box, in characters; the tooltip contains the whole name.
 const LONGEST_NAME: usize = 28;
 
 /// Returns the lines of a service for Graphviz.
@@ -12,7 +12,7 @@ pub(super) fn lines(service: &Service) -> Vec<String> {
     lines
 }
 
-/// Returns the lines in the box of a service: its name, its namespace and replicas, its resources.
+/// Returns the lines in the box of a service: name, namespace and replicas, resources.
 pub(super) fn box_lines(service: &Service, itself: Option<&Edge>) -> Vec<String> {
     let (namespace, name) = match service.name.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
@@ -35,7 +35,7 @@ fn replicas(service: &Service) -> String {
     }
 }
 
-/// Formats CPU and memory, used and requested, as far as they are known.
+/// Formats the used and requested CPU and memory; `None` if they are unknown.
 fn amounts(service: &Service) -> Option<String> {
     let amount = |used: Option<f64>, requested: u64, unit: &str| match (used, requested) {
         (Some(used), 0) => Some(format!("{used:.0} {unit}")),
@@ -49,7 +49,7 @@ fn amounts(service: &Service) -> Option<String> {
     (!amounts.is_empty()).then(|| amounts.join(" · "))
 }
 
-/// Cuts the middle of a long name out: its ends distinguish it.
+/// Removes the middle of a long name, because its ends are distinctive.
 fn shortened(name: &str) -> String {
     let signs: Vec<char> = name.chars().collect();
     if signs.len() <= LONGEST_NAME {
@@ -60,12 +60,12 @@ fn shortened(name: &str) -> String {
     format!("{}…{}", String::from_iter(start), String::from_iter(end))
 }
 
-/// Returns whether an edge has no calls, but bytes of TCP connections.
+/// Returns whether an edge has bytes of TCP connections but no calls.
 pub(super) fn is_tcp(edge: &Edge) -> bool {
     edge.rps == 0.0 && edge.bytes_per_second > 0.0
 }
 
-/// Returns the share of calls that succeed; `None` without calls.
+/// Returns the share of calls that succeed; `None` if there are no calls.
 pub(super) fn success(rps: f64, failures: f64) -> Option<f64> {
     (rps > 0.0).then(|| 1.0 - failures / rps)
 }
@@ -78,7 +78,7 @@ pub(super) fn rate(rps: f64) -> String {
     }
 }
 
-/// Formats λ and r; for TCP connections, the bytes.
+/// Formats λ and r or, for TCP connections, the bytes.
 pub(super) fn traffic(edge: &Edge) -> String {
     if is_tcp(edge) {
         return format!("{:.1} kB/s", edge.bytes_per_second / 1000.0);
@@ -90,7 +90,7 @@ pub(super) fn traffic(edge: &Edge) -> String {
     format!("{} · {:.2} ms{failed}", rate(edge.rps), edge.latency_ms)
 }
 
-/// Formats the same in three digits, without failures that would be shown as zero.
+/// Formats λ and r in three digits, and failures only if they are not rounded to zero.
 pub(super) fn label(edge: &Edge) -> String {
     if is_tcp(edge) {
         return format!("{:.1} kB/s", edge.bytes_per_second / 1000.0);
@@ -107,7 +107,7 @@ pub(super) fn label(edge: &Edge) -> String {
     }
 }
 
-/// Estimates the width of a text in a common sans-serif typeface, rather too wide than too narrow.
+/// Estimates the width of a text in a common sans-serif typeface, which is overestimated rather than underestimated.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     let of_sign = |sign: char| match sign {
         'i' | 'j' | 'l' | 't' | 'f' | 'r' | '.' | ',' | ':' | '·' | '/' | ' ' | '-' | '|' => 0.4,

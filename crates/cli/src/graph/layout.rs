@@ -1,8 +1,9 @@
-//! Places a graph in layers from left to right (Sugiyama, Tagawa and Toda, 1981): calls against the order of layers are
-//! turned around, long calls and labels get places of their own in each layer that they pass, the order inside layers is
-//! chosen to have few crossings, and the distances so that lines are straight.
+//! Places a graph in layers from left to right (Sugiyama, Tagawa and Toda, 1981): calls against the order of layers
+//! are reversed; long calls and labels get their own position in each layer that they pass; the order within layers
+//! is chosen for few crossings, and the distances for straight lines.
 //!
-//! By construction no two boxes overlap, no line passes behind a box or a label, and the same graph has the same places.
+//! By construction no two boxes overlap and no line passes behind a box or a label. The layout of a graph is always
+//! the same.
 
 mod chains;
 mod coordinates;
@@ -17,11 +18,11 @@ mod tests;
 
 use self::chains::Chains;
 
-/// Space around the picture, and between parts that do not call each other.
+/// Space around the picture, and between parts that are not connected.
 const MARGIN: f64 = 20.0;
 /// Space between boxes of services that neither call nor are called.
 const GRID: f64 = 14.0;
-/// The width that rows of such services have at least.
+/// Minimum width of the rows of such services.
 const LEAST_WIDTH: f64 = 600.0;
 
 /// A width and a height.
@@ -31,14 +32,14 @@ pub(super) struct Size {
     pub(super) height: f64,
 }
 
-/// A point, from the left top corner.
+/// A point, relative to the upper left corner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
 }
 
-/// A rectangle by its left top corner.
+/// A rectangle, given by its upper left corner and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rect {
     pub(super) x: f64,
@@ -57,25 +58,25 @@ impl Rect {
     }
 }
 
-/// A line with a label between two boxes, which are different ones.
+/// A line with a label between two different boxes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// How much it should point to the right.
+    /// How important it is that the line points to the right.
     pub(super) weight: f64,
     pub(super) label: Size,
 }
 
-/// The graph to place.
+/// The graph to lay out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
-    /// The least size of each box: it grows with the number of its lines.
+    /// The minimum size of each box, which grows with the number of its lines.
     pub(super) boxes: Vec<Size>,
     pub(super) lines: Vec<Line>,
 }
 
-/// The places.
+/// The positions of boxes and lines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Layout {
     pub(super) size: Size,
@@ -86,16 +87,16 @@ pub(super) struct Layout {
 /// The route of a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Route {
-    /// From the caller to the called: a curve from the first to the second, a horizontal line to the third, a curve
-    /// to the fourth, and so on.
+    /// Points from the caller to the called service: a curve from the first to the second, a horizontal line to the
+    /// third, a curve to the fourth, and so on.
     pub(super) points: Vec<Point>,
-    /// The place of the label, above a horizontal line.
+    /// Position of the label, above a horizontal line.
     pub(super) label: Rect,
-    /// Whether it points from right to left.
+    /// Whether the line points from right to left.
     pub(super) reversed: bool,
 }
 
-/// Places a graph: parts that are not connected below each other, the largest first, then single boxes in rows.
+/// Lays out a graph: connected parts below each other, largest first, followed by single boxes in rows.
 pub(super) fn place(graph: &Graph) -> Layout {
     let mut layout = Layout {
         boxes: vec![Rect::default(); graph.boxes.len()],
@@ -163,7 +164,7 @@ fn place_part(graph: &Graph) -> Layout {
     routes::layout(graph, &chains, &reversed, &ports, &middles)
 }
 
-/// Places boxes in rows from a line on, up to a width; returns the lower end of the picture.
+/// Places boxes in rows, from a start point and up to a width. Returns the lower end of the picture.
 fn rows(graph: &Graph, boxes: &[usize], start: Point, places: &mut [Rect]) -> f64 {
     let (mut x, mut y, mut height) = (0.0, start.y, 0.0_f64);
     for at in boxes {

@@ -35,14 +35,14 @@ impl Mesh {
     }
 }
 
-/// `http://HOST[:PORT][/PREFIX]`.
+/// A URL of the form `http://HOST[:PORT][/PREFIX]`.
 #[derive(Clone, Debug)]
 pub(super) struct Url {
     address: Address,
     prefix: String,
 }
 
-/// The error of a text that is no such URL.
+/// Error for a text that is not such a URL.
 #[derive(Debug, thiserror::Error)]
 #[error("expected http://HOST:PORT, such as http://127.0.0.1:9090; TLS is not supported")]
 pub(super) struct UrlError;
@@ -71,14 +71,14 @@ impl FromStr for Url {
     }
 }
 
-/// Returns the graph at a time, or now.
+/// Returns the graph at a time; `None` stands for now.
 pub(super) async fn snapshot(
     url: &Url,
     mesh: Mesh,
     window: Duration,
     at: Option<Timestamp>,
 ) -> Result<Snapshot, LiveError> {
-    // All queries of the same time.
+    // All queries are for the same time.
     let at = at.unwrap_or_else(Timestamp::now);
     let mut answers: Vec<(Quantity, Vec<Sample>)> = Vec::new();
     let admin = Admin::Direct(url.address.clone());

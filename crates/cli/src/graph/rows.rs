@@ -49,7 +49,7 @@ impl Row for Edge {
     ];
 
     fn cells(&self) -> Vec<String> {
-        // TCP connections have no response times and no known failures.
+        // TCP connections have no response times, and their failures are unknown.
         let called = (self.rps > 0.0).then_some(self.rps);
         let time = |time: Option<f64>| or_dash(time.map(|time| format!("{time:.2}")));
         let failed = called.map(|rps| format!("{:.1} %", 100.0 * self.failures / rps));
@@ -84,7 +84,8 @@ impl Row for Delay {
     }
 }
 
-/// Formats services, calls and delays between nodes, or one of them. CSV has one header, so it has one of them.
+/// Formats services, calls and delays between nodes, or only one of these. CSV has a single header, so it contains
+/// only one of them.
 pub(super) fn text(snapshot: &Snapshot, format: Format, only: Option<Kind>) -> String {
     match (only, format) {
         (Some(Kind::Services), _) => table::formatted(&snapshot.services, format),

@@ -1,4 +1,4 @@
-//! Draws the graph as a picture: callers at the left, called services to the right of them.
+//! Draws the graph as a picture, with callers to the left of the services that they call.
 
 mod legend;
 mod style;
@@ -14,28 +14,28 @@ use self::style::Class;
 use super::labels;
 use super::layout::{self, Graph, Line, Rect, Route, Size};
 
-/// The sizes of texts.
+/// Font sizes.
 const NAME: f64 = 12.0;
 const TEXT: f64 = 10.0;
-/// The distance of lines of text in a box.
+/// Distance between lines of text in a box.
 const LINE: f64 = 13.0;
 /// Space around the text of a box.
 const PADDING: f64 = 9.0;
-/// The width of the lock of a label.
+/// Width of the lock symbol in a label.
 const LOCK: f64 = 10.0;
-/// The height of a label above its line.
+/// Height of a label above its line.
 const LABEL: f64 = 12.5;
-/// The length of an arrow.
+/// Length of an arrow head.
 const ARROW: f64 = 8.0;
 
-/// What a picture is made of.
+/// The contents of a picture.
 struct Picture<'a> {
     snapshot: &'a Snapshot,
-    /// The edges between two services that are shown.
+    /// The edges between two shown services.
     edges: Vec<Drawn<'a>>,
-    /// The lines of text of each service.
+    /// The lines of text for each service.
     texts: Vec<Vec<String>>,
-    /// The class of each service, by the calls to it.
+    /// The class of each service, according to the calls to it.
     classes: Vec<Class>,
 }
 
@@ -44,7 +44,7 @@ struct Drawn<'a> {
     line: Line,
     class: Class,
     width: f64,
-    /// The callers' proxies use mutual TLS.
+    /// Whether the callers' proxies use mutual TLS.
     mtls: bool,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Picture<'a> {
                 line: Line {
                     from,
                     to,
-                    // Connections count, too, but less than any call.
+                    // Connections count, too, but less than any calls.
                     weight: edge.rps + 1e-3,
                     label: Size {
                         width: lock + labels::width(&labels::label(edge), TEXT) + 6.0,
@@ -153,7 +153,7 @@ impl<'a> Picture<'a> {
         format!("Communication graph: {services} services, {calls} edges")
     }
 
-    /// Describes the picture to those who do not see it: the busiest edges and those that fail.
+    /// Describes the picture to readers who cannot see it: the busiest edges, and those with failures.
     fn description(&self) -> String {
         let total: f64 = self.snapshot.edges.iter().map(|edge| edge.rps).sum();
         let failing = self.edges.iter().filter(|drawn| drawn.class.is_bad());
@@ -166,7 +166,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Returns the width of a line by its rate, logarithmically: up to 4.5.
+/// Returns the width of a line, which depends logarithmically on its rate; at most 4.5.
 pub(super) fn widths(snapshot: &Snapshot) -> impl Fn(&Edge) -> f64 {
     let rates = snapshot.edges.iter().map(|edge| edge.rps);
     let most = rates.fold(0.0, f64::max);
@@ -237,7 +237,7 @@ fn draw_edge(text: &mut String, drawn: &Drawn<'_>, route: &Route) {
     let _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\">{label}</text></g>");
 }
 
-/// Formats a route, which ends where its arrow begins.
+/// Formats a route, which ends where its arrow head begins.
 fn path(route: &Route) -> String {
     let mut path = String::new();
     let last = route.points.len().saturating_sub(1);

@@ -1,8 +1,7 @@
-//! An authority and its certificates, as files.
+//! A certificate authority and the certificates of workloads, as files.
 //!
-//! Files are replaced as a whole, private keys are readable by their owner only. A reader of
-//! several files may see an old one with a new one while they are written; the pair does not fit
-//! together then, and the reader waits for the rest.
+//! Files are replaced atomically, and private keys are readable only by their owner. While several files are written,
+//! a reader may see an old and a new file together; they do not match, so the reader waits for the rest.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -17,7 +16,7 @@ use super::Error;
 const ROOT: &str = "ca.pem";
 const ROOT_KEY: &str = "ca_key.pem";
 const BUNDLE: &str = "trust_bundle.pem";
-/// During a rotation: the new root signed by the old one, and the old one.
+/// File that exists during a rotation: the new root signed by the old one, followed by the old one.
 const CROSSED: &str = "crossed.pem";
 const OLD: &str = "old_ca.pem";
 const OLD_KEY: &str = "old_ca_key.pem";
@@ -29,7 +28,7 @@ const PRIVATE_KEY: &str = "private_key.pem";
 const PUBLIC: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
 
-/// The folder of an authority.
+/// The directory of a certificate authority.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
@@ -79,14 +78,13 @@ impl Folder {
         TrustBundle::from_pem(&read(&path)?).map_err(in_file(&path))
     }
 
-    /// Returns the fingerprint of the authority's files; a change means that all certificates
-    /// should be issued again.
+    /// Returns the fingerprint of the authority's files. When it changes, all certificates should be issued again.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let files = [ROOT, ROOT_KEY, BUNDLE, CROSSED].map(|name| self.file(name));
         Fingerprint::of(files.iter().map(PathBuf::as_path))
     }
 
-    /// Creates a new root that issues from now on; both are trusted.
+    /// Creates a new root that issues certificates from now on; both roots are trusted.
     pub(super) fn begin_rotation(&self, now: SystemTime) -> Result<(), Error> {
         if self.file(CROSSED).exists() {
             return Err(Error::AlreadyRotating(self.0.clone()));
@@ -125,7 +123,7 @@ impl Folder {
     }
 }
 
-/// The folder of a workload, which the proxy's `identity` refers to.
+/// The directory of a workload, to which the proxy's `identity` refers.
 #[derive(Debug)]
 pub(super) struct Leaf(PathBuf);
 
@@ -134,13 +132,13 @@ impl Leaf {
         Self(path.to_owned())
     }
 
-    /// Checks that there is no key yet, or that it may be replaced.
+    /// Checks that there is no private key yet, or that it may be replaced.
     pub(super) fn check_free(&self, force: bool) -> Result<(), Error> {
         check_free(&self.0.join(PRIVATE_KEY), force)
     }
 
-    /// Issues a certificate for a new key and writes it, the roots first: a reader in between
-    /// trusts more roots, not less.
+    /// Issues a certificate for a new key and writes both, after the roots: a reader in between trusts more roots,
+    /// not fewer.
     pub(super) fn issue(
         &self,
         folder: &Folder,
@@ -181,7 +179,7 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Replaces a file as a whole; its permissions are set before its contents are written.
+/// Replaces a file atomically. Its permissions are set before its contents are written.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let partial = path.with_extension("partial");
     remove(&partial)?;

@@ -9,12 +9,11 @@ use maglor_terminal::output;
 use super::folder::{Folder, Leaf};
 use super::{Error, TICK, show};
 
-/// The delay after a failure; a day's certificate leaves seven hours for further attempts.
+/// Delay after a failure. A certificate with a lifetime of a day leaves seven hours for further attempts.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Renews the certificate `issued` just now at 70 % of its lifetime, and at once when the authority
-/// changes. Does not return: the process is stopped from outside, and each file is whole at any
-/// time.
+/// Renews the certificate `issued`, which is new, at 70 % of its lifetime, and immediately when the authority
+/// changes. Never returns: the process is stopped from outside, which leaves each file complete.
 pub(super) fn renewed(
     folder: &Folder,
     leaf: &Leaf,
@@ -41,7 +40,7 @@ pub(super) fn renewed(
             }
             Err(error) => {
                 eprintln!("maglor identity: {}: not renewed: {error}", request.id);
-                // A change of the authority may be incomplete: the next poll will show.
+                // A change of the authority may be incomplete; the next poll will show this.
                 at = SystemTime::now() + AGAIN;
                 seen = look;
             }
@@ -49,8 +48,8 @@ pub(super) fn renewed(
     }
 }
 
-/// Returns when to renew, counted from now: the minutes by which a certificate is backdated may be
-/// longer than a short lifetime.
+/// Returns when to renew. The time is counted from now, because a certificate may be backdated by more than its
+/// lifetime.
 fn due(issued: &Identity) -> SystemTime {
     let now = SystemTime::now();
     now + issued.renew_after(now)

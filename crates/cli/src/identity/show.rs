@@ -80,7 +80,7 @@ fn left(certificate: &Certificate, now: SystemTime) -> String {
     }
 }
 
-/// Omits seconds if there are days.
+/// Removes seconds from a duration of at least a day.
 fn minutes(time: Duration) -> Duration {
     match time.as_secs() {
         seconds @ 3600.. => Duration::from_secs(seconds / 60 * 60),

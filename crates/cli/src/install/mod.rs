@@ -1,7 +1,7 @@
-//! `maglor install` and `maglor uninstall`: the chart of `deploy/chart`, without Helm.
+//! `maglor install` and `maglor uninstall`: render the chart in `deploy/chart` without Helm.
 //!
-//! The chart's own files are rendered ([`template`]), so there is one source of the installation.
-//! No cluster is accessed or changed: the output is for kubectl.
+//! The chart's own files are rendered ([`template`]), so that there is a single source of the installation. No
+//! cluster is accessed or changed: the output is for kubectl.
 
 mod schema;
 mod sidecars;
@@ -172,7 +172,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     print("install", install(options))
 }
 
-/// Prints the manifests to delete, in order, or removes the sidecars.
+/// Prints the manifests to delete in order, or removes the sidecars.
 pub(crate) fn uninstall(options: &UninstallOptions) -> ExitCode {
     match &options.step {
         None => print("uninstall", removal(&options.removal)),
@@ -288,7 +288,7 @@ fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
         let rendered = template::render(file, text, &data)?;
         for document in serde_yaml::Deserializer::from_str(&rendered) {
             let document = <Value as serde::Deserialize>::deserialize(document)?;
-            // Hooks are executed by Helm only, and do not persist.
+            // Only Helm executes hooks, and their objects do not persist.
             let is_hook = document["metadata"]["annotations"]["helm.sh/hook"].is_string();
             if !document.is_null() && !is_hook {
                 documents.push(document);
@@ -461,7 +461,7 @@ mod tests {
         }
     }
 
-    /// The sidecar's defaults are written in two places: the code and the chart's documented values.
+    /// The sidecar's defaults are defined in two places: the code, and the documented values of the chart.
     #[test]
     fn the_chart_has_the_defaults_of_settings() {
         let chosen = values::parse("values.yaml", VALUES).unwrap();

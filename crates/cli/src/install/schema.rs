@@ -1,7 +1,7 @@
-//! Validates values by the chart's `values.schema.json`, as Helm does.
+//! Validates values against the chart's `values.schema.json`, as Helm does.
 //!
-//! Implements the part of JSON Schema (draft 7) that the file uses; any other keyword is an error
-//! of the chart, never ignored.
+//! Implements the part of JSON Schema (draft 7) that the file uses. Any other keyword is treated as an error of the
+//! chart and never ignored.
 
 use maglor_config::suggest::{nearest, one_of};
 use regex::Regex;
@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 /// A value that violates the schema.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// The path from the root: names and indices.
+    /// Path of the value from the root: names and indices.
     pub(super) path: Vec<String>,
-    /// The error, and the valid values.
+    /// What is wrong with the value, and the valid values.
     pub(super) reason: String,
 }
 
-/// Returns the first fault of `value`, in the order of its keys; `None` if there is none.
+/// Returns the first fault of `value` in the order of its keys; `None` if there is none.
 pub(super) fn check(schema: &Value, value: &Value) -> Option<Fault> {
     check_at(schema, value, &mut Vec::new()).err()
 }
@@ -71,7 +71,7 @@ fn check_at(schema: &Value, value: &Value, path: &mut Vec<String>) -> Result<(),
     }
 }
 
-/// Validates values that match `if` by `then`. The description of `then` is the reason.
+/// Validates values that match `if` against `then`. The description of `then` is the reason of the fault.
 fn check_then(
     condition: &Value,
     schema: &Map<String, Value>,
@@ -240,15 +240,14 @@ fn check_pattern(
     if pattern.is_match(text) {
         return Ok(());
     }
-    // A fault is one line; a description may have several.
+    // A fault is one line, but a description may have several.
     let meaning = schema["description"].as_str().unwrap_or_default();
     let meaning = meaning.replace('\n', " ");
     let meaning = meaning.strip_suffix('.').unwrap_or(&meaning);
     fault(path, format!("{value} is not a valid value: {meaning}"))
 }
 
-/// Checks for required values; one is missing mostly because Helm removes a value that is set to
-/// null.
+/// Checks for required values. A value is usually missing because Helm removes values that are set to null.
 fn check_required(wanted: &Value, value: &Value, path: &mut Vec<String>) -> Result<(), Fault> {
     let Some(map) = value.as_object() else {
         return Ok(());
@@ -283,7 +282,7 @@ fn check_fields(
     Ok(())
 }
 
-/// Suggests a replacement for an unknown key: the nearest one, or one of all.
+/// Suggests a replacement for an unknown key: the most similar key, or one of all keys.
 fn unknown(known: Option<&Map<String, Value>>) -> impl Fn(&str) -> String {
     move |name| {
         let mut names: Vec<_> = known

@@ -1,5 +1,5 @@
-//! Renders the part of Helm's template language that our chart uses, so that `helm install` and
-//! `maglor install` render the same files. Unsupported syntax is an error, never copied as text.
+//! Renders the part of Helm's template language that the chart uses, so that `helm install` and `maglor install`
+//! render the same files. Unsupported syntax is an error, never copied as text.
 //!
 //! ```text
 //! {{ .Values.a.b }}   {{ .Release.Namespace }}   {{ $.Values.a }}   {{ . }}   | quote   | toJson   | toYaml   | nindent N
@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-/// The reason why a template cannot be rendered.
+/// Reason why a template cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub(super) struct TemplateError {
@@ -44,7 +44,7 @@ enum Node<'a> {
     },
 }
 
-/// The end of a list of nodes.
+/// What ends a list of nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     /// `else`, on this line.
@@ -55,7 +55,7 @@ enum End {
     Text,
 }
 
-/// The values of `$` and `.`.
+/// The values of `$` and `.` in a template.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
     root: &'a Value,
@@ -65,7 +65,7 @@ struct Scope<'a> {
 /// An error with its line.
 type Fault = (usize, String);
 
-/// Renders one file; `data` has the fields `Values` and `Release`.
+/// Renders one file. `data` has the fields `Values` and `Release`.
 pub(super) fn render(
     file: &'static str,
     text: &str,
@@ -167,7 +167,7 @@ fn write(nodes: &[Node<'_>], scope: Scope<'_>, out: &mut String) -> Result<(), F
     Ok(())
 }
 
-/// Splits a text at its actions, and removes white space where they request it.
+/// Splits a text at its actions, and removes whitespace where these request it.
 fn cut(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -226,7 +226,7 @@ fn evaluate(code: &str, scope: Scope<'_>) -> Result<String, String> {
                     maglor_inject::yaml::to_string(value).map_err(|error| error.to_string())?;
                 yaml.trim_end().clone_into(&mut text);
             }
-            // Quoted as a JSON text, which YAML can read.
+            // Quoted as a JSON string, which YAML can read.
             (Some("quote"), None) => text = Value::from(text).to_string(),
             (Some("nindent"), Some(spaces)) => {
                 let spaces: usize = spaces.parse().map_err(|_| format!("`{step}`: no number"))?;
@@ -259,7 +259,7 @@ fn find<'a>(path: &str, scope: Scope<'a>) -> Result<&'a Value, String> {
     Ok(value)
 }
 
-/// Returns the truth value as in Go's templates: empty is false.
+/// Returns the truth value as in Go's templates, where empty values are false.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,

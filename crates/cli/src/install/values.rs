@@ -1,16 +1,16 @@
-//! Values of the chart: merges its `values.yaml`, files with other values, and `--set`, as Helm
-//! does, and validates them by the chart's `values.schema.json`.
+//! Values of the chart: merges the chart's `values.yaml`, files with other values, and `--set`, as Helm does, and
+//! validates the result against the chart's `values.schema.json`.
 
 use serde_json::{Map, Value};
 
 use super::schema::{self, Fault};
 
-/// The largest index; larger ones are rejected, as by Helm.
+/// Maximum index of a list; larger ones are rejected, as by Helm.
 const MAX_INDEX: usize = 65_536;
-/// The maximum depth of keys; deeper ones are rejected, as by Helm.
+/// Maximum depth of keys; deeper ones are rejected, as by Helm.
 const MAX_DEPTH: usize = 30;
 
-/// The reason why a value cannot be set.
+/// Reason why a value cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ValuesError {
     #[error("{place}: {message}")]
@@ -23,7 +23,7 @@ pub(super) enum ValuesError {
     },
 }
 
-/// The values chosen by a user, source by source; later ones win.
+/// The values chosen by a user, source by source. Later sources take precedence.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     values: Map<String, Value>,
@@ -42,7 +42,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// Adds one `--set`.
+    /// Adds the values of one `--set` option.
     pub(super) fn add_set(&mut self, text: &str) -> Result<(), ValuesError> {
         let place = format!("--set {text}");
         let refused = |message: String| syntax(&place, &message);
@@ -59,7 +59,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// Merges these values into the chart's, and validates the result by its schema.
+    /// Merges these values into the chart's, and validates the result against the schema.
     pub(super) fn over(self, defaults: Value, schema: &Value) -> Result<Value, ValuesError> {
         let mut all = self.values;
         if let Value::Object(defaults) = defaults {
@@ -74,7 +74,7 @@ impl Chosen {
     }
 }
 
-/// Returns the fault with the last source that sets the value or a parent of it.
+/// Returns the fault together with the last source that sets the value or a parent of it.
 fn refused(sources: &[(String, Value)], fault: &Fault) -> ValuesError {
     let sets = |value: &Value| {
         let mut value = value;
@@ -126,10 +126,9 @@ enum Step {
     Index(usize),
 }
 
-/// Parses `a.b=value,c[0]=value` as Helm does: `true`, `false`, `null` and whole numbers have their
-/// types, `{a,b}` is a list, everything else is text. A character after a backslash is literal:
-/// `nodeSelector.kubernetes\.io/os=linux`. Keys that Helm would drop silently (`=1`, `a..b=1`) are
-/// rejected.
+/// Parses `a.b=value,c[0]=value` as Helm does: `true`, `false`, `null` and whole numbers have their types, `{a,b}` is
+/// a list, everything else is a string. A character after a backslash is literal:
+/// `nodeSelector.kubernetes\.io/os=linux`. Keys that Helm would drop silently (`=1`, `a..b=1`) are rejected.
 fn parse_set(text: &str) -> Result<Vec<(Vec<Step>, Value)>, String> {
     let mut rest = Scanner(text);
     let mut pairs = Vec::new();
@@ -144,8 +143,8 @@ fn parse_set(text: &str) -> Result<Vec<(Vec<Step>, Value)>, String> {
 struct Scanner<'a>(&'a str);
 
 impl Scanner<'_> {
-    /// Reads up to one of the ends, removing backslashes, and returns that end; `None` at the end
-    /// of the text.
+    /// Reads up to one of the ends, removing backslashes, and returns the text and this end; `None` at the end of the
+    /// text.
     fn until(&mut self, ends: &[char]) -> (String, Option<char>) {
         let mut read = String::new();
         let mut chars = self.0.chars();
@@ -222,7 +221,7 @@ fn scalar(text: &str) -> Value {
     if is("true") || is("false") {
         return Value::Bool(is("true"));
     }
-    // Not `007`: that is a name.
+    // `007` is not a number but a name.
     let number = Some(text).filter(|text| *text == "0" || !text.starts_with('0'));
     let number = number.and_then(|text| text.parse::<i64>().ok());
     number.map_or_else(|| Value::from(text), Value::from)
@@ -260,7 +259,7 @@ fn assign(base: &mut Value, path: &[Step], value: Value) -> Result<(), String> {
     assign(inner, rest, value)
 }
 
-/// Merges values into others; mappings are merged, everything else is replaced.
+/// Merges values into others. Mappings are merged; other values are replaced.
 fn merge(base: &mut Map<String, Value>, over: Map<String, Value>) {
     for (name, value) in over {
         match (base.get_mut(&name), value) {
@@ -272,7 +271,7 @@ fn merge(base: &mut Map<String, Value>, over: Map<String, Value>) {
     }
 }
 
-/// Adds defaults to values: null removes a default.
+/// Adds defaults to values; null removes a default.
 fn under(values: &mut Map<String, Value>, defaults: Map<String, Value>) {
     for (name, default) in defaults {
         match (values.get_mut(&name), default) {

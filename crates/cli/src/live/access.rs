@@ -53,17 +53,17 @@ pub(crate) struct Pods {
     pub(crate) all_namespaces: bool,
 }
 
-/// `HOST:PORT`.
+/// An address of the form `HOST:PORT`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Address(String);
 
-/// The error of an address without a port.
+/// Error for an address without a port.
 #[derive(Debug, thiserror::Error)]
 #[error("expected HOST:PORT, such as {0}")]
 pub(crate) struct AddressError(String);
 
 impl AddressError {
-    /// Returns the address, with a default host or port filled in.
+    /// Returns the address, with a default host or port added if it is missing.
     fn of(text: &str) -> Self {
         let text = text.split_once("://").map_or(text, |(_, rest)| rest);
         let text = text.split('/').next().unwrap_or_default();
@@ -135,7 +135,7 @@ impl Where {
             .collect()
     }
 
-    /// Returns the controller's replicas, at least one.
+    /// Returns the controller's replicas; fails if there are none.
     pub(crate) async fn controllers(&self) -> Result<Vec<Instance>, LiveError> {
         if self.controller.is_some() {
             return Ok(self.addressed_controllers());
@@ -153,7 +153,7 @@ impl Where {
         }
     }
 
-    /// Returns the proxies of a target, or all; at least one.
+    /// Returns the proxies of a target, or all proxies; fails if there are none.
     pub(crate) async fn proxies(
         &self,
         pods: &Pods,

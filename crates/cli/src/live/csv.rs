@@ -8,7 +8,7 @@ pub(super) fn record(fields: impl IntoIterator<Item = String>) -> String {
     fields.join(",") + "\n"
 }
 
-/// Formats a value as a field: numbers as in JSON, absent values as nothing, lists and objects as JSON.
+/// Formats a value as a field: numbers as in JSON, absent values as an empty field, lists and objects as JSON.
 pub(super) fn field(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

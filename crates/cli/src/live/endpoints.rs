@@ -46,7 +46,7 @@ pub(crate) struct Options {
 #[derive(Debug, Serialize)]
 struct Line {
     service: String,
-    /// The proxy that reported it; `None` for the controller.
+    /// The proxy that reported the endpoint; `None` for the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     seen_by: Option<String>,
     address: String,
@@ -180,7 +180,7 @@ fn reported(cluster: &Resource, endpoint: &Value) -> Line {
         let number = endpoint[field].as_u64();
         number.map_or(default, |number| u32::try_from(number).unwrap_or(u32::MAX))
     };
-    // An endpoint of a cluster's own list may be an address alone.
+    // An endpoint in a cluster's own list may consist of an address only.
     let address = endpoint["address"].as_str().or(endpoint.as_str());
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let tls = match &cluster.resource["tls"] {

@@ -7,49 +7,49 @@ use http::StatusCode;
 use kube::config::KubeconfigError;
 use maglor_service_graph::file::prometheus::AnswerError;
 
-/// An error of a query; see the module's documentation.
+/// Error of a query to a mesh.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
-    /// The response is not from our programs, or from another version.
+    /// The response is not from a program of this mesh, or from another version.
     #[error("{whom}{path}: invalid response: {source}")]
     Answer {
-        /// The queried program.
+        /// Name of the queried program.
         whom: String,
-        /// The path.
+        /// Path of the request.
         path: String,
-        /// The error.
+        /// Error of the parser.
         source: serde_json::Error,
     },
-    /// Connection refused.
+    /// The connection was refused.
     #[error("{whom}: {source}")]
     Connect {
-        /// The queried program.
+        /// Name of the queried program.
         whom: String,
-        /// The system's error.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The connection failed.
     #[error("{whom}: {source}")]
     Http {
-        /// The queried program.
+        /// Name of the queried program.
         whom: String,
-        /// The error of the connection.
+        /// Error of the connection.
         source: hyper::Error,
     },
-    /// The API server has rejected a request, or does not respond.
+    /// The API server has rejected a request or does not respond.
     #[error("Kubernetes: {what}: {source}")]
     Kube {
-        /// The requested object.
+        /// Description of the requested object.
         what: String,
-        /// The error of the client.
+        /// Error of the client.
         source: Box<kube::Error>,
     },
     /// No cluster is configured.
@@ -58,13 +58,13 @@ pub(crate) enum LiveError {
     /// A step of the installation's lifecycle failed.
     #[error("{0}")]
     Lifecycle(maglor_controller::lifecycle::LifecycleError),
-    /// There is no controller.
+    /// There is no running controller.
     #[error("no controller is running in namespace `{namespace}`")]
     NoController {
-        /// The searched namespace.
+        /// Namespace that was searched.
         namespace: String,
     },
-    /// There is no proxy to query.
+    /// There is no proxy to query, for this reason.
     #[error("{0}")]
     NoProxy(String),
     /// Neither a cluster nor a controller is given.
@@ -73,54 +73,54 @@ pub(crate) enum LiveError {
     /// Neither a cluster nor a proxy is given.
     #[error("this command queries proxies; --controller is set, but not --proxy")]
     NoProxyAddress,
-    /// No plan can be made.
+    /// No plan can be made, for this reason.
     #[error("{0}")]
     Plan(String),
     /// The port cannot be reached through the API server.
     #[error("{whom}: cannot connect to the pod: {why}")]
     PortForward {
-        /// The pod.
+        /// Name of the pod.
         whom: String,
-        /// The kubelet's error.
+        /// Error of the kubelet.
         why: String,
     },
     /// Prometheus' response is invalid.
     #[error("{source}; the query was {query}")]
     Prometheus {
-        /// The query, in PromQL.
+        /// The query in PromQL.
         query: String,
-        /// The error.
+        /// What is wrong with the response.
         source: Box<AnswerError>,
     },
     /// The controller's response contains a resource that this command cannot read.
     #[error("routes `{name}`: {why}")]
     Resource {
-        /// The name of the resource.
+        /// Name of the resource.
         name: String,
-        /// The error.
+        /// What is wrong with the resource.
         why: String,
     },
     /// The runtime cannot be set up.
     #[error("runtime: {0}")]
     Runtime(#[source] io::Error),
-    /// A file is not one of ours.
+    /// A file is not a snapshot of the graph.
     #[error("{}: invalid graph snapshot: {source}", path.display())]
     Snapshot {
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
-        /// The error.
+        /// Error of the parser.
         source: serde_json::Error,
     },
-    /// The status is not 200.
+    /// The status of a response is not 200.
     #[error("{whom}{path}: {status}: {text}")]
     Status {
-        /// The queried program.
+        /// Name of the queried program.
         whom: String,
-        /// The path.
+        /// Path of the request.
         path: String,
-        /// The status.
+        /// Status of the response.
         status: StatusCode,
-        /// The first line of the reason.
+        /// First line of the response.
         text: String,
     },
     /// The terminal cannot be used.
@@ -129,27 +129,27 @@ pub(crate) enum LiveError {
     /// A value is invalid.
     #[error("{what} `{value}`: {expected}")]
     Value {
-        /// The name of the value.
+        /// Name of the value.
         what: &'static str,
-        /// The value.
+        /// The invalid value.
         value: String,
-        /// The expected value.
+        /// Description of the expected value.
         expected: &'static str,
     },
     /// The query timed out.
     #[error("{whom}{path}: timeout after {seconds} s")]
     Timeout {
-        /// The queried program.
+        /// Name of the queried program.
         whom: String,
-        /// The path.
+        /// Path of the request.
         path: String,
-        /// The time limit in seconds.
+        /// Timeout in seconds.
         seconds: u64,
     },
 }
 
 impl LiveError {
-    /// Returns a hint.
+    /// Returns a hint for fixing the error, if there is one.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Answer { .. } => Some(

@@ -1,5 +1,5 @@
-//! `maglor receipts`: lists configuration changes with the clients that have acknowledged them, the
-//! delays, and the clients that have not.
+//! `maglor receipts`: lists configuration changes, the clients that have acknowledged them and the delays, and the
+//! clients that have not.
 
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ struct Receipt {
     age_seconds: u64,
     took_ms: Option<f64>,
     deliveries: Vec<Delivery>,
-    /// The replica; each numbers changes and has clients of its own.
+    /// The replica that reported the change. Each replica has its own numbers of changes and its own clients.
     #[serde(default)]
     replica: String,
 }
@@ -79,7 +79,7 @@ impl Receipt {
         self.has() < self.deliveries.len()
     }
 
-    /// Returns the clients that have not acknowledged it, with the reason if they rejected it.
+    /// Returns the clients that have not acknowledged the change, with the reason if they have rejected it.
     fn lacking(&self) -> Vec<String> {
         let lacking = self.deliveries.iter().filter_map(|one| match &one.refused {
             Some(reason) => Some(format!("{} (rejected: {reason})", one.node)),
@@ -138,7 +138,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             });
             receipts.extend(of_replica.filter(|one| wanted(options, one)));
         }
-        // The newest first, from any replica.
+        // The newest change comes first, regardless of the replica.
         receipts.sort_by_key(|receipt| receipt.age_seconds);
         table::show(&receipts, options.output, "no such change");
         Ok(())

@@ -46,7 +46,7 @@ pub(crate) struct Options {
 #[derive(Debug, Serialize)]
 struct Line {
     host: String,
-    /// The namespace of the clients it is restricted to, if any.
+    /// Namespace of the clients for which the route applies; `None` for all clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<String>,
     route: String,
@@ -63,11 +63,11 @@ struct Line {
     listener: Option<String>,
 }
 
-/// The action of a route.
+/// A destination or other action of a route, and its share of the requests.
 #[derive(Debug, Serialize)]
 struct To {
     what: String,
-    /// The percentage of the requests.
+    /// Percentage of the requests.
     percent: f64,
 }
 
@@ -232,7 +232,7 @@ async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
     Ok(lines)
 }
 
-/// Returns the routes of a table, parsed by the rules of a configuration file.
+/// Returns the routes of a table, parsed like those of a configuration file.
 fn lines_of(table: &Resource) -> Result<Vec<Line>, LiveError> {
     let unread = |errors: maglor_config::Errors| LiveError::Resource {
         name: table.name.clone(),

@@ -1,4 +1,4 @@
-//! The responses of admin ports, with the fields that commands use; and names of services.
+//! The responses of admin ports, with the fields that commands use, and names of services.
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The suffix of names in the usual cluster domain, which tables omit.
+/// Suffix of names in the usual cluster domain, which is omitted in tables.
 const USUAL: &str = ".svc.cluster.local";
 
-/// `/clusters` of a proxy.
+/// The response of a proxy's `/clusters` page.
 #[derive(Debug, Deserialize)]
 pub(super) struct Clusters {
     pub(super) clusters: Vec<Cluster>,
@@ -53,7 +53,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Returns the clusters of its chains.
+    /// Returns the clusters of the listener's chains.
     pub(super) fn clusters(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().flat_map(|chain| {
             let hosts = chain.hosts.iter();
@@ -70,18 +70,18 @@ impl Listener {
 pub(super) struct Chain {
     pub(super) name: String,
     pub(super) hosts: Vec<Host>,
-    /// The cluster of connections that do not speak HTTP.
+    /// Cluster for non-HTTP connections; `None` if there is none.
     pub(super) bytes: Option<String>,
 }
 
-/// A virtual host, or one that was asked for.
+/// A virtual host, or a host that was discovered on demand.
 #[derive(Debug, Deserialize)]
 pub(super) struct Host {
     pub(super) domains: Vec<String>,
     pub(super) discovered: bool,
-    /// `None` = the control plane has nothing of that name.
+    /// Routes of the host; `None` if the control plane has no resource of this name.
     pub(super) routes: Option<Vec<Route>>,
-    /// The cluster of connections to it that do not speak HTTP.
+    /// Cluster for non-HTTP connections to the host; `None` if there is none.
     #[serde(default)]
     pub(super) bytes: Option<String>,
 }
@@ -112,13 +112,13 @@ pub(super) struct Share {
 #[derive(Debug, Deserialize)]
 pub(super) struct Resource {
     pub(super) name: String,
-    /// Whose own variant it is.
+    /// Namespace of the clients whose variant this is; `None` for all clients.
     pub(super) namespace: Option<String>,
-    /// In the words of the configuration file.
+    /// The resource in the format of the configuration file.
     pub(super) resource: Value,
 }
 
-/// `reviews`, `reviews.shop`, or with the port `reviews.shop:9080`.
+/// A service on the command line: `reviews`, `reviews.shop`, or with a port `reviews.shop:9080`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Service {
     host: String,

@@ -81,13 +81,13 @@ pub(super) struct Line {
     pub(super) p50_ms: Option<f64>,
     pub(super) p95_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// The share of requests over mutual TLS.
+    /// Share of requests over mutual TLS; `None` if unknown.
     pub(super) mtls: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) calls: Option<Calls>,
 }
 
-/// What is known of outbound requests only.
+/// Statistics that exist only for outbound requests.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Calls {
     pub(super) retries: f64,
@@ -151,7 +151,7 @@ impl Line {
     }
 }
 
-/// Aggregated by workload.
+/// Inbound requests of a workload.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(super) struct Asked(pub(super) Line);
@@ -177,7 +177,7 @@ impl Row for Asked {
     }
 }
 
-/// Aggregated by called service.
+/// Requests of a workload to a called service.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(super) struct Called(pub(super) Line);
@@ -221,13 +221,13 @@ impl Row for Called {
     }
 }
 
-/// Returns the inbound requests of workloads; with rates if the time is known.
+/// Returns the inbound requests of workloads; with rates if `time` is known.
 pub(super) fn asked(traffic: &Traffic, time: Option<Duration>) -> impl Iterator<Item = Line> {
     let all = traffic.inbound.iter();
     all.map(move |(workload, flow)| Line::new(workload, None, flow, time))
 }
 
-/// Returns the outbound requests of workloads.
+/// Returns the outbound requests of workloads; with rates if `time` is known.
 pub(super) fn called(traffic: &Traffic, time: Option<Duration>) -> impl Iterator<Item = Line> {
     let all = traffic.outbound.iter();
     all.map(move |((workload, service), flow)| Line::new(workload, Some(service), flow, time))

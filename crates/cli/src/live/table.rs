@@ -22,7 +22,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Returns whether it is for people.
+    /// Returns whether the format is a table, for people.
     pub(crate) fn is_table(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
@@ -32,11 +32,12 @@ impl Format {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     title: &'static str,
-    /// Whether it is shown only in the wide table.
+    /// Whether the column is shown only in the wide table.
     wide: bool,
-    /// Whether it is right-aligned, as numbers are.
+    /// Whether the column is right-aligned, like numbers.
     right: bool,
-    /// The JSON pointer (RFC 6901), without the first slash, to its value in the serialized row.
+    /// JSON pointer (RFC 6901), without the first slash, to the column's value in the serialized row; `None` if CSV
+    /// contains the cell.
     field: Option<&'static str>,
 }
 
@@ -66,7 +67,7 @@ impl Column {
         Self { wide: true, ..self }
     }
 
-    /// Names the field of the serialized row that it shows, for CSV. Without a name, CSV has the cell.
+    /// Sets the field of the serialized row that CSV contains for this column. Without this, CSV contains the cell.
     pub(crate) const fn of(self, field: &'static str) -> Self {
         Self {
             field: Some(field),
@@ -85,14 +86,14 @@ impl Column {
 
 /// A line of a table.
 pub(crate) trait Row: Serialize {
-    /// The columns.
+    /// Columns of the table.
     const COLUMNS: &'static [Column];
 
     /// Returns a cell for each column.
     fn cells(&self) -> Vec<String>;
 }
 
-/// Prints rows; the message for an empty result goes to standard error.
+/// Prints rows. The message for an empty result is written to standard error.
 pub(crate) fn show<R: Row>(rows: &[R], format: Format, none: &str) {
     match format.is_table() && rows.is_empty() {
         true => eprintln!("{none}"),
@@ -109,7 +110,7 @@ pub(crate) fn formatted<R: Row>(rows: &[R], format: Format) -> String {
     }
 }
 
-/// Formats a value as JSON or YAML; all keys are strings, so both can express it.
+/// Formats a value as JSON or YAML. All keys must be strings, so that both can represent it.
 pub(crate) fn serialized(value: &impl Serialize, format: Format) -> String {
     match format {
         Format::Yaml => serde_yaml::to_string(value).unwrap_or_default(),
@@ -122,7 +123,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default() + "\n"
 }
 
-/// Formats rows as CSV, below a header.
+/// Formats rows as CSV with a header.
 pub(crate) fn csv<R: Row>(rows: &[R]) -> String {
     let records = rows.iter().map(csv_record);
     std::iter::once(csv_header::<R>()).chain(records).collect()
@@ -133,7 +134,7 @@ pub(crate) fn csv_header<R: Row>() -> String {
     csv::record(R::COLUMNS.iter().map(Column::name))
 }
 
-/// Formats a row as a record of CSV: all columns, with the values of the serialized row.
+/// Formats a row as a CSV record that contains all columns, with the values of the serialized row.
 pub(crate) fn csv_record<R: Row>(row: &R) -> String {
     let value = serde_json::to_value(row).unwrap_or_default();
     let columns = R::COLUMNS.iter().zip(row.cells());
@@ -143,7 +144,7 @@ pub(crate) fn csv_record<R: Row>(row: &R) -> String {
     }))
 }
 
-/// Formats rows below their titles, with two spaces between columns.
+/// Formats rows below the column titles, with two spaces between columns.
 pub(crate) fn text<R: Row>(rows: &[R], format: Format) -> String {
     let shown: Vec<usize> = (0..R::COLUMNS.len())
         .filter(|at| format == Format::Wide || !R::COLUMNS[*at].wide)

@@ -29,7 +29,8 @@ Examples:
 A proxy shows at most --rate requests per second, and the number of dropped ones. Requests are shown
 when they have ended, without bodies, and without headers other than the host.";
 
-/// The fields of a request, as columns of CSV; those that a proxy of another version has besides are in JSON.
+/// The fields of a request that are columns of CSV. Further fields, from proxies of other versions, are included in
+/// JSON only.
 const CSV: [&str; 21] = [
     "time",
     "pod",
@@ -54,7 +55,7 @@ const CSV: [&str; 21] = [
     "missed",
 ];
 
-/// The capacity of the queue of lines to print, over all proxies.
+/// Capacity of the queue of lines to print, for all proxies together.
 const WAITING: usize = 1024;
 
 #[derive(Debug, clap::Args)]
@@ -138,7 +139,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             .await?;
         let query = query(options);
         for proxy in &proxies {
-            // Before the first line: an error in the filters is the same for all of them.
+            // Connected before the first line is printed, because an error in the filters is the same for all
+            // proxies.
             let page = proxy.admin.lines(&query).await?;
             tokio::spawn(follow(proxy.clone(), page, lines.clone()));
         }
@@ -163,7 +165,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         let length = options.length.map_or(Duration::MAX, |length| length.0);
         tokio::select! {
             done = print => done,
-            // Longer than a timer supports: no limit.
+            // Durations beyond those that a timer supports are not limited.
             () = tokio::time::sleep(length.min(Duration::from_secs(1 << 32))) => Ok(()),
             _ = tokio::signal::ctrl_c() => Ok(()),
         }
@@ -252,7 +254,7 @@ impl Line {
     }
 }
 
-/// Formats `18:01:02.123 web-0 in GET cart/api 200 3.1 ms ns/shop/sa/web → 10.1.0.1:80`
+/// Formats a line such as `18:01:02.123 web-0 in GET cart/api 200 3.1 ms ns/shop/sa/web → 10.1.0.1:80`.
 fn text(pod: &str, request: &Request, wide: bool) -> String {
     let clock = request.time.split('T').nth(1).unwrap_or(&request.time);
     let direction = match request.direction.as_str() {
@@ -260,7 +262,7 @@ fn text(pod: &str, request: &Request, wide: bool) -> String {
         "outbound" => "out",
         _ => "-  ",
     };
-    // A workload of the mesh is shown by namespace and account.
+    // A workload of the mesh is shown by its namespace and service account.
     let peer = request.peer.as_deref().map(|peer| {
         let path = peer
             .strip_prefix("spiffe://")

@@ -1,4 +1,4 @@
-//! `maglor top`: repeats `stat`, on a terminal as a screen with keys, otherwise as tables one after another.
+//! `maglor top`: repeats `stat`; on a terminal as a full screen with keys, otherwise as a sequence of tables.
 
 mod columns;
 mod draw;
@@ -46,9 +46,9 @@ On a terminal, ? shows the keys: among others / filters, ← and → choose the 
 Otherwise, and with --count, tables are printed one after another. Signs: ✓ at least 99 % of the requests succeed,
 ! at least 95 %, ✗ less. NO_COLOR turns colours off.";
 
-/// The shortest interval between two scrapes.
+/// Minimum interval between two scrapes.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The longest time until a screen has its first rates.
+/// Maximum time until a screen shows its first rates.
 const FIRST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     super::run(async {
         let proxies = options.place.proxies(&options.pods, options.of.as_ref());
         let mut observer = Observer::new(proxies.await?);
-        // An error of the first scrape is one line, on a terminal, too.
+        // An error of the first scrape is printed as one line, even on a terminal.
         observer.look().await?;
         if stdout().is_terminal() && options.count.is_none() && options.output.is_table() {
             return screen(options, observer).await;
@@ -111,7 +111,7 @@ async fn screen(options: &Options, mut observer: Observer) -> Result<(), LiveErr
             tokio::time::sleep(wait).await;
             wait = options.every();
             let looked = observer.look().await;
-            // The screen is gone: `select!` ends this, too.
+            // The screen has ended, which also ends this task.
             let _ = sender.send(looked).await;
         }
     };
@@ -176,7 +176,7 @@ async fn print(options: &Options, mut observer: Observer) -> Result<(), LiveErro
     Ok(())
 }
 
-/// A row, and when it was measured.
+/// A row and the time of its measurement.
 #[derive(Serialize)]
 struct Timed<'a, R> {
     time: &'a str,
@@ -184,7 +184,7 @@ struct Timed<'a, R> {
     row: &'a R,
 }
 
-/// Formats the rows of a refresh: a table and an empty line, or records with the time.
+/// Formats the rows of a refresh: as a table and an empty line, or as records that contain the time.
 fn refresh<R: Row>(rows: impl Iterator<Item = R>, format: Format) -> String {
     let rows: Vec<R> = rows.collect();
     let time = Timestamp::now().to_string();

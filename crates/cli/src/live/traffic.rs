@@ -1,4 +1,4 @@
-//! Differences of proxies' counters between two scrapes, by workload and by called service.
+//! Differences of proxies' counters between two scrapes, by workload and called service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,38 +10,38 @@ use super::LiveError;
 use super::access::Instance;
 use super::served::{Clusters, Tables};
 
-/// The number of proxies queried concurrently.
+/// Maximum number of proxies that are queried at the same time.
 const AT_ONCE: usize = 16;
-/// The gauge among what is read from calls.
+/// The only gauge that is read from the metrics of calls.
 const EJECTED: &str = "maglor_upstream_ejected_endpoints";
 
 /// The requests of one kind during an interval.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// Inbound requests, or attempts of calls: a retried request counts twice.
+    /// Number of inbound requests, or of attempts of calls: a retried request counts twice.
     pub(super) requests: f64,
     pub(super) failed: f64,
     pub(super) retries: f64,
     pub(super) ejections: f64,
-    /// Ejected endpoints, as seen by the proxy with the most of them.
+    /// Number of ejected endpoints, as seen by the proxy with the most of them.
     pub(super) ejected: f64,
     pub(super) latencies: Histogram,
-    /// Connections of clients since the start, and those of them with mutual TLS.
+    /// Number of client connections since the start, and of those with mutual TLS.
     connections: f64,
     mutual: f64,
-    /// Whether calls use mutual TLS, if these are calls.
+    /// Whether calls use mutual TLS; `None` if these are not calls.
     pub(super) mesh: Option<bool>,
-    /// The proxies that have counted it.
+    /// Proxies that have counted the requests.
     pub(super) proxies: BTreeSet<String>,
 }
 
 impl Flow {
-    /// Returns the share of connections from workloads of the mesh; `None` without any.
+    /// Returns the share of connections from workloads of the mesh; `None` if there are none.
     pub(super) fn mutual_tls(&self) -> Option<f64> {
         (self.connections > 0.0).then(|| (self.mutual / self.connections).min(1.0))
     }
 
-    /// Returns the share of requests that have not failed; `None` without any.
+    /// Returns the share of requests that have not failed; `None` if there are none.
     pub(super) fn success(&self) -> Option<f64> {
         (self.requests > 0.0).then(|| (1.0 - self.failed / self.requests).max(0.0))
     }
@@ -63,7 +63,7 @@ pub(super) struct Traffic {
     pub(super) outbound: BTreeMap<(Workload, String), Flow>,
     /// Proxies that did not respond, with the errors.
     pub(super) silent: Vec<(String, LiveError)>,
-    /// The time between the scrapes.
+    /// Time between the scrapes.
     pub(super) time: Duration,
 }
 
@@ -76,19 +76,19 @@ pub(super) struct Observer {
 struct Observed {
     instance: Instance,
     meter: Meter,
-    /// When it last responded.
+    /// When the proxy last responded; `None` if it never has.
     last: Option<Instant>,
     shape: Shape,
 }
 
-/// The meaning of a proxy's names.
+/// Meaning of the names of a proxy's listeners and clusters.
 #[derive(Debug, Default)]
 struct Shape {
-    /// Outbound listeners.
+    /// Names of outbound listeners.
     outbound: BTreeSet<String>,
-    /// Clusters of the application itself.
+    /// Names of the clusters of the application itself.
     own: BTreeSet<String>,
-    /// Clusters that are reached by mutual TLS.
+    /// Names of the clusters that are reached by mutual TLS.
     mesh: BTreeSet<String>,
 }
 
@@ -106,10 +106,10 @@ impl Observer {
         }
     }
 
-    /// Returns the traffic since the last scrape; at the first, since the proxies' start.
+    /// Returns the traffic since the last scrape; at the first scrape, since the start of the proxies.
     ///
     /// # Errors
-    /// When no proxy responds.
+    /// If no proxy responds.
     pub(super) async fn look(&mut self) -> Result<Traffic, LiveError> {
         let now = Instant::now();
         let mut traffic = Traffic {
@@ -140,8 +140,8 @@ impl Observer {
     }
 }
 
-/// Returns the part of a proxy's growth that belongs to the last interval: all of it, unless it did not respond to
-/// earlier scrapes.
+/// Returns the part of the growth of a proxy's counters that belongs to the last interval: all of it, unless the
+/// proxy did not respond to earlier scrapes.
 fn part_of(growth: Duration, interval: Duration) -> f64 {
     match growth.is_zero() {
         true => 1.0,
@@ -178,7 +178,7 @@ impl Shape {
 }
 
 impl Traffic {
-    /// Adds a page of a proxy, and this part of the growth of its counters.
+    /// Adds the metrics page of a proxy, and this part of the growth of its counters.
     fn add(&mut self, proxy: &mut Observed, page: &str, part: f64) {
         let Observed {
             instance,
@@ -204,7 +204,7 @@ impl Traffic {
             let cluster = sample.label("cluster")?;
             (!shape.own.contains(cluster)).then(|| cluster.to_owned())
         };
-        // Services that were ever called are shown.
+        // Services are shown if they were ever called.
         for sample in &whole {
             let asked = sample.name == "maglor_upstream_requests_total" && sample.value > 0.0;
             if let Some(cluster) = called(sample).filter(|_| asked) {

@@ -1,5 +1,5 @@
-//! `maglor plan moves`: computes a placement with its predicted gain; also for hypothetical failures of
-//! nodes and growth of services.
+//! `maglor plan moves`: computes a placement with its predicted gain, also for hypothetical failures of nodes and
+//! growth of services.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -84,10 +84,10 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// The largest accepted factor or count.
+/// Maximum accepted factor or count.
 const MOST: f64 = 1e6;
 
-/// `SERVICE=VALUE`.
+/// An option of the form `SERVICE=VALUE`.
 #[derive(Clone, Debug)]
 struct Assigned<T> {
     service: String,
@@ -112,7 +112,7 @@ impl<T: FromStr> FromStr for Assigned<T> {
     }
 }
 
-/// Replicas of a service to move to another node.
+/// Replicas of a service that should be moved to another node.
 #[derive(Debug, PartialEq, Serialize)]
 struct Move {
     service: String,
@@ -143,24 +143,24 @@ impl Row for Move {
 #[derive(Debug, Serialize)]
 struct Report {
     feasible: bool,
-    /// The reason against it, with the amount.
+    /// Reason against the plan, with numbers; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The assumed routing of calls.
     routing: &'static str,
-    /// Calls per second.
+    /// Calls per second, in total.
     total: f64,
-    /// The present calls across nodes, among replicas on nodes that still exist.
+    /// Current calls per second across nodes, between replicas on nodes that still exist.
     cut_now: f64,
-    /// The calls across nodes by the plan.
+    /// Calls per second across nodes according to the plan; `None` without a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_planned: Option<f64>,
-    /// Whether the controller would carry it out.
+    /// Whether the controller would carry out the plan.
     worth_it: bool,
     moves: Vec<Move>,
 }
 
-/// Prints the plan; exit code 1 if not everything fits.
+/// Prints the plan. The exit code is 1 if not all replicas fit.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut fits = true;
     let code = live::run(async {
@@ -286,7 +286,7 @@ fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
             report.feasible = true;
             report.cut_planned = Some(plan.cut);
             report.moves = moves(&graph, &nodes, &present, &plan.placement);
-            // Replicas that do not fit where they are have to move, whatever the gain.
+            // Replicas that do not fit on their nodes have to move, regardless of the gain.
             report.worth_it = pays || !present.is_feasible(&graph, &nodes);
         }
     }
@@ -314,7 +314,7 @@ fn moves(graph: &Graph, nodes: &Nodes, before: &Placement, after: &Placement) ->
 fn show(report: &Report, format: Format) {
     match format {
         Format::Json | Format::Yaml => return output::print(&table::serialized(report, format)),
-        // The moves; a reason why there is no plan is no record of them.
+        // Only the moves: the reason why there is no plan is not one of their records.
         Format::Csv => {
             if let Some(reason) = &report.reason {
                 eprintln!("not everything fits: {reason}");

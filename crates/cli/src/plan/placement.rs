@@ -166,7 +166,7 @@ enum Failure {
     Partition(#[from] PartitionError),
 }
 
-/// Prints the placement; exit code 1 if there is none, 2 if the input is invalid.
+/// Prints the placement. The exit code is 1 if there is none, and 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.partition() {
         Ok((text, None)) => {
@@ -262,7 +262,7 @@ fn placement(graph: &Graph, nodes: &Nodes, placement: &Placement) -> Map<String,
     services.map(row).collect()
 }
 
-/// Returns the requests on each node.
+/// Returns the resource requests on each node.
 fn loads(graph: &Graph, nodes: &Nodes, known: usize, placement: &Placement) -> Map<String, Value> {
     let loads = placement.loads(graph);
     let loads = nodes.all().iter().zip(loads).take(known);

@@ -1,4 +1,4 @@
-//! `maglor plan proxy-service`: decides offline whether proxies in front of a service pay, and prints
+//! `maglor plan proxy-service`: determines offline whether proxies in front of a service are worthwhile, and prints
 //! the resources to apply.
 
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ struct ConfigOptions {
     admin: Option<std::net::SocketAddr>,
 }
 
-/// Prints the result; exit code 2 if the input is invalid.
+/// Prints the result. The exit code is 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let (command, printed) = match &options.other {
         None => {

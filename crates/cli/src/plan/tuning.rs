@@ -1,4 +1,4 @@
-//! `maglor plan tuning`: recommended settings for each service, from observations, with reasons.
+//! `maglor plan tuning`: recommends settings for each service from observations, with reasons.
 
 mod emit;
 mod settings;
@@ -125,7 +125,7 @@ enum Failure {
     },
 }
 
-/// Prints the recommendations; exit code 2 if the input is invalid.
+/// Prints the recommendations. The exit code is 2 if the input is invalid.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.print() {
         Ok(()) => ExitCode::SUCCESS,
@@ -209,7 +209,7 @@ fn check(advice: &Advice) -> Result<(), Failure> {
     })
 }
 
-/// Returns a service's namespace and name; the graph of a cluster writes `NAMESPACE/NAME`.
+/// Returns a service's namespace and name. The graph of a cluster has names of the form `NAMESPACE/NAME`.
 fn split<'a>(service: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
     service.split_once('/').unwrap_or((namespace, service))
 }

@@ -44,8 +44,8 @@ mod tests {
             caption: Vec::new(),
             stamp: None,
             series: vec![Series {
-                name: "a-lsq(choices=2,\"x\")".to_owned(),
                 points: vec![Point::within(1.5, 2.0, 0.25)],
+                ..Series::new("a-lsq(choices=2,\"x\")")
             }],
         };
         assert_eq!(

@@ -28,6 +28,8 @@ pub struct Figure {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
+    /// The number of its colour, if that is not its place in the legend: what belongs together has one colour.
+    pub colour: Option<usize>,
     /// The points from left to right.
     pub points: Vec<Point>,
 }
@@ -52,6 +54,7 @@ impl Series {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
+            colour: None,
             points: Vec::new(),
         }
     }

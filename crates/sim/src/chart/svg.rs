@@ -178,7 +178,7 @@ impl Plot {
             Some((point, self.across(point.x)? + aside, self.down(point.y)?))
         };
         let places: Vec<_> = series.points.iter().filter_map(place).collect();
-        group(out, index);
+        group(out, series.colour.unwrap_or(index));
         let path = places.iter().enumerate().map(|(nth, (_, x, y))| {
             let command = if nth == 0 { 'M' } else { 'L' };
             format!("{command}{x:.1} {y:.1}")
@@ -242,7 +242,7 @@ impl Plot {
 fn legend(out: &mut String, index: usize, series: &Series, look: &Look) {
     let x = RIGHT + 18.0;
     let y = TOP + 10.0 + LEGEND_LINE * index as f64;
-    group(out, index);
+    group(out, series.colour.unwrap_or(index));
     let path = format!("M{x} {y}h26");
     match look {
         Look::Dash(dash) => stroke(out, &path, 2.2, dash),
@@ -268,9 +268,9 @@ fn legend(out: &mut String, index: usize, series: &Series, look: &Look) {
 }
 
 /// Opens the group of a series, whose elements inherit its colour.
-fn group(out: &mut String, index: usize) {
-    let class = index % palette::COLOURS.len();
-    let colour = palette::colour_of(index).light;
+fn group(out: &mut String, colour: usize) {
+    let class = colour % palette::COLOURS.len();
+    let colour = palette::colour_of(colour).light;
     let _ = writeln!(
         out,
         "<g class=\"c{class}\" stroke=\"{colour}\" fill=\"{colour}\">"

@@ -30,10 +30,6 @@ const BACKLOG: i32 = 4096;
 
 /// Opens a listening socket, so that no connection is refused once the application reports that it
 /// is ready.
-///
-/// # Errors
-///
-/// The address is taken, or not local.
 pub(super) fn listen(address: SocketAddr) -> Result<StdListener, AppError> {
     let bound = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;

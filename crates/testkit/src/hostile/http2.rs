@@ -27,139 +27,61 @@
 //! | `ignored` | nothing; the connection serves |
 
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::framed::{Framed, word};
 use super::table::unescape;
-use super::{Arrival, Case, Class, Outcome, Recorder};
+use super::{Case, Recorder};
 use crate::TIMEOUT;
 use crate::raw::{RawConnection, RawHttp1};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FENCE: u32 = 0x101;
-const FENCE_ARRIVES: &str = "GET after /after 0";
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const ACK: u8 = 1;
 
-/// The observations of a case.
-#[derive(Clone, Debug, Default)]
-pub struct Http2 {
-    /// The status of the response on stream 1.
-    pub status: Option<u16>,
-    /// The code of RST_STREAM on stream 1.
-    pub reset: Option<u32>,
-    /// The code of the last GOAWAY.
-    pub goaway: Option<u32>,
-    /// Whether the proxy closed the connection.
-    pub closed: bool,
-    /// Whether the good request after the case was served.
-    pub serves: bool,
-    /// The requests that reached the origin, without the good request.
-    pub arrived: Vec<Arrival>,
+/// Sends a case to `proxy`, and reads until nothing is received for `patience`, or the outcome is
+/// certain.
+///
+/// # Panics
+///
+/// If there is no connection to the proxy, or the case is malformed.
+#[must_use]
+pub fn run(case: &Case, proxy: SocketAddr, origin: &Recorder, patience: Duration) -> Framed {
+    let socket = TcpStream::connect_timeout(&proxy, TIMEOUT).expect("the proxy listens");
+    let client = RawHttp1::try_over(socket).expect("a fresh socket");
+    let mut client = client.into_connection();
+    // A proxy that rejects early may have closed before all is written.
+    let _ = client.send(bytes(case));
+    let expects_end = case.expected.starts_with("goaway") || case.expected == "closed";
+    Framed::observe(case, client, origin, patience, expects_end, read)
 }
 
-impl Http2 {
-    /// Sends a case to `proxy`, and reads until nothing is received for `patience`, or the outcome
-    /// is certain.
-    ///
-    /// # Panics
-    ///
-    /// If there is no connection to the proxy, or the case is malformed.
-    #[must_use]
-    pub fn run(case: &Case, proxy: SocketAddr, origin: &Recorder, patience: Duration) -> Self {
-        let socket = TcpStream::connect_timeout(&proxy, TIMEOUT).expect("the proxy listens");
-        let client = RawHttp1::try_over(socket).expect("a fresh socket");
-        let mut client = client.into_connection();
-        // A proxy that rejects early may have closed before all is written.
-        let _ = client.send(bytes(case));
-        let mut seen = Self::default();
-        let until = Instant::now() + TIMEOUT;
-        while Instant::now() < until && !seen.is_complete(case) {
-            match client.is_silent_for(patience) {
-                Ok(true) => break,
-                Ok(false) if seen.read(&mut client).is_some() => {}
-                Ok(false) | Err(_) => {
-                    seen.closed = true;
-                    break;
-                }
-            }
+/// Reads a frame; `None` at the end of the connection.
+fn read(seen: &mut Framed, client: &mut RawConnection) -> Option<()> {
+    let head = client.read_exact(9).ok()?;
+    let &[l0, l1, l2, kind, flags, s0, s1, s2, s3] = &head[..] else {
+        return None;
+    };
+    let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
+    let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
+    let payload = client.read_exact(length).ok()?;
+    match (kind, stream) {
+        (SETTINGS, 0) if flags & ACK == 0 => {
+            let _ = client.send(frame(SETTINGS, ACK, 0, b""));
         }
-        drop(client);
-        seen.arrived = origin.take();
-        let fence = |one: &Arrival| matches!(one, Arrival::Whole(text) if text == FENCE_ARRIVES);
-        seen.arrived.retain(|one| !fence(one));
-        seen
-    }
-
-    /// Returns whether further frames cannot change the verdict.
-    fn is_complete(&self, case: &Case) -> bool {
-        let expects_none = case.expected == "ignored";
-        let expects_end = case.expected.starts_with("goaway") || case.expected == "closed";
-        self.serves
-            && !expects_end
-            && (expects_none || self.status.or(self.reset.map(|_| 0)).is_some())
-    }
-
-    /// Reads a frame; `None` at the end of the connection.
-    fn read(&mut self, client: &mut RawConnection) -> Option<()> {
-        let head = client.read_exact(9).ok()?;
-        let &[l0, l1, l2, kind, flags, s0, s1, s2, s3] = &head[..] else {
-            return None;
-        };
-        let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
-        let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
-        let payload = client.read_exact(length).ok()?;
-        let code = |at: usize| {
-            let bytes = payload.get(at..at + 4)?;
-            Some(u32::from_be_bytes(bytes.try_into().ok()?))
-        };
-        match (kind, stream) {
-            (SETTINGS, 0) if flags & ACK == 0 => {
-                let _ = client.send(frame(SETTINGS, ACK, 0, b""));
-            }
-            (GOAWAY, _) => self.goaway = code(4),
-            (RST_STREAM, 1) if self.status.is_none() => self.reset = code(0),
-            (HEADERS, 1) if self.status.is_none_or(|status| status < 200) => {
-                self.status = Some(status(&payload));
-            }
-            (HEADERS, FENCE) => self.serves = true,
-            _ => {}
+        (GOAWAY, _) => seen.goaway = word(&payload, 4),
+        (RST_STREAM, 1) if seen.status.is_none() => seen.reset = word(&payload, 0),
+        (HEADERS, 1) if seen.status.is_none_or(|status| status < 200) => {
+            seen.status = Some(status(&payload));
         }
-        Some(())
+        (HEADERS, FENCE) => seen.serves = true,
+        _ => {}
     }
-
-    /// Returns the outcome in short.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        let ended = self.closed || self.goaway.is_some_and(|code| code != 0);
-        let class = match (self.status, self.reset) {
-            (Some(status), _) if status < 400 => Class::Accepted,
-            (Some(_), _) | (None, Some(_)) => Class::Refused,
-            (None, None) if ended => Class::Refused,
-            (None, None) if self.serves => Class::Accepted,
-            (None, None) => Class::Waits,
-        };
-        let mut facts = Vec::new();
-        facts.extend(self.status.map(|status| format!("answered {status}")));
-        facts.extend(self.reset.map(|code| format!("reset {code}")));
-        facts.extend(self.goaway.map(|code| format!("goaway {code}")));
-        facts.extend(self.closed.then(|| "closed".to_owned()));
-        facts.push(match self.serves {
-            true => "serves on".into(),
-            false => "serves no more".into(),
-        });
-        facts.extend(self.arrived.iter().map(|one| match one {
-            Arrival::Whole(text) => format!("arrived {text}"),
-            Arrival::Cut(_) => "arrived cut off".into(),
-            Arrival::Malformed(text) => format!("arrived malformed {text:.80}"),
-        }));
-        Outcome {
-            class,
-            detail: facts.join(", "),
-        }
-    }
+    Some(())
 }
 
 /// Compares with the expected outcome.
@@ -167,39 +89,8 @@ impl Http2 {
 /// # Errors
 ///
 /// The difference.
-pub fn check(case: &Case, seen: &Http2) -> Result<(), String> {
-    let (word, rest) = case
-        .expected
-        .split_once(' ')
-        .unwrap_or((&case.expected, ""));
-    let one_of = |words: &str, code: Option<u32>| {
-        code.is_some_and(|code| words.split(' ').any(|word| word == code.to_string()))
-    };
-    let whole = |one: &Arrival| matches!(one, Arrival::Whole(_));
-    let malformed = |one: &Arrival| matches!(one, Arrival::Malformed(_));
-    let none_arrived = !seen.arrived.iter().any(whole);
-    let status = seen.status.map(u32::from);
-    let good = match word {
-        _ if seen.arrived.iter().any(malformed) => false,
-        "ok:" => {
-            seen.serves && status == Some(200) && seen.arrived == [Arrival::Whole(rest.into())]
-        }
-        "reset" => seen.serves && none_arrived && one_of(rest, seen.reset) && status.is_none(),
-        "goaway" => none_arrived && one_of(rest, seen.goaway),
-        "closed" => none_arrived && (seen.closed || seen.goaway.is_some()),
-        "ignored" => seen.serves && none_arrived && status.is_none() && seen.reset.is_none(),
-        _ => seen.serves && none_arrived && one_of(&case.expected, status),
-    };
-    match good {
-        true => Ok(()),
-        false => {
-            let got = seen.outcome().detail;
-            Err(format!(
-                "{}: expected {}, got {got}",
-                case.name, case.expected
-            ))
-        }
-    }
+pub fn check(case: &Case, seen: &Framed) -> Result<(), String> {
+    seen.check(case, seen.none_arrived())
 }
 
 /// Returns all bytes that the client writes.

@@ -26,15 +26,14 @@
 //! | `goaway 3` or `goaway 3 5` | GOAWAY with one of these reasons, and the end of the connection |
 //! | `ignored` | nothing; the connection serves |
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::framed::{Framed, word};
 use super::table::unescape;
-use super::{Arrival, Case, Class, Outcome, Recorder};
-use crate::TIMEOUT;
+use super::{Case, Recorder};
 use crate::raw::RawConnection;
 
 const FENCE: u32 = 0x0100_0000;
-const FENCE_ARRIVES: &str = "GET after /after 0";
 const HEAD: u8 = 1;
 const RESET: u8 = 3;
 const GOAWAY: u8 = 7;
@@ -42,119 +41,45 @@ const END: u8 = 1;
 const MORE: u8 = 2;
 const HTTP2: u8 = 4;
 
-/// The observations of a case.
-#[derive(Clone, Debug, Default)]
-pub struct Transport {
-    /// The status of the response on stream 1.
-    pub status: Option<u16>,
-    /// The reason of RESET on stream 1, if no response came before.
-    pub reset: Option<u32>,
-    /// The reason of the last GOAWAY.
-    pub goaway: Option<u32>,
-    /// Whether the proxy closed the connection.
-    pub closed: bool,
-    /// Whether the good request after the case was served.
-    pub serves: bool,
-    /// The requests that reached the origin, without the good request.
-    pub arrived: Vec<Arrival>,
+/// Sends a case over a member's connection, and reads until nothing is received for `patience`, or
+/// the outcome is certain.
+///
+/// # Panics
+///
+/// If the case is malformed.
+#[must_use]
+pub fn run(
+    case: &Case,
+    mut client: RawConnection,
+    origin: &Recorder,
+    patience: Duration,
+) -> Framed {
+    // A proxy that rejects early may have closed before all is written.
+    let _ = client.send(bytes(case));
+    let expects_end = case.expected.starts_with("goaway");
+    Framed::observe(case, client, origin, patience, expects_end, read)
 }
 
-impl Transport {
-    /// Sends a case over a member's connection, and reads until nothing is received for `patience`,
-    /// or the outcome is certain.
-    ///
-    /// # Panics
-    ///
-    /// If the case is malformed.
-    #[must_use]
-    pub fn run(
-        case: &Case,
-        mut client: RawConnection,
-        origin: &Recorder,
-        patience: Duration,
-    ) -> Self {
-        // A proxy that rejects early may have closed before all is written.
-        let _ = client.send(bytes(case));
-        let mut seen = Self::default();
-        let until = Instant::now() + TIMEOUT;
-        while Instant::now() < until && !seen.is_complete(case) {
-            match client.is_silent_for(patience) {
-                Ok(true) => break,
-                Ok(false) if seen.read(&mut client).is_some() => {}
-                Ok(false) | Err(_) => {
-                    seen.closed = true;
-                    break;
-                }
-            }
+/// Reads a frame; `None` at the end of the connection.
+fn read(seen: &mut Framed, client: &mut RawConnection) -> Option<()> {
+    let head = client.read_exact(8).ok()?;
+    let &[l0, l1, kind, _, s0, s1, s2, s3] = &head[..] else {
+        return None;
+    };
+    let stream = u32::from_be_bytes([s0, s1, s2, s3]);
+    let payload = client
+        .read_exact(u16::from_be_bytes([l0, l1]).into())
+        .ok()?;
+    match (kind, stream) {
+        (GOAWAY, _) => seen.goaway = word(&payload, 4),
+        (RESET, 1) if seen.status.is_none() => seen.reset = word(&payload, 0),
+        (HEAD, 1) if seen.status.is_none_or(|status| status < 200) => {
+            seen.status = Some(status(&payload));
         }
-        drop(client);
-        seen.arrived = origin.take();
-        let fence = |one: &Arrival| matches!(one, Arrival::Whole(text) if text == FENCE_ARRIVES);
-        seen.arrived.retain(|one| !fence(one));
-        seen
+        (HEAD, FENCE) => seen.serves = status(&payload) == 200,
+        _ => {}
     }
-
-    /// Returns whether further frames cannot change the verdict.
-    fn is_complete(&self, case: &Case) -> bool {
-        let answered = self.status.or(self.reset.map(|_| 0)).is_some();
-        self.serves
-            && !case.expected.starts_with("goaway")
-            && (case.expected == "ignored" || answered)
-    }
-
-    /// Reads a frame; `None` at the end of the connection.
-    fn read(&mut self, client: &mut RawConnection) -> Option<()> {
-        let head = client.read_exact(8).ok()?;
-        let &[l0, l1, kind, _, s0, s1, s2, s3] = &head[..] else {
-            return None;
-        };
-        let stream = u32::from_be_bytes([s0, s1, s2, s3]);
-        let payload = client
-            .read_exact(u16::from_be_bytes([l0, l1]).into())
-            .ok()?;
-        let word = |at: usize| {
-            let bytes = payload.get(at..at + 4)?;
-            Some(u32::from_be_bytes(bytes.try_into().ok()?))
-        };
-        match (kind, stream) {
-            (GOAWAY, _) => self.goaway = word(4),
-            (RESET, 1) if self.status.is_none() => self.reset = word(0),
-            (HEAD, 1) if self.status.is_none_or(|status| status < 200) => {
-                self.status = Some(status(&payload));
-            }
-            (HEAD, FENCE) => self.serves = status(&payload) == 200,
-            _ => {}
-        }
-        Some(())
-    }
-
-    /// Returns the outcome in short.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        let class = match (self.status, self.reset) {
-            (Some(status), _) if status < 400 => Class::Accepted,
-            (Some(_), _) | (None, Some(_)) => Class::Refused,
-            (None, None) if self.closed || self.goaway.is_some() => Class::Refused,
-            (None, None) if self.serves => Class::Accepted,
-            (None, None) => Class::Waits,
-        };
-        let mut facts = Vec::new();
-        facts.extend(self.status.map(|status| format!("answered {status}")));
-        facts.extend(self.reset.map(|reason| format!("reset {reason}")));
-        facts.extend(self.goaway.map(|reason| format!("goaway {reason}")));
-        facts.extend(self.closed.then(|| "closed".to_owned()));
-        facts.push(match self.serves {
-            true => "serves on".into(),
-            false => "serves no more".into(),
-        });
-        facts.extend(self.arrived.iter().map(|one| match one {
-            Arrival::Whole(text) => format!("arrived {text}"),
-            Arrival::Cut(_) => "arrived cut off".into(),
-            Arrival::Malformed(text) => format!("arrived malformed {text:.80}"),
-        }));
-        let detail = facts.join(", ");
-        Outcome { class, detail }
-    }
+    Some(())
 }
 
 /// Compares with the expected outcome.
@@ -162,34 +87,8 @@ impl Transport {
 /// # Errors
 ///
 /// The difference.
-pub fn check(case: &Case, seen: &Transport) -> Result<(), String> {
-    let expected = case.expected.as_str();
-    let (word, rest) = expected.split_once(' ').unwrap_or((expected, ""));
-    let one_of = |words: &str, code: Option<u32>| {
-        code.is_some_and(|code| words.split(' ').any(|word| word == code.to_string()))
-    };
-    let whole = |one: &Arrival| matches!(one, Arrival::Whole(_));
-    let malformed = |one: &Arrival| matches!(one, Arrival::Malformed(_));
-    let none_arrived = !seen.arrived.iter().any(whole);
-    let status = seen.status.map(u32::from);
-    let good = match word {
-        _ if seen.arrived.iter().any(malformed) => false,
-        "ok:" => {
-            seen.serves && status == Some(200) && seen.arrived == [Arrival::Whole(rest.into())]
-        }
-        "reset" => seen.serves && none_arrived && one_of(rest, seen.reset),
-        "goaway" => seen.closed && one_of(rest, seen.goaway) && !seen.serves,
-        "ignored" => seen.serves && none_arrived && status.is_none() && seen.reset.is_none(),
-        _ => seen.serves && none_arrived && one_of(expected, status),
-    };
-    match good {
-        true => Ok(()),
-        false => Err(format!(
-            "{}: expected {expected}, got {}",
-            case.name,
-            seen.outcome().detail
-        )),
-    }
+pub fn check(case: &Case, seen: &Framed) -> Result<(), String> {
+    seen.check(case, seen.closed && !seen.serves)
 }
 
 /// Returns all bytes that the client writes.

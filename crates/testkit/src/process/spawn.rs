@@ -1,7 +1,7 @@
 //! Starts a child that cannot outlive the tests, and sends it signals.
 #![allow(
     unsafe_code,
-    reason = "what runs between fork and exec, and kill(2), have no safe form in std"
+    reason = "what runs between fork and exec has no safe form in std"
 )]
 
 use std::io;
@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::{LazyLock, Mutex, mpsc};
 use std::thread;
+
+use rustix::process::{Pid, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 /// A signal that a proxy handles.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,14 +30,14 @@ pub enum Signal {
 }
 
 impl Signal {
-    fn number(self) -> libc::c_int {
+    fn number(self) -> rustix::process::Signal {
         match self {
-            Self::Continue => libc::SIGCONT,
-            Self::Hangup => libc::SIGHUP,
-            Self::Interrupt => libc::SIGINT,
-            Self::Stop => libc::SIGSTOP,
-            Self::Terminate => libc::SIGTERM,
-            Self::User1 => libc::SIGUSR1,
+            Self::Continue => rustix::process::Signal::CONT,
+            Self::Hangup => rustix::process::Signal::HUP,
+            Self::Interrupt => rustix::process::Signal::INT,
+            Self::Stop => rustix::process::Signal::STOP,
+            Self::Terminate => rustix::process::Signal::TERM,
+            Self::User1 => rustix::process::Signal::USR1,
         }
     }
 }
@@ -72,15 +74,10 @@ pub fn spawn(command: Command) -> io::Result<Child> {
 }
 
 fn spawn_here(mut command: Command) -> io::Result<Child> {
-    let parent = std::process::id();
+    let parent = getpid();
     let tie = move || {
-        // SAFETY: prctl and getppid take no pointers and are async-signal-safe.
-        let tied = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        if tied != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: as above.
-        if unsafe { libc::getppid() }.cast_unsigned() != parent {
+        set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        if getppid() != Some(parent) {
             // The parent terminated before the line above.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -93,10 +90,7 @@ fn spawn_here(mut command: Command) -> io::Result<Child> {
 
 /// Sends a signal to a process that is known to be a child not yet waited for.
 pub(super) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
-    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-    // SAFETY: kill takes no pointers.
-    match unsafe { libc::kill(pid, signal.number()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(kill_process(pid, signal.number())?)
 }

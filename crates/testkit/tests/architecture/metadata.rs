@@ -17,9 +17,7 @@ pub(crate) fn root() -> PathBuf {
 
 /// For each package of the workspace: which others it depends on, dev-dependencies left out.
 pub(crate) fn workspace_edges() -> BTreeMap<String, BTreeSet<String>> {
-    let text = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
-    let metadata: Value = serde_json::from_str(&text).expect("cargo metadata prints JSON");
-    let packages = metadata["packages"].as_array().expect("packages");
+    let packages = packages();
     let names: BTreeSet<&str> = packages.iter().map(name).collect();
     packages
         .iter()
@@ -35,6 +33,29 @@ pub(crate) fn workspace_edges() -> BTreeMap<String, BTreeSet<String>> {
             (name(package).to_owned(), uses)
         })
         .collect()
+}
+
+/// For each package of the workspace: its folder, and what its sources call its dependencies of all kinds.
+pub(crate) fn dependencies() -> Vec<(String, PathBuf, BTreeSet<String>)> {
+    let of = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
+        let all = package["dependencies"].as_array().expect("dependencies");
+        let named = all
+            .iter()
+            .map(|one| one["rename"].as_str().unwrap_or(name(one)).to_owned());
+        let folder = manifest.parent().expect("a folder").to_owned();
+        (name(package).to_owned(), folder, named.collect())
+    };
+    packages().iter().map(of).collect()
+}
+
+fn packages() -> Vec<Value> {
+    let text = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
+    let mut metadata: Value = serde_json::from_str(&text).expect("cargo metadata prints JSON");
+    match metadata["packages"].take() {
+        Value::Array(packages) => packages,
+        _ => panic!("cargo metadata lists packages"),
+    }
 }
 
 /// The packages that a package is made of, as `cargo tree` resolves them for this platform.

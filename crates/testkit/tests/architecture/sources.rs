@@ -1,5 +1,6 @@
 //! Source files of the workspace.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -22,6 +23,26 @@ pub(crate) fn packages(root: &Path) -> Vec<String> {
     packages.extend(["benches", "controller", "proxy"].map(str::to_owned));
     packages.sort();
     packages
+}
+
+/// All words of the Rust files below a folder, tests included and comments left out.
+pub(crate) fn words(dir: &Path) -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            // A folder with a manifest is another package.
+            if !path.join("Cargo.toml").exists() {
+                words.extend(self::words(&path));
+            }
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let code = text.lines().filter_map(|line| line.split("//").next());
+            let code = code.flat_map(|line| line.split(|c: char| c != '_' && !c.is_alphanumeric()));
+            words.extend(code.map(str::to_owned));
+        }
+    }
+    words
 }
 
 /// Lines up to the first item that is compiled for tests only.

@@ -40,9 +40,6 @@ struct Page {
 
 impl Index {
     /// Reads the index and the titles of its pages.
-    ///
-    /// # Errors
-    /// A page of docs that the index does not list, or a file that cannot be read.
     pub(crate) fn read(root: &Path) -> Result<Self, String> {
         let mut reader = Reader {
             root,

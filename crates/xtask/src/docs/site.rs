@@ -10,9 +10,6 @@ use super::links::resolve;
 const NOT_FOUND: &str = "404.html";
 
 /// Checks all links and returns their number.
-///
-/// # Errors
-/// One line for each dead link.
 pub(crate) fn check(site: &Path) -> Result<usize, String> {
     let mut pages = BTreeMap::new();
     collect(site, "", &mut pages)?;

@@ -39,14 +39,6 @@ pub(super) fn clippy(features: &[&str]) -> Outcome {
     ])])
 }
 
-/// Builds the documentation of items.
-pub(super) fn doc(features: &[&str]) -> Outcome {
-    all([Cargo::new("doc")
-        .args(features)
-        .args(["--no-deps", "--locked"])
-        .env("RUSTDOCFLAGS", "-D warnings")])
-}
-
 /// Checks the concurrent types with loom.
 pub(super) fn loom() -> Outcome {
     all([Cargo::new("test")

@@ -26,9 +26,6 @@ impl Program {
 }
 
 /// Builds all test programs with `features`; `None`: they do not compile.
-///
-/// # Errors
-/// Cargo does not start, or its output ends with an error.
 pub(super) fn build(features: &[&str]) -> io::Result<Option<Vec<Program>>> {
     let command = Cargo::new("test")
         .args(features)

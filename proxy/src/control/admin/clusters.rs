@@ -1,4 +1,4 @@
-//! `/clusters`: endpoints and their state.
+//! `/clusters`: the endpoints of each cluster and their state.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn cluster(cluster: &Arc<Cluster>) -> Value {
     })
 }
 
-/// Formats a locality as `REGION/ZONE/NODE`, without unknown parts at the end.
+/// Formats a locality as `REGION/ZONE/NODE`, without trailing unknown parts.
 fn locality(locality: &balance::Locality) -> String {
     let parts = [&locality.region, &locality.zone, &locality.sub_zone];
     let text = parts.map(AsRef::as_ref).join("/");

@@ -74,8 +74,7 @@ pub(crate) struct Admin {
     pub(crate) probes: Rc<BTreeMap<String, Probe>>,
 }
 
-/// Serves the admin pages until the process ends. If `opened` is set, every peer gets the pages for
-/// operators.
+/// Serves the admin pages until the process ends. If `opened` is set, every peer may get the pages for operators.
 pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool, limits: Limits) {
     let mut server = Server::new(socket, &PAGES, opened, limits);
     loop {
@@ -102,7 +101,7 @@ impl Admin {
         answer(status, TEXT, said)
     }
 
-    /// Answers a request. Pages and their methods are checked against [`PAGES`] before.
+    /// Answers a request whose page and method were already checked against [`PAGES`].
     fn answer(&self, request: &Request<Incoming>) -> Answer {
         let change = matches!(*request.method(), Method::POST | Method::PUT);
         match request.uri().path() {
@@ -139,7 +138,7 @@ impl Admin {
                 Unusable::Missing => format!("no identity yet: {trouble}"),
                 why => format!("the identity cannot be used: {why}; renewal: {trouble}"),
             };
-            // A proxy that allows plain text goes on serving without an identity.
+            // A proxy that allows plain text continues to serve without an identity.
             if why == Unusable::Missing || app.needs_identity() {
                 let text = format!("not ready: {identity}\n");
                 return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, text);

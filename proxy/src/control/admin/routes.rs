@@ -32,7 +32,7 @@ fn chain(chain: &Chain) -> Value {
     })
 }
 
-/// Returns the hosts of the chain's own table, followed by those discovered on demand.
+/// Returns the hosts of the chain's own route table, followed by those discovered on demand.
 fn hosts(chain: &Arc<HttpChain>) -> Vec<Value> {
     let mut all = table(&chain.routes.load(), None);
     for (host, found) in chain.on_demand.iter().flat_map(|found| found.hosts()) {
@@ -56,7 +56,7 @@ fn hosts(chain: &Arc<HttpChain>) -> Vec<Value> {
     all
 }
 
-/// Adds the cluster for traffic that is not HTTP.
+/// Adds to a host the cluster for non-HTTP traffic.
 fn with_bytes(mut host: Value, cluster: Option<&str>) -> Value {
     host["bytes"] = cluster.into();
     host

@@ -1,4 +1,4 @@
-//! Clusters and endpoints from the control plane, in addition to those of the file.
+//! Clusters and endpoints from the control plane, in addition to those of the configuration file.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::routing::on_demand::Ask;
 use crate::upstream::{Cluster, Clusters};
 
 impl App {
-    /// Takes the receiving end of the workers' queries; `None` after the first call.
+    /// Returns the receiver of the workers' queries; `None` after the first call.
     pub(crate) fn take_asks(&mut self) -> Option<UnboundedReceiver<Ask>> {
         self.asks.take()
     }
 
-    /// Returns a service that a filter chain needs and that the control plane has not answered for yet.
+    /// Returns a service that a filter chain needs and for which the control plane has not responded yet.
     pub(crate) fn unknown_service(&self) -> Option<String> {
         self.listening.values().find_map(|listening| {
             let state = listening.state.borrow();
@@ -29,7 +29,7 @@ impl App {
         })
     }
 
-    /// Puts these clusters in force, in place of those that the control plane sent before.
+    /// Replaces the clusters of the control plane with these.
     pub(crate) fn discover(&mut self, used: Vec<Used>) {
         let names = |all: &[Used]| all.iter().any(names_in);
         let resolves = names(&used) || names(&self.discovered);
@@ -58,12 +58,12 @@ impl App {
         }
     }
 
-    /// Returns whether the file defines this cluster; it takes precedence over one from the control plane.
+    /// Returns whether the configuration file defines this cluster. The file takes precedence over the control plane.
     fn is_of_file(&self, name: &str) -> bool {
         self.config.clusters.iter().any(|own| *own.name == *name)
     }
 
-    /// Keeps the clusters of the control plane unchanged when a new file is applied.
+    /// Keeps the clusters of the control plane unchanged while a new configuration file is applied.
     pub(super) fn keep_discovered(&self, wanted: &config::Config, clusters: &mut Clusters) {
         for used in &self.discovered {
             let name = &used.cluster.name;
@@ -74,7 +74,7 @@ impl App {
         }
     }
 
-    /// Updates the inbound listeners with the present endpoints of their services.
+    /// Updates the inbound listeners with the current endpoints of their services.
     fn introduce_peers(&self) {
         for listening in self.listening.values() {
             let listener = Arc::clone(&listening.state.borrow());
@@ -82,8 +82,8 @@ impl App {
         }
     }
 
-    /// Builds the clusters of the control plane that the file does not define. A cluster that cannot be built
-    /// stays as it was.
+    /// Builds the clusters of the control plane that the file does not define. A cluster that cannot be built keeps
+    /// its previous state.
     fn add_discovered(&mut self) {
         let live = self.live();
         let mut sources = Sources::new(live.as_ref());
@@ -104,7 +104,7 @@ impl App {
         }
     }
 
-    /// Builds a discovered cluster with its assigned endpoints.
+    /// Builds a discovered cluster with the endpoints that the control plane has assigned to it.
     fn build_discovered(
         &self,
         used: &Used,
@@ -151,7 +151,7 @@ impl App {
     }
 }
 
-/// Returns whether some of its endpoints are DNS names.
+/// Returns whether a cluster has endpoints that are DNS names.
 fn names_in(used: &Used) -> bool {
     let assigned = used.endpoints.as_deref().unwrap_or_default();
     has_names(&used.cluster.endpoints) || has_names(assigned)

@@ -1,4 +1,4 @@
-//! Inbound listeners: settings from the control plane, which override those of the file.
+//! Inbound listeners: settings from the control plane, which override those of the configuration file.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,11 +11,10 @@ use super::{App, ApplyError};
 use crate::control::cache::Cache;
 
 impl App {
-    /// Puts in force the workload resources. Listeners that refer to an unknown workload use the settings of
-    /// the file.
+    /// Applies the workload resources. Listeners that refer to an unknown workload use the settings of the file.
     ///
     /// # Errors
-    /// If they cannot be put in force; then nothing has changed.
+    /// If the resources cannot be applied; in this case nothing has changed.
     pub(crate) fn set_workloads(&mut self, known: Workloads) -> Result<(), ApplyError> {
         if known == self.workloads {
             return Ok(());
@@ -33,8 +32,8 @@ impl App {
         Ok(())
     }
 
-    /// Writes the certificates of the Gateway that this proxy serves into the cache's folder. Returns the
-    /// files there that are no longer wanted.
+    /// Writes the certificates of the Gateway that this proxy serves to the cache directory. Returns the files in
+    /// this directory that are no longer needed.
     fn write_certificates(&self, known: &Workloads) -> Result<Vec<PathBuf>, ApplyError> {
         let control_plane = self.config.control_plane.as_ref();
         let own = control_plane
@@ -61,7 +60,7 @@ impl App {
         Ok(stale.map(|entry| entry.path()).collect())
     }
 
-    /// Returns the workloads that the configuration in force refers to.
+    /// Returns the workloads that the current configuration refers to.
     pub(crate) fn wanted_workloads(&self) -> impl Iterator<Item = &Arc<str>> {
         let listeners = self.config.listeners.iter();
         let control_plane = self.config.control_plane.as_ref();
@@ -71,7 +70,7 @@ impl App {
             .chain(gateway)
     }
 
-    /// Puts a file's configuration in force, with the known workload resources: as a whole, or not at all.
+    /// Applies the configuration of a file together with the known workload resources: entirely or not at all.
     pub(crate) fn apply(
         &mut self,
         loaded: config::Loaded,
@@ -88,7 +87,7 @@ impl App {
         Ok(())
     }
 
-    /// Returns whether the file's configuration is the one in force.
+    /// Returns whether `loaded` is the configuration that was last applied from the file.
     pub(crate) fn is_of(&self, loaded: &config::Loaded) -> bool {
         self.file == loaded.yaml
     }
@@ -102,7 +101,7 @@ impl App {
         self.shared.metrics.xds.inbound.set(known);
     }
 
-    /// Returns a workload that a listener refers to and that is not known yet.
+    /// Returns a workload that a listener refers to and that the control plane has not sent yet.
     pub(crate) fn unknown_workload(&self) -> Option<&str> {
         let mut wanted = self.wanted_workloads();
         wanted

@@ -14,14 +14,14 @@ use crate::routing::listener::Listener;
 pub(super) struct Listening {
     pub(super) state: watch::Sender<Arc<Listener>>,
     pub(super) bound: Address,
-    /// File of a Unix socket; removed when the listener stops accepting.
+    /// File of the Unix socket, if there is one; removed when the listener stops accepting.
     pub(super) file: Option<UnixFile>,
-    /// Name of the sockets for the workers; survives a renaming of the listener.
+    /// Key of the worker sockets; it does not change when the listener is renamed.
     pub(super) key: Arc<str>,
 }
 
 impl Listening {
-    /// Sets the permissions of a Unix socket's file to those of the configuration.
+    /// Sets the permissions of a Unix socket's file to the configured ones.
     pub(super) fn set_mode(&self, mode: u32) {
         let before = self.state.borrow().config.mode;
         if let Some(file) = self.file.as_ref().filter(|_| before != mode)
@@ -36,8 +36,8 @@ impl Listening {
     }
 }
 
-/// Returns the key of a listener's socket: its address, so that a listener may be renamed without losing the
-/// socket. Port 0 is a new address each time, so the name is used there.
+/// Returns the key of a listener's socket: its address, so that a renamed listener keeps its socket. For port 0,
+/// which is a new address each time, the key is the listener's name.
 pub(super) fn socket_key(listener: &config::Listener) -> Arc<str> {
     if listener
         .address

@@ -1,7 +1,7 @@
-//! The application: starts workers, puts configurations in force, ends in order.
+//! The application: starts workers, applies configurations and shuts down gracefully.
 //!
-//! This module wires all the others together. Everything here runs on the control thread with its own
-//! runtime, so that neither a scrape of metrics nor the parsing of a configuration delays a request.
+//! This module connects all other modules. It runs on the control thread , which has its own runtime, so that neither
+//! a scrape of metrics nor the parsing of a configuration delays a request.
 
 use std::cell::RefCell;
 use std::io;
@@ -49,9 +49,9 @@ pub(crate) struct App {
     shared: Arc<Shared>,
     workers: Vec<Handle>,
     config: Arc<config::Config>,
-    /// The configuration in force as YAML.
+    /// The current configuration as YAML.
     yaml: String,
-    /// The file's configuration as YAML, before settings of the control plane.
+    /// The configuration of the file as YAML, before settings of the control plane are applied.
     file: String,
     /// Settings of inbound listeners from the control plane.
     workloads: Workloads,
@@ -63,12 +63,13 @@ pub(crate) struct App {
     resolver: Option<Resolver>,
     resolving: Vec<AbortHandle>,
     memory: Memory,
-    /// Budget of the command line in bytes, which overrides that of the configuration.
+    /// Memory budget of the command line in bytes, which overrides that of the configuration; `None` if the flag is
+    /// not set.
     memory_budget: Option<u64>,
     draining: bool,
-    /// Removed listeners, and when the connections that they left are closed.
+    /// Removed listeners that still have connections, and when these are closed.
     leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
-    /// The clusters in force, for health checks and outlier ejection.
+    /// The current clusters, for health checks and outlier ejection.
     watched: watch::Sender<Vec<Arc<Cluster>>>,
     /// Queries of workers for the control plane.
     asks: Asks,
@@ -76,7 +77,7 @@ pub(crate) struct App {
     discovered: Vec<Used>,
 }
 
-/// Why a configuration was not put in force.
+/// Reason why a configuration was not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// A listener, cluster or certificate cannot be built.
@@ -85,9 +86,9 @@ pub enum ApplyError {
     /// The access log cannot be opened.
     #[error("access log {path}: {source}")]
     AccessLog {
-        /// Path of the file.
+        /// Path of the access log.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A certificate of the Gateway cannot be written to the cache.
@@ -105,7 +106,7 @@ pub enum ApplyError {
 }
 
 impl App {
-    /// Starts the workers; they listen nowhere until a configuration is applied.
+    /// Starts the workers. They accept no connections until a configuration is applied.
     pub(crate) fn start(
         config: &config::Config,
         memory_budget: Option<u64>,
@@ -237,7 +238,7 @@ impl App {
         Ok(())
     }
 
-    /// Returns whether a socket of this process uses the port, perhaps with another address.
+    /// Returns whether a socket of this process uses the port, perhaps on another address.
     fn listens_on(&self, port: u16) -> bool {
         self.listening.values().any(|listening| {
             listening
@@ -342,7 +343,7 @@ impl App {
         self.trace_export = export;
     }
 
-    /// Does periodic work; called about once a second.
+    /// Performs periodic work; called about once a second.
     pub(crate) fn tick(&mut self) {
         self.shared.memory.publish_control();
         let (released, heaps) = (self.shared.take_released(), self.shared.memory.allocated());
@@ -357,8 +358,8 @@ impl App {
         }
     }
 
-    /// Returns whether there is work several times a second: buffered access log lines, or a memory budget to
-    /// keep.
+    /// Returns whether there is work several times a second: access log lines are buffered, or there is a memory
+    /// budget.
     pub(crate) fn is_to_be_flushed(&self) -> bool {
         self.shared.observers.access_log().is_some() || self.shared.memory.is_limited()
     }
@@ -381,7 +382,7 @@ impl App {
         }
     }
 
-    /// Reopens the access log's file, after a rotation.
+    /// Reopens the access log's file, after log rotation.
     pub(crate) fn reopen_access_log(&self) {
         let Some(log) = self.shared.observers.access_log() else {
             return;
@@ -391,7 +392,7 @@ impl App {
         }
     }
 
-    /// Copies values that are counted elsewhere into the metrics, and renders them.
+    /// Copies values that are counted elsewhere into the metrics, and renders all metrics.
     pub(crate) fn metrics(&self) -> String {
         for cluster in self.clusters.iter() {
             let endpoints = cluster.endpoints();
@@ -416,7 +417,7 @@ impl App {
         self.listening.values().any(Listening::is_outbound)
     }
 
-    /// Stops accepting on all listeners except outbound ones, and lets their connections end.
+    /// Stops accepting on all listeners except outbound ones, and lets the connections of the stopped listeners end.
     pub(crate) fn drain_all_but_outbound(&mut self) {
         self.draining = true;
         for listening in self.listening.values_mut() {
@@ -439,7 +440,7 @@ impl App {
         !self.listening.values().any(open)
     }
 
-    /// Stops accepting and lets connections end; each receiver is notified when its worker has no connection
+    /// Stops accepting and lets connections end. Each returned receiver is notified when its worker has no connection
     /// left.
     pub(crate) fn drain(&mut self) -> Vec<oneshot::Receiver<()>> {
         self.draining = true;
@@ -454,7 +455,7 @@ impl App {
         self.workers.iter().map(drain).collect()
     }
 
-    /// Stops the workers; open connections are cut. Returns the export of spans, which may have some left.
+    /// Stops the workers and closes open connections immediately. Returns the export of spans, which may have some left.
     pub(crate) fn stop(&mut self) -> Option<TraceExport> {
         self.workers.drain(..).for_each(Handle::stop);
         self.flush_access_log();
@@ -463,10 +464,10 @@ impl App {
     }
 }
 
-/// The [`App`], as shared by the tasks of its control thread.
+/// The [`App`], shared by the tasks of the control thread.
 pub(crate) type SharedApp = Rc<RefCell<App>>;
 
-/// Waits at most `limit` until every worker has drained.
+/// Waits until every worker has drained, for at most `limit`.
 pub(crate) async fn drained(receivers: Vec<oneshot::Receiver<()>>, limit: Duration) -> bool {
     let all = async {
         for receiver in receivers {
@@ -478,12 +479,13 @@ pub(crate) async fn drained(receivers: Vec<oneshot::Receiver<()>>, limit: Durati
 
 fn retire(before: &Listener, now: Option<&Listener>) {
     for chain in build::retired(before, now) {
-        // Relaxed: a connection that misses it sees it at its next request.
+        // Relaxed: a connection that misses the flag sees it at its next request.
         chain.retired.store(true, Ordering::Relaxed);
     }
 }
 
-/// Returns a random seed, different in each process: replicas must not draw the same candidates in step.
+/// Returns a random seed, different in each process, so that replicas do not pick the same candidates at the same
+/// time.
 pub(crate) fn seed() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

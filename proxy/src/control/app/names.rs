@@ -8,10 +8,10 @@ use super::{App, ApplyError};
 use crate::upstream::Resolver;
 
 impl App {
-    /// Reads the system's resolver configuration, once, when there are names to resolve.
+    /// Reads the system's resolver configuration, the first time that there are names to resolve.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the resolver configuration cannot be read.
     pub(super) fn need_resolver(&mut self) -> Result<(), ApplyError> {
         if self.resolver.is_none() {
             let resolver = Resolver::new().map_err(|e| ApplyError::Resolver(e.to_string()))?;

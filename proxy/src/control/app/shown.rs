@@ -8,7 +8,7 @@ use super::App;
 use crate::routing::listener::Listener;
 
 impl App {
-    /// Returns the configuration in force as YAML.
+    /// Returns the current configuration as YAML.
     pub(crate) fn yaml(&self) -> String {
         self.yaml.clone()
     }
@@ -29,7 +29,7 @@ impl App {
         all
     }
 
-    /// Returns the listeners in force and their bound addresses, by name.
+    /// Returns the current listeners and their bound addresses, by name.
     pub(crate) fn listeners(&self) -> Vec<(Arc<Listener>, Address)> {
         let all = self.listening.values();
         let mut all: Vec<_> = all

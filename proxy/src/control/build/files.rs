@@ -1,4 +1,4 @@
-//! Checks that files which a configuration names can be used on this machine.
+//! Checks that the files named by a configuration can be used on this machine.
 
 use std::fmt::Display;
 
@@ -8,8 +8,8 @@ use super::BuildError;
 use crate::mesh::identity::{Own, Stored};
 use crate::tls::{self, Roots};
 
-/// Returns errors that would prevent a start with this configuration: certificates, keys and roots that
-/// cannot be read or do not belong together.
+/// Returns errors that would prevent a start with this configuration: certificates, keys and roots that cannot be
+/// read or do not match.
 #[must_use]
 pub fn unusable_files(config: &Config) -> Vec<BuildError> {
     let mut roots = Roots::new();

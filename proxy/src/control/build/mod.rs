@@ -1,5 +1,5 @@
-//! Builds what workers run from a validated configuration. All that can fail happens here, before anything in
-//! force changes.
+//! Builds the objects that workers use from a validated configuration. All operations that can fail happen here,
+//! before the current state changes.
 
 use std::fmt::Debug;
 use std::io;
@@ -49,17 +49,17 @@ pub enum BuildError {
     Bind {
         /// The listener's name.
         listener: Arc<str>,
-        /// Its address.
+        /// The listener's address.
         address: config::Address,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The admin server's address cannot be bound.
     #[error("admin: cannot bind {address}: {source}")]
     BindAdmin {
-        /// Its address.
+        /// The admin server's address.
         address: std::net::SocketAddr,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A cluster's policy does not fit its endpoints.
@@ -67,29 +67,29 @@ pub enum BuildError {
     Policy {
         /// The cluster's name.
         cluster: Arc<str>,
-        /// The reason.
+        /// Why the policy does not fit.
         source: SpecError,
     },
     /// The identity cannot be used.
     #[error("{place}: {source}")]
     Identity {
-        /// The cluster or filter chain, or the identity itself.
+        /// Place in the configuration: a cluster, a filter chain, or the identity itself.
         place: String,
-        /// The file and the reason.
+        /// The file and what is wrong with it.
         source: Box<maglor_identity::Error>,
     },
-    /// Mesh TLS without an identity.
+    /// Mesh TLS is configured without an identity.
     #[error("{place}: mesh TLS needs an identity")]
     NoIdentity {
-        /// The cluster or filter chain.
+        /// Place in the configuration: a cluster or a filter chain.
         place: String,
     },
     /// A certificate, key or root file is not usable.
     #[error("{place}: {source}")]
     Tls {
-        /// The cluster or filter chain that names it.
+        /// Place in the configuration: the cluster or filter chain that names the file.
         place: String,
-        /// The file and the reason.
+        /// The file and what is wrong with it.
         source: Box<tls::Error>,
     },
 }
@@ -138,13 +138,13 @@ pub(crate) fn one_cluster(
 
 /// Roots and identity from which TLS configurations are built.
 pub(crate) struct Sources<'a> {
-    /// Read once for everything that is built together.
+    /// Root files, each read once for everything that is built together.
     roots: Roots,
     live: Option<&'a Arc<Live>>,
 }
 
 impl<'a> Sources<'a> {
-    /// Creates sources without any roots read; `live` is the proxy's identity, if it has one.
+    /// Creates sources without any roots read. `live` is the proxy's identity; `None` if it has none.
     pub(crate) fn new(live: Option<&'a Arc<Live>>) -> Self {
         Self {
             roots: Roots::new(),
@@ -249,13 +249,13 @@ fn cluster(
     })
 }
 
-/// Returns whether two parts of configurations are equal. Compares their debug text, since regular
-/// expressions do not implement equality.
+/// Returns whether two parts of configurations are equal. Their debug text is compared, since regular expressions do
+/// not implement equality.
 fn same(a: &impl Debug, b: &impl Debug) -> bool {
     format!("{a:?}") == format!("{b:?}")
 }
 
-/// A listener that is built, but not yet in force.
+/// A listener that is built, but not yet used.
 pub(crate) struct Built {
     pub(crate) listener: Arc<Listener>,
     /// Chains that are kept, with their new routes.
@@ -265,7 +265,7 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Puts the new routes and clusters in force, also for open connections.
+    /// Applies the new routes and clusters, also to open connections.
     pub(crate) fn commit(self) -> Arc<Listener> {
         for (chain, table) in self.routes {
             chain.routes.store(Arc::new(table));
@@ -361,8 +361,8 @@ impl Build<'_> {
             .and_then(|before| before.chains.iter().find(|chain| chain.name == wanted.name));
         let http = old.and_then(|old| old.filter.http());
         let tcp = old.and_then(|old| old.filter.tcp());
-        // A client admitted in one TLS mode must not stay in another: a chain with a changed mode is not
-        // kept.
+        // A client admitted in one TLS mode must not stay connected in another mode: a chain whose mode changes is
+        // not kept.
         let mesh = match &wanted.tls {
             Some(config::Termination::Mesh(mesh)) => Some(mesh),
             Some(config::Termination::Certificates(_)) | None => None,
@@ -426,7 +426,7 @@ impl Build<'_> {
         })
     }
 
-    /// Returns the load reporter of a chain; a reload keeps the one that there is, with its counts.
+    /// Returns the load reporter of a chain. A reload keeps an existing reporter and its counts.
     fn load_reporter(
         &self,
         settings: &HttpFilter,
@@ -457,14 +457,13 @@ impl Build<'_> {
     }
 }
 
-/// Returns the cluster of a service's endpoints, once it is known, and the name of the endpoint behind the
-/// chain.
+/// Returns the cluster of a service's endpoints, once it is known, and the name of the endpoint behind the chain.
 fn peers(wanted: &LoadReports, clusters: &Clusters) -> Option<(Arc<Cluster>, String)> {
     let peers = wanted.peers.as_ref()?;
     Some((clusters.get(&peers.cluster)?, peers.endpoint.to_string()))
 }
 
-/// Updates the load reporters of a listener with the present endpoints of their services.
+/// Updates the load reporters of a listener with the current endpoints of their services.
 pub(crate) fn introduce_peers(listener: &Listener, clusters: &Clusters) {
     for chain in http_chains(listener) {
         if let (Some(load_reporter), Some(wanted)) =

@@ -23,12 +23,12 @@ const MOST: usize = 4096;
 /// Prefix of an uncompressed message of two bytes (gRPC's `PROTOCOL-HTTP2.md`).
 const PREFIX: [u8; 5] = [0, 0, 0, 0, 2];
 
-/// Why an endpoint is not known to be healthy.
+/// Reason why an endpoint is not known to be healthy.
 #[derive(Debug)]
 pub(crate) struct Ill {
-    /// Reason for the log.
+    /// The reason as text, for the log.
     pub(crate) why: String,
-    /// The check was not made, for want of local resources; the endpoint may well be healthy.
+    /// Whether the check could not be made for lack of local resources; the endpoint may be healthy.
     pub(crate) unasked: bool,
 }
 
@@ -65,7 +65,7 @@ impl From<&str> for Ill {
 /// Checks an endpoint once.
 ///
 /// # Errors
-/// If it is not healthy, or if its health is unknown.
+/// If the endpoint is not healthy, or if its health is unknown.
 pub(crate) async fn check(
     config: &HealthCheck,
     cluster: &Arc<Cluster>,
@@ -94,8 +94,8 @@ pub(crate) async fn check(
                 fields.push(Known::Te, b"trailers");
                 fields.push(Known::Host, &host(authority.as_ref(), &target));
             });
-            // Forced, since a cluster that follows its clients' version, or HTTP/1.1 between proxies of the
-            // mesh, would not carry gRPC.
+            // HTTP/2 is required for gRPC. Without this, a cluster that follows its clients' version, or that uses
+            // HTTP/1.1 between proxies of the mesh, would use another version.
             request.version = Version::HTTP_2;
             grpc(sender, &request, service).await
         }

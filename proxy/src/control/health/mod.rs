@@ -1,8 +1,8 @@
 //! Active health checks on the control thread: a task for each endpoint of a cluster that configures them.
 //!
-//! [`maglor_balance::guard::health`] decides when to check and what results mean; this module makes the
-//! checks. The state of an endpoint survives a reload that leaves its checks unchanged: otherwise the first
-//! result after each reload would decide, whatever the thresholds. [`check`] also probes ejected endpoints.
+//! [`maglor_balance::guard::health`] decides when to check and what results mean; this module makes the checks. The
+//! state of an endpoint survives a reload that does not change the checks. Otherwise the first result after each
+//! reload would determine the state, regardless of the thresholds. [`check`] also probes ejected endpoints.
 
 mod ask;
 
@@ -27,7 +27,7 @@ use crate::upstream::{Cluster, Pools, Target};
 /// Interval at which added and removed endpoints are noticed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// State of the endpoints of a cluster, by target id.
+/// Health check states of the endpoints of a cluster, by target id.
 type Known = Rc<RefCell<HashMap<u64, Checker>>>;
 
 /// A cluster whose endpoints are checked.
@@ -38,7 +38,7 @@ struct Followed {
     task: AbortHandle,
 }
 
-/// Checks the clusters of the configuration in force until the process ends.
+/// Checks the clusters of the current configuration until the process ends.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     mut clusters: watch::Receiver<Vec<Arc<Cluster>>>,
@@ -92,7 +92,7 @@ impl Followed {
     }
 }
 
-/// Marks every endpoint healthy, for clusters without checks.
+/// Marks every endpoint of a cluster without checks as healthy.
 fn pardon(cluster: &Cluster, shared: &Shared) {
     let endpoints = cluster.endpoints();
     let mut changed = false;
@@ -136,7 +136,7 @@ impl Follow {
         }
     }
 
-    /// Returns the checks of one endpoint, which continue from its known state.
+    /// Returns the checks of one endpoint, starting from its known state.
     fn checks(&mut self, target: &Arc<Target>, pools: &Rc<Pools>) -> Checks {
         let mut rng = Rng::seed(self.rng.next_u64());
         let now = self.shared.time(Instant::now());
@@ -203,7 +203,7 @@ impl Checks {
         checker.report(passed, now, &mut self.rng)
     }
 
-    /// Returns the health if it is new for the endpoint although this checker has not seen it change: the
+    /// Returns the endpoint's health if it has to be reported although this checker has not seen it change: the
     /// endpoint is healthy, and earlier checks had marked it unhealthy.
     fn unsaid(&self) -> Option<Health> {
         let known = self.known.borrow();

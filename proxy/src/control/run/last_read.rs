@@ -1,14 +1,15 @@
-//! The text of the configuration file at its last reading, and the outcome.
+//! The content of the configuration file when it was last read, and whether it was applied.
 //!
-//! The file's folder is watched, and a log may be written there: an event does not mean that the file changed.
+//! The file's directory is watched, and other files, such as a log, may be written in it. Therefore an event does not
+//! imply that the file has changed.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::path::Path;
 
-/// A file's text, as a hash; `None` where it cannot be read.
+/// Hash of a file's text; `None` if the file cannot be read.
 pub(super) type Text = Option<u64>;
 
-/// Returns the present text of `file`.
+/// Returns the hash of the current text of `file`.
 pub(super) fn text_of(file: &Path) -> Text {
     let text = std::fs::read(file).ok()?;
     let mut hasher = DefaultHasher::new();
@@ -19,9 +20,9 @@ pub(super) fn text_of(file: &Path) -> Text {
 /// The last reading of the configuration file.
 #[derive(Debug, Default)]
 pub(super) struct LastRead {
-    /// Text of the configuration in force, once the file was read again.
+    /// Text of the current configuration; `None` until the file was read again.
     in_force: Text,
-    /// Text that was refused last, and the reason, which is logged once.
+    /// Text that was last rejected, and the reason, which is logged once.
     refused: Option<(Text, String)>,
 }
 
@@ -31,13 +32,14 @@ impl LastRead {
         text.is_some() && text == self.in_force && self.refused.is_none()
     }
 
-    /// Records that the configuration of `text` is in force.
+    /// Records that the configuration of `text` was applied.
     pub(super) fn applied(&mut self, text: Text) {
         self.in_force = text;
         self.refused = None;
     }
 
-    /// Records that `text` was refused for `reason`; returns whether the last refusal was the same.
+    /// Records that `text` was rejected for `reason`. Returns whether the previous rejection had the same text and
+    /// reason.
     pub(super) fn refused(&mut self, text: Text, reason: String) -> bool {
         let refused = Some((text, reason));
         let known = self.refused == refused;
@@ -59,7 +61,7 @@ mod tests {
         assert!(!last.refused(Some(2), "a".into()));
         assert!(last.refused(Some(2), "a".into()));
         assert!(!last.refused(Some(2), "b".into()), "for another reason");
-        // Files that the configuration names may exist now, so that a refused reload may succeed.
+        // Files that the configuration names may exist by now, so that a rejected reload may succeed.
         assert!(!last.is_in_force(Some(1)) && !last.is_in_force(Some(2)));
     }
 }

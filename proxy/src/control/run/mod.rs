@@ -1,4 +1,4 @@
-//! The life of a proxy process: start, reload, drain, end.
+//! The lifecycle of a proxy process: start, reload, drain and exit.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -33,41 +33,41 @@ use crate::telemetry::access_log;
 mod last_read;
 mod pending_reload;
 
-/// Poll interval for connected clients, while the proxy waits for its application to end.
+/// Interval at which the proxy checks for connected clients while it waits for its application to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time left for outbound connections to end in order if clients are still connected.
+/// Time before the deadline at which clients that are still connected are asked to disconnect.
 const LAST_CALL: Duration = Duration::from_secs(2);
-/// Maximum delay of an access log line, and interval of comparing memory with its budget.
+/// Maximum delay of an access log line, and interval at which memory use is compared with its budget.
 const FLUSH: Duration = Duration::from_millis(200);
 
 /// Settings of a proxy besides its configuration.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Source file of the configuration, which is watched; `None` = it never changes.
+    /// Source file of the configuration, which is watched for changes; `None` if the configuration never changes.
     pub file: Option<PathBuf>,
-    /// File to write the bound addresses to once ready, as JSON.
+    /// JSON file to which the bound addresses are written once the proxy is ready; `None` to write none.
     pub ready_file: Option<PathBuf>,
-    /// Memory budget in bytes, which overrides that of the configuration.
+    /// Memory budget in bytes, which overrides that of the configuration; `None` to use the configuration's.
     pub memory_budget: Option<u64>,
-    /// Handle that changes the log level at run time.
+    /// Handle that changes the log level at run time; `None` if the level is fixed.
     pub log: Option<LogHandle>,
 }
 
-/// Error in the start of a proxy, or a failure at its end.
+/// Error when a proxy starts or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The admin port is taken.
     #[error("admin: cannot bind {address}: {source}")]
     Admin {
-        /// Its address.
+        /// The admin server's address.
         address: SocketAddr,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The configuration cannot be put in force.
+    /// The configuration cannot be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Something that the configuration names cannot be used on this machine.
+    /// The configuration names something that cannot be used on this machine.
     #[error(transparent)]
     Build(Box<BuildError>),
     /// The changed configuration is not valid.
@@ -76,9 +76,9 @@ pub enum RunError {
     /// The ready file cannot be written.
     #[error("{path}: {source}")]
     ReadyFile {
-        /// Its path.
+        /// Path of the ready file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The runtime or a signal handler cannot be set up.
@@ -104,7 +104,7 @@ pub fn unusable_log(config: &Config) -> Option<RunError> {
 /// Runs a proxy until `stop` resolves or a signal ends the process, then drains it.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If the proxy cannot be started.
 pub fn run(
     loaded: Loaded,
     options: Options,
@@ -232,23 +232,23 @@ struct Life {
     app: SharedApp,
     file: Option<PathBuf>,
     watch: Option<Watch>,
-    /// Finds changes that the watch misses.
+    /// Finds file changes that the watch misses; `None` without a configuration file.
     glance: Option<Glance>,
     files: Files,
     last_read: LastRead,
     pending: PendingReload,
 }
 
-/// Reason for reading the configuration again.
+/// Reason for rereading the configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Why {
-    /// The last attempt failed.
+    /// The last attempt failed and is retried.
     Again,
     /// An operator requested it.
     Asked,
     /// Certificates, keys or roots have changed.
     Files,
-    /// The file or its folder has changed.
+    /// The configuration file or its directory has changed.
     Seen,
 }
 
@@ -262,7 +262,7 @@ impl Life {
         let mut stop = std::pin::pin!(stop);
         let mut tick = ticker::every_second();
         let mut flush = tokio::time::interval(FLUSH);
-        // The interval may be idle for hours before a reload needs it: missed ticks are skipped.
+        // A tick may not be needed for hours: missed ticks are skipped.
         flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -278,7 +278,7 @@ impl Life {
                 }
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
                 () = changed(self.watch.as_mut()) => self.reload(Why::Seen),
-                // Most proxies need neither, and wake-ups are most of the CPU cost of an idle one.
+                // Most proxies need neither, and wake-ups account for most of an idle proxy's CPU time.
                 _ = flush.tick(), if self.app.borrow().is_to_be_flushed() => {
                     self.app.borrow().flush_access_log();
                     self.app.borrow().watch_memory();
@@ -291,7 +291,7 @@ impl Life {
         }
     }
 
-    /// Reloads what looks changed, and retries what failed the last time.
+    /// Reloads files that may have changed, and retries a failed reload.
     fn look(&mut self) {
         let (file, glance) = (self.file.as_deref(), self.glance.as_mut());
         let missed = file
@@ -307,13 +307,13 @@ impl Life {
         }
     }
 
-    /// Reloads the file; on an error the configuration in force stays.
+    /// Reloads the configuration file; on an error the current configuration stays.
     fn reload(&mut self, why: Why) {
         let Some(file) = &self.file else { return };
         if let Some(glance) = &mut self.glance {
             glance.read(file);
         }
-        // Before it is read: a change in between causes a reload of its own.
+        // Before the file is read: a change during the read causes another reload.
         let text = text_of(file);
         if why == Why::Seen && self.last_read.is_in_force(text) {
             return;
@@ -354,15 +354,15 @@ impl Life {
         );
     }
 
-    /// Applies the file. Returns the state of the files that it names from before they were read, or `None`
-    /// if nothing changed.
+    /// Applies the configuration file. Returns the state of the files that it names, taken before they were read, or
+    /// `None` if nothing changed.
     fn apply(&self, file: &Path, files_changed: bool, why: Why) -> Result<Option<Files>, RunError> {
         let loaded = maglor_config::load(file)?;
         let mut app = self.app.borrow_mut();
         if !files_changed && app.is_of(&loaded) {
             return Ok(None);
         }
-        // The previous attempt has logged them.
+        // The previous attempt has already logged the warnings.
         if why != Why::Again {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
@@ -401,8 +401,8 @@ impl Life {
 }
 
 impl Life {
-    /// Drains all listeners except outbound ones, then all; returns whether all connections have ended by the
-    /// deadline.
+    /// Drains all listeners except outbound ones, then the outbound ones; returns whether all connections have ended
+    /// by the deadline.
     async fn drain(&self, deadline: Instant) -> bool {
         if self.app.borrow().has_outbound() {
             self.app.borrow_mut().drain_all_but_outbound();
@@ -413,15 +413,15 @@ impl Life {
         app::drained(receivers, deadline - Instant::now()).await
     }
 
-    /// Waits until no client is connected, at least for the grace period. The proxy is not notified when the
-    /// application ends; the end of its connections shows it.
+    /// Waits until no client is connected, and for at least the grace period. The proxy is not notified when the
+    /// application ends, but the application's connections end with it.
     async fn application_ended(&self, deadline: Instant) {
         let (limit, grace) = {
             let app = self.app.borrow();
             (app.config().drain_timeout, app.config().outbound_grace)
         };
         let grace = Instant::now() + grace;
-        // Clients that are still connected then are asked to disconnect.
+        // Clients that are still connected at this time are asked to disconnect.
         let deadline = deadline - (limit / 4).min(LAST_CALL);
         let mut look = tokio::time::interval(LOOK);
         loop {
@@ -435,7 +435,7 @@ impl Life {
     }
 }
 
-/// Warns about settings that need a restart: the number of threads and the admin port.
+/// Warns about changed settings that need a restart: the number of threads and the admin port.
 fn warn_of_what_stays(now: &Config, wanted: &Config) {
     let admin = |config: &Config| {
         config

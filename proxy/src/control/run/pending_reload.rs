@@ -1,29 +1,29 @@
 //! Failed reloads, which are retried.
 //!
-//! A reload may fail because of the machine and not the configuration: no descriptor is left, a port is
-//! taken, a certificate is about to be written. The configuration does not change when that is over, so that
-//! no event would cause another attempt.
+//! A reload may fail because of the machine and not the configuration: no descriptor is left, a port is taken, a
+//! certificate is not written yet. When such a condition ends, the configuration does not change, so no event would
+//! cause another attempt.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Pause before a failed reload is retried: the first and the longest. It doubles in between.
+/// Shortest and longest pause before a failed reload is retried. The pause doubles with each failure.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// State of retries.
 #[derive(Debug, Default)]
 pub(super) struct PendingReload {
-    /// Certificates, keys or roots have changed, and their new content is not in force. Kept until a reload
+    /// Whether certificates, keys or roots have changed and their new content is not applied yet. Kept until a reload
     /// succeeds, even if the configuration file itself has not changed.
     files: bool,
-    /// Time of the next attempt, and the pause before it.
+    /// Time of the next attempt, and the pause before it; `None` if no reload has failed.
     again: Option<(Instant, Duration)>,
 }
 
 impl PendingReload {
-    /// Returns whether certificates, keys and roots are read again, too.
+    /// Returns whether the next reload must also reread certificates, keys and roots.
     pub(super) fn files(&self) -> bool {
         self.files
     }
@@ -33,7 +33,7 @@ impl PendingReload {
         self.again.is_some_and(|(at, _)| at <= now)
     }
 
-    /// Records a failed reload. `files`: it would have read certificates, keys and roots again; `again`: it
+    /// Records a failed reload. `files`: the reload would also have reread certificates, keys and roots; `again`: it
     /// was itself a retry.
     pub(super) fn failed(&mut self, files: bool, again: bool, now: Instant) {
         self.files |= files;
@@ -42,7 +42,7 @@ impl PendingReload {
         self.again = Some((now + pause, pause));
     }
 
-    /// Records that the wanted configuration is in force.
+    /// Records that the configuration of the file was applied.
     pub(super) fn settled(&mut self) {
         *self = Self::default();
     }

@@ -1,14 +1,14 @@
-//! Enrolment: an identity from the control plane. The proxy makes a key, the control plane certifies it for
-//! the workload that the token proves (`maglor.identity.v1.Identity/Certify`); repeated at 70 % of each
+//! Enrolment: an identity from the control plane. The proxy generates a key, and the control plane certifies it for
+//! the workload that the token proves (`maglor.identity.v1.Identity/Certify`). This is repeated at 70 % of each
 //! certificate's lifetime.
 //!
-//! The request names nothing at first: the control plane decides on the identity. Where certificates come from a signer
-//! that copies the names of the request, the control plane responds with the identity that it must name, and the proxy
-//! sends such a request at once. Later requests name it from the start.
+//! The first request names no identity: the control plane determines it. Where certificates come from a signer that
+//! copies the names in the request, the control plane responds with the identity that the request must name, and the
+//! proxy immediately sends a request with this name. Later requests name the identity from the start.
 //!
-//! The server has to prove that it is the control plane by the roots of the trust bundle before the token is
-//! sent. The proxy authenticates by the token only: an expired identity would prevent its own renewal. Failed
-//! requests are retried with growing pauses; meanwhile the last identity stays in force.
+//! Before the token is sent, the server must prove that it is the control plane, with a certificate of the trust
+//! bundle's roots. The proxy authenticates by the token only: an expired identity would prevent its own renewal.
+//! Failed requests are retried with growing pauses; meanwhile the last identity stays in force.
 
 use std::io;
 use std::path::PathBuf;
@@ -38,20 +38,20 @@ const LONGEST: usize = 256 << 10;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Timeout of a call whose request names an identity: the control plane waits up to 30 s for the signer.
 const SIGNER_LIMIT: Duration = Duration::from_secs(40);
-/// First and longest pause between attempts. Short, so that a proxy without an identity gets one soon after
-/// the control plane has come back.
+/// Shortest and longest pause between attempts. The longest is short, too, so that a proxy without an identity gets
+/// one soon after the control plane is available again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Minimum time between renewals of an unusable identity, which is otherwise renewed immediately. Replicas of the
-/// control plane may differ on which roots to trust.
+/// control plane may trust different roots.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Maximum number of doublings of the pause before a rejected identity is renewed, which begins at
-/// [`SETTLED`]: five minutes in the end.
+/// Maximum number of doublings of the pause before a rejected identity is renewed. The pause begins at [`SETTLED`]
+/// and grows to five minutes.
 const MOST_DOUBLINGS: u32 = 6;
-/// Share of the time to a renewal by which it is randomly advanced, so that certificates issued together are
-/// not renewed together.
+/// Maximum share of the time to a renewal by which the renewal is randomly advanced, so that certificates issued
+/// together are not renewed together.
 const SPREAD: f64 = 0.1;
-/// Maximum size of a token in bytes; real ones have some kilobytes.
+/// Maximum size of a token in bytes; typical tokens have a few kilobytes.
 const TOKEN: u64 = 64 << 10;
 /// Maximum number of characters of a malformed identity in an error.
 const LONGEST_ID: usize = 200;
@@ -81,7 +81,7 @@ enum EnrolError {
     Unsatisfied(SpiffeId),
 }
 
-/// Keeps the proxy certified; never returns.
+/// Keeps the proxy's certificate valid; never returns.
 pub(crate) async fn run(app: SharedApp, enrolment: Enrolment, plane: ControlPlane, seed: u64) {
     let source = Source {
         cache: plane.cache_dir.as_deref().map(Cache::new),
@@ -101,15 +101,15 @@ struct Source {
     cluster: Arc<str>,
     cache: Option<Cache>,
     rng: Rng,
-    /// Number of successive renewals because the control plane rejected the identity.
+    /// Number of consecutive renewals because the control plane rejected the identity.
     refusals: u32,
-    /// Identity that the request must name; `None` = the control plane has required none so far.
+    /// Identity that the request must name; `None` if the control plane has required none so far.
     required: Option<SpiffeId>,
 }
 
 impl Source {
     async fn serve(mut self) {
-        // A cached identity of an earlier process is renewed when its time comes.
+        // A cached identity of an earlier process is renewed at its usual time.
         let kept = self.app.borrow().renew_at();
         if let Some(at) = kept {
             let wait = at.duration_since(SystemTime::now()).unwrap_or_default();
@@ -124,7 +124,7 @@ impl Source {
                     self.rest(wait).await;
                 }
                 Err(error) => {
-                    // The pod may have another account now, or the control plane another issuer.
+                    // The pod may have another service account now, or the control plane another issuer.
                     self.required = None;
                     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(16));
                     failures = failures.saturating_add(1);
@@ -143,9 +143,9 @@ impl Source {
         }
     }
 
-    /// Waits until the certificate has to be renewed. That is after `wait`, by the monotonic clock or by the
-    /// system's, which goes on while a machine is suspended; or when it is no longer usable; or when the
-    /// control plane rejects it, as after the loss of its authority, with growing pauses.
+    /// Waits until the certificate has to be renewed: after `wait`, by the monotonic clock or by the system clock,
+    /// which continues while a machine is suspended; or when the certificate is no longer usable; or, with growing
+    /// pauses, when the control plane rejects it, as after the loss of its certificate authority.
     async fn rest(&mut self, wait: Duration) {
         let (began, at) = (Instant::now(), SystemTime::now() + wait);
         let patience = SETTLED.saturating_mul(1 << self.refusals.min(MOST_DOUBLINGS));
@@ -168,7 +168,7 @@ impl Source {
         }
     }
 
-    /// Requests a certificate and puts it in force; returns the time until its renewal.
+    /// Requests a certificate and applies it; returns the time until its renewal.
     async fn request_certificate(&mut self) -> Result<Duration, EnrolError> {
         let key = KeyRequest::generate()?;
         let response = self.request(&key).await?;
@@ -185,7 +185,7 @@ impl Source {
         Ok(lasts)
     }
 
-    /// Requests a certificate for a key; once more if the control plane requires the request to name an identity.
+    /// Requests a certificate for a key. Sends a second request if the control plane requires it to name an identity.
     async fn request(&mut self, key: &KeyRequest) -> Result<CertifyResponse, EnrolError> {
         let required = self.required.clone();
         let response = self.request_named(key, required.as_ref()).await?;
@@ -222,8 +222,8 @@ impl Source {
         Ok(CertifyResponse::decode(answer)?)
     }
 
-    /// Reads the identity that the request must name. The trust domain is that of the configured identity of the
-    /// control plane, which the server has proved by TLS.
+    /// Parses the identity that the request must name. Its trust domain must be that of the configured identity of
+    /// the control plane, which the server has proved by TLS.
     fn required_identity(&self, text: &str) -> Result<SpiffeId, EnrolError> {
         let id: SpiffeId = text.parse().map_err(|source| EnrolError::MalformedId {
             id: text.chars().take(LONGEST_ID).collect(),
@@ -256,7 +256,7 @@ impl Source {
         Ok(connection.ask(PATH, message, LONGEST).await?)
     }
 
-    /// Reads the present token: the kubelet replaces it long before it expires.
+    /// Reads the current token: the kubelet replaces it long before it expires.
     fn token(&self) -> Result<String, EnrolError> {
         let path = &self.enrolment.token_file;
         let failed = |source| EnrolError::Token {
@@ -282,13 +282,13 @@ impl Source {
     }
 }
 
-/// Returns whether an identity is of a workload in the trust domain of the control plane.
+/// Returns whether an identity is that of a workload in the control plane's trust domain.
 fn is_expected(id: &SpiffeId, control_plane: &[SpiffeId]) -> bool {
     let mut domains = control_plane.iter().map(SpiffeId::trust_domain);
     !id.path().is_empty() && domains.any(|domain| domain == id.trust_domain())
 }
 
-/// Starts enrolment, if the configuration asks for it.
+/// Starts enrolment if the configuration requires it.
 pub(crate) fn begin(app: &SharedApp, seed: u64) {
     let config = Rc::clone(app);
     let config = config.borrow().config().clone();

@@ -12,28 +12,27 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
-/// Quiet time after an event before it is reported: editors and ConfigMap updates touch a folder several
+/// Time without further events before an event is reported: editors and ConfigMap updates change a directory several
 /// times.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Maximum delay of a report in a folder that never comes to rest, for example one with a log in it.
+/// Maximum delay of a report in a directory with continuous events, for example one that contains a log.
 const AT_LATEST: Duration = Duration::from_secs(1);
 
-/// Notifies of possible changes of a file.
+/// Reports possible changes of a file.
 #[derive(Debug)]
 pub(crate) struct Watch {
     _watcher: RecommendedWatcher,
     events: UnboundedReceiver<()>,
-    /// After the first event: when to stop waiting for further ones, by the quiet time and by the maximum
-    /// delay.
+    /// After the first event: when to stop waiting for further ones, by [`SETTLE`] and by [`AT_LATEST`].
     settled: Option<(Instant, Instant)>,
 }
 
 impl Watch {
-    /// Watches the folder of `path`, not the file: editors replace files, and Kubernetes swaps the symlink
-    /// `..data` that a ConfigMap's files lead through.
+    /// Watches the directory of `path`, not the file itself: editors replace files, and Kubernetes swaps the symlink
+    /// `..data` through which a ConfigMap's files are reached.
     ///
     /// # Errors
-    /// If the system has no watch left.
+    /// If the system's limit of watches is reached.
     pub(crate) fn new(path: &Path) -> notify::Result<Self> {
         let (sender, events) = unbounded_channel();
         let mut watcher =
@@ -76,8 +75,8 @@ impl Watch {
     }
 }
 
-/// Finds changes of a file that its [`Watch`] misses: a folder that was replaced by swapping a symlink on the
-/// path; a link to a file elsewhere; a system that has no watch left.
+/// Finds changes of a file that its [`Watch`] misses: a directory on the path is a symlink that was swapped; the file
+/// is a link to a file elsewhere; the system's limit of watches is reached.
 #[derive(Debug)]
 pub(crate) struct Glance {
     /// Fingerprint of the file when it was read.
@@ -87,7 +86,7 @@ pub(crate) struct Glance {
 }
 
 impl Glance {
-    /// Creates a record for a file that is being read for the first time.
+    /// Creates the record of a file that is being read for the first time.
     pub(crate) fn new(path: &Path) -> Self {
         let now = look(path);
         Self {
@@ -101,8 +100,8 @@ impl Glance {
         self.read = look(path);
     }
 
-    /// Returns whether the file differs from when it was read, and has not changed since the last poll, so
-    /// that the write is complete.
+    /// Returns whether the file differs from what was read and has not changed since the last poll, so that the write
+    /// is complete.
     pub(crate) fn missed(&mut self, path: &Path) -> bool {
         let now = look(path);
         let rests = now == self.last;

@@ -1,4 +1,4 @@
-//! The task of a client's connection. It exists for as long as the connection, so it is small.
+//! The task of a client's connection. The task lives as long as the connection, so it is kept small.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ pub(super) type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Serves a connection until it ends.
 ///
-/// It is counted at once, so that the next one is accepted only if there is room.
+/// The connection is counted immediately, so that the next one is accepted only if there is room.
 pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Connection {
     let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
     let registered = Connections::register(&local.worker);
@@ -29,16 +29,16 @@ pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Connection {
     }
 }
 
-/// See [`serve`].
+/// The future of [`serve`].
 pub(crate) struct Connection {
-    // Dropped first: the connection is open until this has ended.
+    // Dropped first: the connection counts as open until its current step has ended.
     step: Step,
     registered: Registered,
     counted: Counted,
 }
 
-/// Steps of a connection. Each is in a box of its own that is freed with it, so that an idle connection holds
-/// nothing of the previous step.
+/// Steps of a connection. Each step is in its own box, which is freed with the step, so that an idle connection keeps
+/// no memory of the previous one.
 enum Step {
     Starting(Pin<Box<dyn Future<Output = Option<Serving>>>>),
     Serving(Serving),

@@ -1,4 +1,4 @@
-//! Forwarding of a connection's bytes to an endpoint.
+//! Forwards the bytes of a connection to an endpoint.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::upstream::{Cluster, ClusterSlot, Picked, Pools, Sender};
 pub(super) struct Downstream {
     pub(super) stream: Stream,
     pub(super) ends: Ends,
-    /// Whether it has sent nothing, and presumably waits for the server.
+    /// Whether the client has sent nothing, and presumably waits for the server.
     pub(super) silent: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn forward(
             if let Err(error) = &reached {
                 cluster.count_overflow(error);
             }
-            // Held for as long as the connection: a destination in use is not forgotten.
+            // Held for as long as the connection: a destination in use is not dropped.
             reached.map(|reached| (cluster, reached))
         }
         Err(error) => Err(error),
@@ -80,8 +80,8 @@ pub(super) async fn forward(
     picked.outstanding.finish(worker.time(Instant::now()));
 }
 
-/// Waits until one side sends first, and remembers the destination if it is the server; returns false when
-/// neither has within `idle`, or one has failed.
+/// Waits until one side sends first, and remembers the destination if this is the server. Returns false if neither
+/// has sent within `idle`, or if a side has failed.
 async fn learn(
     worker: &Worker,
     ends: &Ends,
@@ -105,7 +105,7 @@ async fn learn(
     true
 }
 
-/// Connects to an endpoint, and to another one if that fails: nothing has been sent.
+/// Connects to an endpoint. If that fails, connects to another one, since no data has been sent.
 async fn reach(
     cluster: &Arc<Cluster>,
     pools: &Pools,
@@ -115,7 +115,7 @@ async fn reach(
     let started = Instant::now();
     let now = worker.time(started);
     let mut slot = ClusterSlot::enter(cluster, now).await?;
-    // A client of a Unix socket has no address to hash: each connection is treated as one of another client.
+    // A client of a Unix socket has no address to hash: each connection is treated as one of a different client.
     let source = addresses.map(|both| both.source.ip().to_string());
     let hash = source.map(|source| maglor_balance::hash_bytes(source.as_bytes()));
     let mut failed = Vec::new();
@@ -138,7 +138,7 @@ async fn reach(
         let reached = sender.stream().await;
         let sample = match &reached {
             Ok(_) => Some(Sample::Success),
-            // A lack of room for another connection is not the endpoint's fault.
+            // Lack of local resources for another connection is not a failure of the endpoint.
             Err(error) => error.is_upstreams().then_some(Sample::LocalFailure),
         };
         if let Some(sample) = sample {
@@ -146,7 +146,7 @@ async fn reach(
         }
         failed.push(target.id);
         let elsewhere = match sample {
-            // Only if endpoints have limits of their own.
+            // Only if endpoints have their own limits.
             None => cluster.config().limits.endpoint.max_connections.is_some(),
             Some(_) => true,
         };

@@ -1,5 +1,5 @@
-//! Handles a client's connection from `accept(2)` to its filter: original destination, PROXY header,
-//! ClientHello, filter chain, TLS handshake, HTTP or TCP.
+//! Handles a client's connection from `accept(2)` to its filter: original destination, PROXY header, ClientHello,
+//! filter chain, TLS handshake, HTTP or TCP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ mod reauthorize;
 /// The current state of a listener.
 pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
 
-/// Data that a worker's connections share.
+/// Data shared by the connections of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     pub(crate) worker: Rc<Worker>,
@@ -71,11 +71,11 @@ struct Ready {
     stream: Stream,
     chain: usize,
     ends: Ends,
-    /// The protocol, if it was detected from the first bytes.
+    /// The protocol; `None` if it was not detected from the first bytes.
     protocol: Option<Protocol>,
-    /// The identity of the client, if it is a mesh member.
+    /// The identity of the client; `None` if it is not a mesh member.
     peer: Option<Box<Peer>>,
-    /// Result of discovery for the original destination.
+    /// Result of discovery for the original destination; `None` without discovery.
     discovered: Option<Arc<Discovered>>,
 }
 
@@ -84,7 +84,7 @@ struct Ready {
 struct Ends {
     /// Both addresses; `None` for a Unix socket, unless a PROXY header names them.
     addresses: Option<Addresses>,
-    /// Original destination, if it is known and is not this listener.
+    /// Original destination; `None` if it is unknown or is this listener.
     original: Option<SocketAddr>,
 }
 
@@ -125,8 +125,8 @@ fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter>
     }
 }
 
-/// Returns whether an outgoing connection of this proxy was redirected to the proxy itself. On an inbound
-/// listener that is correct: the destination was this host.
+/// Returns whether an outgoing connection of this proxy was redirected to the proxy itself. On an inbound listener
+/// this is correct, because the destination was this host.
 fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
     let config = &listener.config;
     let may = config.original_destination && config.direction != TrafficDirection::Inbound;
@@ -134,7 +134,7 @@ fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
     may && tcp.peer_addr().is_ok_and(|peer| own.contains(peer))
 }
 
-/// Performs everything before the filter, under one time limit.
+/// Performs all steps before the filter, under one time limit.
 async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
     if listener.config.address.ip().is_some() {
         tcp.set_nodelay(true)?;
@@ -181,8 +181,8 @@ async fn handshake(
     let mut peer = None;
     let stream = match tls {
         Some(Termination::Mesh(mesh)) => {
-            // A client that sends nothing may wait for the server to send first, on a chain that forwards
-            // bytes.
+            // On a chain that forwards bytes, a client that sends nothing may be waiting for the server to send
+            // first.
             let bytes = taken.is_some_and(|chain| chain.filter.tcp().is_some());
             let patience = bytes.then_some(listener.config.detection_timeout);
             let admitted = mesh.accept(tcp, seen, patience, shard).await?;
@@ -218,7 +218,7 @@ async fn handshake(
     })
 }
 
-/// Returns the addresses as they are known without input of the client.
+/// Returns the addresses that are known before any input of the client.
 fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
     if listener.config.address.unix().is_some() {
         return Ok(Ends {
@@ -238,8 +238,8 @@ fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
     })
 }
 
-/// Reads the ClientHello; an empty one for a client that does not use TLS. `None` = the client sends nothing,
-/// and the wait ends because the connection could be forwarded as bytes.
+/// Reads the ClientHello; an empty one for a client that does not use TLS. `None` means that the client sends nothing
+/// and the wait has ended, because the connection can be forwarded as bytes.
 async fn wait_for_hello(
     tcp: &mut TcpStream,
     seen: &mut BytesMut,
@@ -261,7 +261,7 @@ async fn wait_for_hello(
     match detect::read_client_hello(tcp, seen).await {
         Ok(hello) => Ok(Some(hello.unwrap_or_default())),
         Err(error @ detect::Error::Io(_)) => Err(error.into()),
-        // It begins like TLS and is something else, or names no known host: in doubt it is forwarded as bytes.
+        // The data begins like TLS but is something else, or names no known host: it is forwarded as bytes.
         Err(_) if passes && !seen.is_empty() => Ok(Some(nothing)),
         Err(error) => Err(error.into()),
     }
@@ -294,7 +294,7 @@ async fn detect_protocol(
     Ok(ready)
 }
 
-/// Returns whether the client is known to wait for the server, by the destination's port or by earlier
+/// Returns whether the client is known to wait for the server, from the destination's port or from earlier
 /// connections.
 fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> bool {
     let Some(Addresses { destination, .. }) = ready.ends.addresses else {
@@ -307,15 +307,14 @@ fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> boo
             || local.worker.server_first.contains(destination, now))
 }
 
-/// Discovers the original destination, or that of the chain, if the chain is configured so. Returns whether the
-/// control plane has declared the protocol there, so that there is no need to wait for a client that waits for
-/// the server.
+/// Discovers the original destination, or the chain's target, if the chain is configured to do so. Returns whether
+/// the control plane has declared the protocol of the destination, so that the protocol need not be detected.
 async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
     let Some(on_demand) = &chain.on_demand else {
         return false;
     };
     let now = local.worker.time(Instant::now());
-    // Without a timely response the connection is handled as without discovery.
+    // Without a timely response, the connection is handled as without discovery.
     let found = on_demand.find_silent(ready.ends.original, now).await;
     let known = found
         .as_deref()

@@ -1,9 +1,9 @@
-//! Repeated authorization of byte connections when their listener changes.
+//! Reauthorizes byte connections when their listener changes.
 //!
-//! HTTP is authorized by request, a byte connection once, when it begins. So when its listener changes, an open
-//! one is authorized again: by the listener's rules, and by whether it still accepts plain text. A connection
-//! that would no longer be admitted has [`GRACE`] to finish; a change that is reverted in the meantime has no
-//! effect.
+//! HTTP is authorized per request, a byte connection only when it begins. Therefore an open byte connection is
+//! authorized again when its listener changes: against the listener's rules, and, for plain text, by whether the
+//! listener still accepts it. A connection that would no longer be admitted has [`GRACE`] to finish; a change that is
+//! reverted in the meantime has no effect.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,18 +23,18 @@ use crate::routing::listener::{Listener, Termination};
 use crate::runtime::worker::Worker;
 use crate::tls::Peer;
 
-/// How long a connection may continue that would no longer be admitted.
+/// How long a connection may continue after it is no longer admitted.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Facts by which a byte connection was admitted.
+/// Facts on which the admission of a byte connection is based.
 pub(super) struct GrantedBy {
     pub(super) state: watch::Receiver<Arc<Listener>>,
     pub(super) addresses: Option<Addresses>,
-    /// Identity of the client, if it is a mesh member.
+    /// Identity of the client; `None` if it is not a mesh member.
     pub(super) peer: Option<Box<Peer>>,
-    /// Whether a proxy in front made the connection, for an unknown client.
+    /// Whether a proxy in front made the connection for an unknown client.
     pub(super) asserted_client: bool,
-    /// Whether it is plain text where mesh members use TLS.
+    /// Whether the connection is plain text where mesh members use TLS.
     pub(super) plain_text: bool,
 }
 
@@ -48,8 +48,8 @@ pub(super) enum Refusal {
 }
 
 impl GrantedBy {
-    /// Checks whether a listener admits the connection. One of a proxy in front is admitted only if there are
-    /// no rules.
+    /// Checks whether a listener admits the connection. A connection of a proxy in front is admitted only if there
+    /// are no rules.
     pub(super) fn check(&self, listener: &Listener, shard: usize) -> Result<(), Refusal> {
         if self.plain_text && !self.takes_plain_text(listener) {
             return Err(Refusal::PlainText);
@@ -83,7 +83,7 @@ impl GrantedBy {
         }
     }
 
-    /// Runs the connection to its end, or until it has been refused for [`GRACE`].
+    /// Runs the connection until it ends, or until it has been refused for [`GRACE`].
     pub(super) async fn keep(mut self, connection: impl Future<Output = ()>, worker: Rc<Worker>) {
         let shard = worker.shard();
         let mut connection = pin!(connection);
@@ -92,8 +92,8 @@ impl GrantedBy {
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(None);
             }
-            // A change of a listener polls its connections. Without a sender the listener has been removed; its
-            // connections end by other means.
+            // A change of a listener wakes its connections. Without a sender the listener has been removed, and its
+            // connections are ended elsewhere.
             if self.state.has_changed().unwrap_or(false) {
                 let listener = Arc::clone(&self.state.borrow_and_update());
                 notice = match (self.check(&listener, shard), notice.take()) {

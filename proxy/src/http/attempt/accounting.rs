@@ -1,7 +1,8 @@
 //! Accounting of one attempt at one endpoint.
 //!
-//! It covers the time from the pick to the last byte of the response, or to an earlier end: the attempt counts
-//! as outstanding, is recorded once for outlier ejection, and is counted once in the metrics.
+//! It covers the time from the choice of the endpoint to the last byte of the response, or to an earlier end. During
+//! this time the attempt counts as outstanding. It is recorded once for outlier ejection and counted once in the
+//! metrics.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use crate::telemetry::traces::{AttemptTrace, Endpoint, RequestTrace};
 use crate::upstream::{Cluster, Picked, Seat, Target};
 use maglor_config::Address;
 
-/// Status that is counted when there was no response.
+/// Status that is counted if there was no response.
 const NONE: u16 = 499;
 
 /// Shortest wait after which a timeout set by the client counts as a failure of the endpoint.
 const FAIR: Duration = Duration::from_secs(1);
 
-/// See the module's documentation.
+/// The accounting record of one attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     worker: Rc<Worker>,
@@ -40,20 +41,21 @@ pub(crate) struct Attempt {
     status: StatusCode,
     recorded: bool,
     success: bool,
-    /// Sample of a successful head. It is recorded with the last byte, since a response that is cut off is no
-    /// success.
+    /// Sample of a successful response head; `None` if there is none to record. It is recorded with the last byte,
+    /// since a response that is cut off is not a success.
     promising: Option<Sample>,
-    /// Whether the response is an error of any kind, or missing; its duration then says nothing about speed.
+    /// Whether the response is an error of any kind, or missing. Its duration is then no measure of the endpoint's
+    /// speed.
     erred: bool,
-    /// Whether it was not recorded because the client's own timeout was too short.
+    /// Whether the attempt was not recorded because the client's own timeout was too short.
     excused: bool,
-    /// Set if the client allows less time than the route: the endpoint's count of successful responses at the
-    /// beginning.
+    /// The endpoint's count of successful responses when the attempt began, if the client allows less time than the
+    /// route; otherwise `None`.
     hurried: Option<u32>,
-    /// Counts the request as outstanding until it is dropped.
+    /// Counts the attempt as outstanding until dropped.
     outstanding: Option<Outstanding>,
     _seat: Option<Seat>,
-    /// Counts the attempt as a retry in progress.
+    /// Counts the attempt as a retry in progress; `None` for the first attempt.
     permit: Option<RetryPermit>,
     /// Its span, with tracing.
     trace: Option<Box<AttemptTrace>>,
@@ -140,7 +142,7 @@ impl Attempt {
         &self.cluster
     }
 
-    /// Records the head of a response. The head of a gRPC call proves little unless it is the whole response,
+    /// Records the head of a response. For a gRPC call the head proves little unless it is the whole response,
     /// because the status is in the trailers.
     pub(crate) fn answered(&mut self, response: &Response, grpc: bool) {
         self.status = response.status;
@@ -186,7 +188,7 @@ impl Attempt {
             trace.fail(error.verdict().flag);
         }
         match error {
-            // An endpoint that has begun to respond may go on for longer than the client wants to read.
+            // An endpoint that has begun to respond may continue for longer than the client waits.
             ProxyError::RequestTimeout if self.has_head() => {}
             ProxyError::RequestTimeout => self.timed_out(Sample::LocalFailure),
             _ if error.is_upstreams() => self.record_outcome(Sample::LocalFailure),
@@ -220,15 +222,15 @@ impl Attempt {
 
     /// Returns whether the client's own timeout is too short to blame the endpoint.
     ///
-    /// A client may ask for a response within a millisecond. An endpoint that has sent no response to any
-    /// client for [`FAIR`] is at fault nevertheless.
+    /// A client may ask for a response within a millisecond. An endpoint that has sent no response to any client for
+    /// [`FAIR`] is considered at fault nevertheless.
     fn is_hurried(&self) -> bool {
         self.hurried.is_some_and(|before| {
             self.started.elapsed() < FAIR || self.target.monitor.successes() != before
         })
     }
 
-    /// Returns whether a timeout says nothing about the endpoint or its cluster.
+    /// Returns whether a timeout is no evidence about the endpoint or its cluster.
     pub(in crate::http) fn is_excused(&self, error: Option<&ProxyError>) -> bool {
         match error {
             Some(ProxyError::RequestTimeout) => self.is_hurried(),
@@ -237,7 +239,7 @@ impl Attempt {
         }
     }
 
-    /// Records the sample of the head: what was wanted of the response arrived without an error.
+    /// Records the sample of the head, now that the required part of the response has arrived without an error.
     fn settle(&mut self) {
         if let Some(sample) = self.promising {
             self.record_outcome(sample);
@@ -263,13 +265,13 @@ impl Attempt {
         }
     }
 
-    /// Returns whether the response was an error, or missing.
+    /// Returns whether the response was an error or missing.
     pub(in crate::http) fn erred(&self) -> bool {
         self.erred
     }
 
-    /// Releases its place at the endpoint: at once, or for an error when a successful response would have
-    /// arrived.
+    /// Stops counting the attempt as outstanding: immediately, or, for an error, when a successful response would
+    /// have arrived.
     fn leave(&self, outstanding: Outstanding, now: Instant, complete: bool) {
         let (time, usual) = (self.worker.time(now), self.cluster.usual());
         if self.erred {
@@ -285,8 +287,8 @@ impl Attempt {
         }
     }
 
-    /// Discards the attempt after the endpoint's proxy has rejected it at once: nothing is counted. Returns the
-    /// permit, to be used for the next endpoint.
+    /// Discards the attempt after the endpoint's proxy has rejected it immediately: nothing is counted. Returns the
+    /// retry permit for use with the next endpoint.
     pub(in crate::http) fn bounced(mut self) -> Option<RetryPermit> {
         self.outstanding = None;
         if let Some(mut trace) = self.trace.take() {

@@ -1,5 +1,5 @@
-//! The body of a request, as its attempts need it: sent once or several times, kept within the memory budget,
-//! and counted for the cluster.
+//! The body of a request for its attempts: it is sent once or several times, kept within the memory budget, and
+//! counted for the cluster.
 //!
 //! A body of known length is counted as a whole when it is sent. Only a body of unknown length is counted while
 //! it is transferred.
@@ -16,7 +16,7 @@ use crate::protocol::message::{Account, Body};
 use crate::runtime::shared::Shared;
 use crate::upstream::Cluster;
 
-/// Memory that is reserved for a kept body, until this is dropped.
+/// Memory reserved for a kept body until this is dropped.
 pub(super) struct Reserved {
     shared: Arc<Shared>,
     bytes: usize,
@@ -47,10 +47,10 @@ impl Drop for Reserved {
     }
 }
 
-/// The request's body, as far as it can still be sent.
+/// The request's body, to the extent that it can still be sent.
 pub(super) enum Payload {
     Empty,
-    /// Can be sent by one attempt.
+    /// Can be sent by one attempt only.
     Once(Body),
     /// Can be sent by any number of attempts.
     Replay(Replay),
@@ -94,7 +94,7 @@ impl Payload {
         }
     }
 
-    /// Returns whether the body could be sent again, whatever the outcome of this attempt.
+    /// Returns whether the body could be sent again, regardless of the outcome of this attempt.
     pub(super) fn is_resendable(&self, limit: u64) -> bool {
         match self {
             Self::Empty => true,
@@ -143,7 +143,7 @@ impl Account for Watched {
     fn fail(&mut self, _: &ProxyError) {}
 
     fn poll_timeout(&mut self, _: &mut Context<'_>) -> Poll<ProxyError> {
-        // The request's own accounting handles timeouts.
+        // Timeouts are handled by the request's own accounting.
         Poll::Pending
     }
 }

@@ -1,8 +1,8 @@
-//! Attempts whose endpoint is found by asking the proxies of endpoints, for policies that do so; see
+//! Attempts of policies that choose an endpoint by querying the proxies of endpoints; see
 //! [`crate::mesh::load_feedback::queue_protocol`].
 //!
-//! The decisions are made in [`maglor_balance::queue_protocol`]. This module executes their steps: it sends a
-//! question and waits for the answers, and it sends a request with a condition, which may be rejected.
+//! The decisions are made in [`maglor_balance::queue_protocol`]. This module executes their steps: it sends queries
+//! and waits for the answers, and it sends requests with an admission condition, which may be rejected.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ struct Choice {
 }
 
 impl Attempts<'_> {
-    /// Finds an endpoint and sends the request to it; repeats this until an endpoint admits the request.
+    /// Finds an endpoint and sends the request to it; repeats both until an endpoint admits the request.
     ///
     /// # Errors
     /// [`ProxyError::NoHealthyUpstream`] or [`ProxyError::EndpointsFull`] if there is no endpoint. Any other
@@ -129,7 +129,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Runs a decision of the policy.
+    /// Executes a step of the policy's decision.
     fn step(
         &self,
         consultation: &mut Consultation,
@@ -146,7 +146,7 @@ impl Attempts<'_> {
         worker.with_rng(|rng| decide(consultation, &context, rng))
     }
 
-    /// Sends a question and waits for as many answers as the policy needs.
+    /// Sends a query and waits for as many answers as the policy needs.
     async fn ask(
         &self,
         metrics: &QueueProtocolMetrics,
@@ -208,8 +208,7 @@ impl Attempts<'_> {
         answers
     }
 
-    /// Returns the endpoint of a step that sends; that of the local policy if the step's endpoint cannot be
-    /// used.
+    /// Returns the endpoint of a step that sends, or the choice of the local policy if that endpoint cannot be used.
     fn choice(
         &self,
         metrics: &QueueProtocolMetrics,
@@ -229,7 +228,7 @@ impl Attempts<'_> {
         let target = consultation.endpoints.targets().get(to.get());
         let conditional = admission != Admission::Always;
         let picked = match target {
-            // It would admit any request.
+            // An endpoint without the protocol admits any request.
             Some(target) if conditional && target.lacks_queue_protocol(time) => {
                 metrics.without_protocol.inc(self.shard());
                 None
@@ -260,8 +259,8 @@ impl Attempts<'_> {
         })
     }
 
-    /// Picks an endpoint by the local policy, or the one that a step chose if that has fewer requests: it keeps
-    /// its share although it cannot be asked.
+    /// Picks an endpoint by the local policy. The endpoint that a step chose is used instead if it has fewer
+    /// requests: it gets its share although it cannot be queried.
     fn by_counts(&self, chosen: Option<&Arc<Target>>, now: Instant) -> Result<Picked, ProxyError> {
         let picked = self.choose(now)?;
         let fewer = |chosen: &&Arc<Target>| {
@@ -284,8 +283,8 @@ impl Attempts<'_> {
     ) -> Option<QueueResponse> {
         let response = result.as_ref().ok()?;
         let conditional = request_field.admission != Admission::Always;
-        // A request without a condition cannot be rejected, so a rejection is ignored: it must not be sent
-        // twice.
+        // A request without a condition cannot be rejected. A rejection of it is ignored, since the request must not
+        // be sent twice.
         let makes_sense = |response_field: &QueueResponse| match response_field {
             QueueResponse::InFlight(_) => true,
             QueueResponse::Refused(_) => {

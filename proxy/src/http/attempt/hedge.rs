@@ -25,7 +25,8 @@ pub(super) type Racing = Vec<(Arc<Target>, bool)>;
 pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
 impl<'a> Attempts<'a> {
-    /// Runs an attempt, and further ones in parallel if it is slow. The slower attempts are cancelled.
+    /// Runs an attempt, and further ones in parallel if it is slow. All but the one whose response is used are
+    /// cancelled.
     ///
     /// At every moment `racing` lists the attempts in progress, the latest last, and whether their outcomes were
     /// recorded.
@@ -43,8 +44,8 @@ impl<'a> Attempts<'a> {
         let mut next = delay.map(|delay| self.deadline_after(delay, now));
         loop {
             let Some((mut attempt, result)) = first_of(&mut racers, next.as_ref()).await else {
-                // An attempt that is only slow has not failed, but one that has reached its timeout has: the
-                // next one takes over, and the result of the first is not awaited.
+                // An attempt that is only slow has not failed, but one that has reached its timeout has. The next
+                // attempt replaces it, and its result is not awaited.
                 if let (None, Some((late, recorded))) = (hedge.delay, racing.last_mut()) {
                     *recorded = true;
                     let shared = self.service().worker.shared();
@@ -69,7 +70,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Starts another attempt, if one is permitted.
+    /// Starts another attempt if one is permitted.
     fn join(
         &mut self,
         hedge: &HedgePolicy,
@@ -115,14 +116,14 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Returns whether a response of another attempt would be better for the client.
+    /// Returns whether the client would be better served by the response of another attempt.
     fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
         let outcome = self.outcome(result);
         result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
     }
 }
 
-/// Returns the next attempt that ends; `None` when another one is due.
+/// Returns the next attempt that ends; `None` if another attempt is due first.
 async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<&Deadline>) -> Option<Ended> {
     let poll = |racers: &mut Vec<Racer<'_>>, cx: &mut Context<'_>| {
         for at in 0..racers.len() {

@@ -1,5 +1,4 @@
-//! Copies of requests for other clusters. Their responses are read and discarded, and no request waits for
-//! them.
+//! Sends copies of requests to other clusters. Their responses are discarded, and no request waits for them.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -26,7 +25,7 @@ use crate::upstream::{Cluster, ClusterSlot, Pools, Sender};
 /// Time limit of a copy whose request has no timeout.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Selects the clusters that get a copy of a request.
+/// Selects the clusters that receive a copy of a request.
 pub(super) fn chosen<'a>(hop: &Hop<'a>, request: &Request) -> Vec<&'a Arc<Cluster>> {
     let mirrors = &hop.route.mirrors;
     if mirrors.is_empty() || request.method == Method::CONNECT || hop.upgrade.is_some() {

@@ -1,8 +1,8 @@
-//! The attempts of one request: pick an endpoint, send, evaluate the outcome, and perhaps retry at another
-//! endpoint.
+//! The attempts of one request: choose an endpoint, send the request, evaluate the outcome, and retry at another
+//! endpoint if needed.
 //!
-//! The decisions are made in [`maglor_balance::guard::retry`]. This module holds what they depend on: a body
-//! that can be sent again, the endpoints that were attempted, and the clock.
+//! The decisions are made in [`maglor_balance::guard::retry`]. This module holds the data for these decisions: the
+//! replayable body, the attempted endpoints, and the clock.
 
 pub(super) mod accounting;
 mod body;
@@ -36,25 +36,25 @@ use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::{Cluster, ClusterSlot, Picked};
 
-/// Number of bytes of an unused response that are read so that its connection can be reused.
+/// Maximum number of bytes of an unused response that are read so that its connection can be reused.
 const DISCARD: usize = 64 * 1024;
 
-/// See the module's documentation.
+/// The attempts of one request.
 pub(super) struct Attempts<'a> {
     hop: Hop<'a>,
     cluster: &'a Arc<Cluster>,
     policy: &'a RetryPolicy,
     hash: Option<u64>,
-    /// Latest time at which the client gets a response.
+    /// Deadline for the response to the client.
     deadline: Deadline,
     request: &'a mut Request,
     facts: retry::Request,
     grpc: bool,
     body: Payload,
-    /// Memory that is reserved for the body.
+    /// Memory reserved for the body; `None` if it need not be kept.
     _reserved: Option<Reserved>,
     state: retry::Attempts,
-    /// Endpoints that have failed.
+    /// Target ids of endpoints that have failed.
     failed_endpoints: Vec<u64>,
 }
 
@@ -62,9 +62,9 @@ pub(super) struct Attempts<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) slot: Option<ClusterSlot>,
-    /// The latest attempt.
+    /// The latest attempt; `None` before the first one.
     pub(super) attempt: Option<Attempt>,
-    /// Concurrent attempts, with hedging.
+    /// Concurrent attempts, if the route hedges.
     pub(super) racing: Racing,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Attempts<'a> {
         let facts = retry::Request {
             idempotent,
             attempt: attempt_number(&request.fields),
-            // It may change: see `retry_context`.
+            // The deadline may change: see `retry_context`.
             deadline: None,
         };
         let copies = mirror::chosen(&hop, request);
@@ -120,7 +120,7 @@ impl<'a> Attempts<'a> {
 
     /// Makes attempts until there is a response for the client, or no further attempt is possible.
     ///
-    /// `progress` always holds the resources in use, for a caller that stops waiting.
+    /// `progress` always holds the resources in use, so that a caller that stops waiting can release them.
     pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
         let worker = &self.hop.service.worker;
         let mut now = self.hop.context.started;
@@ -201,7 +201,7 @@ impl<'a> Attempts<'a> {
         Ok(self.begin_attempt(self.choose(now)?, now, permit))
     }
 
-    /// Returns the endpoint that the policy chooses from this proxy's own data.
+    /// Returns the endpoint that the policy chooses from the local data of this proxy.
     pub(super) fn choose(&self, now: Instant) -> Result<Picked, ProxyError> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
@@ -272,7 +272,7 @@ impl<'a> Attempts<'a> {
         &mut self.request.fields
     }
 
-    /// Returns whether the request could be sent again, whatever the outcome of this attempt.
+    /// Returns whether the request could be sent again, regardless of the outcome of this attempt.
     pub(super) fn is_resendable(&self) -> bool {
         self.body
             .is_resendable(self.hop.forward.request_buffer_limit as u64)
@@ -310,7 +310,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Returns the outcome on which retries depend; `None` if the endpoint did not cause it.
+    /// Returns the outcome that determines whether to retry; `None` if the endpoint did not cause it.
     fn outcome(&self, result: &Result<Response, ProxyError>) -> Option<Outcome> {
         match result {
             Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => None,
@@ -336,7 +336,7 @@ impl<'a> Attempts<'a> {
         answer
     }
 
-    /// Returns the pause before the next attempt, if the policy permits one after this outcome.
+    /// Returns the pause before the next attempt; `None` if the policy permits no attempt after this outcome.
     fn next(
         &mut self,
         outcome: &Outcome,
@@ -367,7 +367,7 @@ impl<'a> Attempts<'a> {
         retry::Context {
             policy: self.policy,
             request: retry::Request {
-                // Not through the worker, which caches one instant: that of the request's arrival.
+                // Not the worker's clock, which caches the instant of the request's arrival.
                 deadline: deadline.map(|at| self.hop.service.worker.shared().time(at)),
                 ..self.facts
             },
@@ -379,7 +379,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Excludes an endpoint from further picks, while there are others.
+    /// Excludes an endpoint from further choices while there are others.
     pub(super) fn exclude(&mut self, id: u64) {
         if !self.failed_endpoints.contains(&id) {
             self.failed_endpoints.push(id);
@@ -408,13 +408,13 @@ async fn send(
     }
     let response = match limit {
         None => sender.send(request, body).await?,
-        // Rare futures are boxed: the future of every request reserves space for those that it holds inline.
+        // Rarely used futures are boxed: every request's future reserves space for those that it holds inline.
         Some(limit) => {
             let sent = Box::pin(limit.wait(sender.send(request, body))).await;
             sent.unwrap_or(Err(ProxyError::PerTryTimeout))?
         }
     };
-    // A busy endpoint has not failed.
+    // An endpoint that rejects because it is busy has not failed.
     let bounced = cluster.queue_protocol().is_some()
         && matches!(
             QueueResponse::of(&response.fields),
@@ -426,7 +426,7 @@ async fn send(
     Ok(response)
 }
 
-/// Returns the attempt number that the client set in a request.
+/// Returns the attempt number that the client sent in a request.
 fn attempt_number(fields: &Fields) -> u32 {
     let value = fields.get(Known::XEnvoyAttemptCount);
     let number = value.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());

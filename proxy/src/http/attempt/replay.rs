@@ -1,8 +1,8 @@
 //! A request's body that can be sent more than once.
 //!
-//! Frames are kept when they are first read, up to a limit. A frame beyond the limit is sent once and dropped;
-//! the request can then not be repeated. Several readers may be active at a time (a hedged request); the one
-//! that is furthest ahead reads from the client.
+//! Frames are kept when they are first read, up to a limit. A frame beyond the limit is sent once and dropped; after
+//! this the request cannot be repeated. Several readers may be active at a time (a hedged request); the one that is
+//! furthest ahead reads from the client.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,26 +17,26 @@ use http_body::{Body as _, Frame, SizeHint};
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::{Body, Source};
 
-/// See the module's documentation.
+/// A request body from which several readers can be created.
 #[derive(Debug)]
 pub(super) struct Replay(Rc<RefCell<Tape>>);
 
 #[derive(Debug)]
 struct Tape {
-    /// Source of the frames that the client has not sent yet.
+    /// Source of the frames that were not read yet.
     source: Body,
     /// Whether the client has sent the whole body.
     ended: bool,
-    /// The kept frames; `first` is the number of the first one.
+    /// The kept frames; `first` is the number of the first kept frame.
     frames: VecDeque<Piece>,
     first: usize,
     bytes: usize,
     limit: usize,
-    /// Whether frames are dropped once they are sent.
+    /// Whether frames are dropped as soon as they are sent.
     once: bool,
-    /// Whether there are following readers, which may be behind.
+    /// Whether there are following readers, which may be behind the others.
     followed: bool,
-    /// Length of the whole body in bytes, if known.
+    /// Length of the whole body in bytes; `None` if it is unknown.
     length: Option<u64>,
     /// Number of owners that may still read from the client: readers that do not follow, and the [`Replay`]
     /// that creates them.
@@ -74,8 +74,8 @@ impl Replay {
         self.reader(false)
     }
 
-    /// Returns a following reader: it gets what other readers pull from the client, and fails when it is behind
-    /// by more than is kept.
+    /// Returns a following reader: it gets the frames that other readers take from the client, and fails when it is
+    /// behind by more than is kept.
     pub(super) fn follow(&self) -> Body {
         self.0.borrow_mut().followed = true;
         self.reader(true)
@@ -91,7 +91,7 @@ impl Replay {
         }))
     }
 
-    /// Returns the length of the whole body in bytes, if known.
+    /// Returns the length of the whole body in bytes; `None` if it is unknown.
     pub(super) fn length(&self) -> Option<u64> {
         self.0.borrow().length
     }
@@ -101,7 +101,7 @@ impl Replay {
         self.0.borrow().first == 0
     }
 
-    /// Records that the body will not be repeated: only what current readers need is still kept.
+    /// Records that the body will not be repeated: only frames that current readers need are still kept.
     pub(super) fn abandon(&self) {
         let mut tape = self.0.borrow_mut();
         tape.once = !tape.followed;
@@ -114,8 +114,8 @@ impl Drop for Replay {
     }
 }
 
-/// Releases the right of one owner to read from the client. After the last one, following readers get what was
-/// read so far, and the client's connection is not held for them.
+/// Releases one owner's right to read from the client. After the last owner has left, following readers get the
+/// frames read so far, and the client's connection is not kept open for them.
 fn leave(tape: &RefCell<Tape>) {
     let (source, waiting) = {
         let tape = &mut *tape.borrow_mut();
@@ -246,7 +246,7 @@ impl Drop for Reader {
         if !self.follows {
             leave(&self.tape);
         }
-        // The client's next bytes may have been announced to this reader only.
+        // Only this reader may have been registered for the client's next bytes.
         let waiting = std::mem::take(&mut self.tape.borrow_mut().waiting);
         waiting.into_iter().for_each(Waker::wake);
     }

@@ -18,8 +18,8 @@ impl Attempts<'_> {
         Some(Box::new(self.deadline_after(limit, now)))
     }
 
-    /// Returns the deadline of an attempt in parallel to others. If the timeout starts the next attempt, which it does
-    /// without a delay of hedging, it does not end this one.
+    /// Returns the deadline of an attempt in parallel to others. Without a hedging delay, the per-try timeout starts
+    /// the next attempt and does not end this one.
     pub(super) fn racer_deadline(&self, now: Instant) -> Option<Box<Deadline>> {
         let hedge = self.hop.forward.hedge.as_ref();
         match hedge.is_none_or(|hedge| hedge.delay.is_some()) {
@@ -28,7 +28,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Returns a deadline so long after the client has sent the request, or after now, whichever is later.
+    /// Returns a deadline at `limit` after the client has sent the request, or after `now`, whichever is later.
     pub(super) fn deadline_after(&self, limit: Duration, now: Instant) -> Deadline {
         self.deadline.restarted(limit, now)
     }

@@ -1,5 +1,5 @@
-//! The header field `x-maglor-client`, in which a proxy in front of a service names the client of a request to
-//! the proxies of the servers, so that their rules apply to that client.
+//! The header field `x-maglor-client`, in which a proxy in front of a service reports the client of a request to the
+//! servers' proxies, so that their rules apply to that client.
 //!
 //! Its value is `10.0.0.3;spiffe://mesh.example/ns/shop/sa/cart`, or the address alone if the client has no
 //! proven identity. A client of a Unix socket has no address, which is written `unknown` (RFC 7239 §6.2). The
@@ -15,16 +15,16 @@ use crate::protocol::fields::{Fields, Known};
 /// Written in place of an unknown address.
 const UNKNOWN: &str = "unknown";
 
-/// The client of a request, as asserted by a proxy in between.
+/// The client of a request, as asserted by a proxy in front of the service.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Assertion {
     /// IP address; `None` if the client uses a Unix socket.
     pub(crate) ip: Option<IpAddr>,
-    /// Proven identity; `None` if there is none.
+    /// Proven identity; `None` if the client has none.
     pub(crate) id: Option<SpiffeId>,
 }
 
-/// Error for a field that occurs twice, or that a proxy would not have written.
+/// Error for a field that occurs more than once or is malformed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Unreadable;
 
@@ -32,7 +32,7 @@ impl Assertion {
     /// Parses the assertion of a request; `None` if there is none.
     ///
     /// # Errors
-    /// The field cannot be parsed: the client stays unknown.
+    /// If the field cannot be parsed; in this case the client stays unknown.
     pub(crate) fn of(fields: &Fields) -> Result<Option<Self>, Unreadable> {
         let mut values = fields.all(Known::XMaglorClient);
         let Some(value) = values.next() else {
@@ -54,7 +54,7 @@ impl Assertion {
     }
 }
 
-/// Sets the field in a request, from its client.
+/// Sets the field of a request from the request's client.
 pub(crate) fn set(fields: &mut Fields, client: &Client) {
     let ip = client.address.ip();
     let mut value = ip.map_or_else(|| UNKNOWN.to_owned(), |ip| ip.to_string());

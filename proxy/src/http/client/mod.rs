@@ -16,9 +16,9 @@ use crate::tls::Peer;
 pub(crate) struct Client {
     pub(crate) address: ClientAddress,
     pub(crate) tls: bool,
-    /// For `x-forwarded-for`, which contains IP addresses only: `None` for a Unix socket.
+    /// IP address for `x-forwarded-for`; `None` for a Unix socket, because the field contains IP addresses only.
     pub(super) ip: Option<String>,
-    /// `for=…;proto=…` of RFC 7239.
+    /// Value for the `forwarded` field: `for=…;proto=…` (RFC 7239).
     pub(super) forwarded: String,
     member: Option<Box<Member>>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Client {
 #[derive(Debug)]
 struct Member {
     peer: Box<Peer>,
-    /// `By=…;URI=…`, as Envoy writes `x-forwarded-client-cert`.
+    /// Element of `x-forwarded-client-cert` in Envoy's format: `By=…;URI=…`.
     element: String,
 }
 
@@ -52,13 +52,13 @@ impl Client {
         }
     }
 
-    /// Returns its proven identity, if it has one.
+    /// Returns the client's proven identity; `None` if it has none.
     pub(crate) fn peer(&self) -> Option<&SpiffeId> {
         self.member.as_ref().map(|member| &member.peer.id)
     }
 
-    /// Returns its element of `x-forwarded-client-cert`; with an assertion of a proxy in front, that of the
-    /// asserted client.
+    /// Returns the element of `x-forwarded-client-cert` for the client or, with an assertion of a proxy in front, for
+    /// the asserted client.
     pub(crate) fn element(&self, said: Option<&Assertion>) -> Option<Cow<'_, str>> {
         let member = self.member.as_ref()?;
         let Some(said) = said else {
@@ -68,7 +68,7 @@ impl Client {
         Some(Cow::Owned(format!("By={};URI={id}", member.peer.by)))
     }
 
-    /// Returns whether it is proven to be of the same workload as this proxy.
+    /// Returns whether the client is proven to belong to the same workload as this proxy.
     pub(crate) fn is_of_own_workload(&self) -> bool {
         let peer = self.member.as_ref().map(|member| &member.peer);
         peer.is_some_and(|peer| peer.id == peer.by)

@@ -1,5 +1,5 @@
-//! The state that a client's connection and the body of its current request share: the socket and its input and
-//! output buffers.
+//! State shared by a client's connection and the body of its current request: the socket and its input and output
+//! buffers.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -30,14 +30,14 @@ use crate::protocol::message::{Body, Interim, Request, Source};
 
 /// Number of bytes that a client may pipeline while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
-/// Number of bytes of an unwanted body that are read to keep its connection.
+/// Number of bytes of an unwanted body that are read so that the connection can be kept.
 const DISCARD: usize = 64 * 1024;
-/// How long, and how many bytes, a client's data are read and dropped after a response that ends the
-/// connection, so that a reset does not overtake the response.
+/// How long, and how many bytes, a client's data is read and dropped after a response that ends the connection, so
+/// that a reset does not overtake the response.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// State that a connection's session and its request's body both need.
+/// State that the connection's session and the body of the current request share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) inner: RefCell<Inner>,
@@ -50,11 +50,11 @@ pub(super) struct Inner {
     input: BytesMut,
     pub(super) output: Output,
     pub(super) decoder: Decoder,
-    /// Number of remaining bytes of the request's body, if known.
+    /// Number of remaining bytes of the request's body; `None` if it is unknown.
     length: Option<u64>,
     /// What the timer is set for while no request is being handled.
     waiting: Waiting,
-    /// When the request's first byte arrived, if that was before the wait for its head.
+    /// When the first byte of the request arrived, if this was before the wait for its head.
     begun: Option<Instant>,
 }
 
@@ -64,7 +64,7 @@ enum Waiting {
     Not,
     ForFirstByte,
     ForHead,
-    /// The connection is to end, but a request may be on its way.
+    /// The connection will be closed, but a request may be on its way.
     ForLastRequest,
 }
 
@@ -158,7 +158,7 @@ impl Shared {
         })
     }
 
-    /// Creates the request from its head and the body that follows on the connection.
+    /// Creates a request from its head and the body that follows on the connection.
     pub(super) fn begin(self: &Rc<Self>, head: RequestHead) -> (Request, Body) {
         {
             let mut inner = self.inner.borrow_mut();
@@ -219,8 +219,8 @@ impl Shared {
 
     /// Returns whether all of the request's body has been read.
     ///
-    /// The received part of an unwanted body is read here, so that a client whose small request is refused need
-    /// not reconnect.
+    /// The received part of an unwanted body is read here, so that a client whose small request is rejected need not
+    /// reconnect.
     pub(super) fn is_request_read(self: &Rc<Self>) -> bool {
         let is_wanted = Rc::strong_count(self) > 1;
         let inner = &mut *self.inner.borrow_mut();
@@ -239,15 +239,15 @@ impl Shared {
         Pin::new(&mut self.inner.borrow_mut().io).poll_shutdown(cx)
     }
 
-    /// Shuts down the sending side, with a TLS alert for which there may be no room.
+    /// Shuts down the write side. The TLS alert is sent if there is room for it.
     pub(super) async fn shut_down(&self) {
         let _ = tokio::time::timeout(LINGER, poll_fn(|cx| self.poll_shutdown(cx))).await;
     }
 
-    /// Closes the connection in a way that the client cannot mistake for a normal end.
+    /// Closes the connection so that the client cannot mistake this for a normal end.
     pub(super) fn abort(&self) {
         let inner = self.inner.borrow();
-        // A zero linger time cannot block; if setting it fails, the close is merely less distinct.
+        // A zero linger time does not block. If setting it fails, the client sees a normal end.
         let _ = socket2::SockRef::from(inner.io.tcp()).set_linger(Some(Duration::ZERO));
     }
 
@@ -272,7 +272,7 @@ impl Shared {
 }
 
 impl Inner {
-    /// Returns the number of bytes that the socket has taken and the client has not acknowledged.
+    /// Returns the number of bytes that the socket has accepted and the client has not acknowledged.
     pub(super) fn unacknowledged(&self) -> Option<u32> {
         send_queue::unacknowledged(self.io.tcp())
     }
@@ -343,7 +343,7 @@ fn refused(error: HeadError) -> Next {
 }
 
 impl Interim for Shared {
-    /// Queues a 1xx response, which is sent when the connection is next polled.
+    /// Queues a 1xx response, which is sent at the next poll of the connection.
     fn send(&self, status: StatusCode, fields: &Fields) {
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;

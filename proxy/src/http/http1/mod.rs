@@ -1,7 +1,7 @@
 //! Serves one HTTP/1.1 connection of a client.
 //!
-//! A connection alternates between two forms. A busy one is a boxed [`session`] with buffers, a timer and the
-//! whole request pipeline in its future. One that has been idle for [`PARK_AFTER`] is its bare socket in a
+//! A connection alternates between two forms. A busy connection is a boxed [`session`] with buffers, a timer and the
+//! whole request pipeline in its future. A connection that has been idle for [`PARK_AFTER`] is a bare socket in a
 //! future of a few hundred bytes, and becomes a session again when bytes arrive.
 
 mod connection;
@@ -27,13 +27,14 @@ use crate::protocol::message::{Body, Interim, Request, Response, TakenOver, Take
 /// How long an idle connection keeps its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 
-/// Serves a connection until it ends. `begun` is when its first request's first byte arrived, if there is one.
+/// Serves a connection until it ends. `begun` is when the first byte of its first request arrived, if it has already
+/// arrived.
 pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, service: Rc<Service>) {
-    // Until the first request the timeout is that of a head; the idle timeout applies only between two
+    // Before the first request the timeout of a request head applies; the idle timeout applies only between two
     // requests.
     let mut fresh = true;
     loop {
-        // A separate statement: in the head of `match` the box would live as long as the arms.
+        // A separate statement: as the operand of `match`, the box would live as long as the arms.
         let end = Box::pin(session(stream, begun.take(), &service)).await;
         match end {
             End::Closed => return,
@@ -77,7 +78,7 @@ async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
     }
 }
 
-/// Waits for the next request on a bare socket; returns false if the connection is to be closed.
+/// Waits for the next request on a bare socket; returns false if the connection must be closed.
 async fn parked(io: &Io, service: &Service, fresh: bool) -> bool {
     let settings = service.settings();
     let limit = match fresh {
@@ -137,8 +138,8 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
                 shared.linger().await;
                 return End::Closed;
             }
-            // No other task of this worker runs while one connection continues: a client that pipelines waits
-            // for the others before each further request, even if no server has to answer it.
+            // Without this, no other task of the worker would run while a pipelining client's requests are answered
+            // without a server. The connection lets other tasks run before each further request.
             After::NextRequest if shared.has_input() => fairness::next().await,
             After::NextRequest => {}
             After::TakenOver(taken) => {
@@ -182,7 +183,7 @@ async fn handle(
     .await
 }
 
-/// Properties of the request that decide how the response is written.
+/// Properties of the request that determine how the response is written.
 struct RequestFacts {
     method: Method,
     version: Version,
@@ -194,7 +195,7 @@ impl RequestFacts {
         Self {
             method: head.method.clone(),
             version: head.version,
-            // The bytes after a refused CONNECT may be meant for the tunnel, and are no request then.
+            // The bytes after a rejected CONNECT may be meant for the tunnel and must not be parsed as a request.
             keep_alive: head.keep_alive && head.method != Method::CONNECT,
         }
     }
@@ -204,7 +205,7 @@ impl RequestFacts {
 mod tests {
     use super::*;
 
-    /// Checks the size of an idle connection's future, which it holds besides its socket.
+    /// Checks the size of an idle connection's future, which is its memory in addition to the socket.
     #[test]
     fn an_idle_connections_future_stays_small() {
         fn size<F>(_: impl FnOnce(Stream, Option<Instant>, Rc<Service>) -> F) -> usize {

@@ -1,4 +1,5 @@
-//! Writes a response to the client: framing, head and body, and decides how the connection continues.
+//! Writes a response to the client: determines the framing, writes head and body, and decides how the connection
+//! continues.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -55,7 +56,7 @@ pub(super) async fn respond(
     }
 }
 
-/// Sends the last HTTP head on a connection.
+/// Sends the last HTTP response head of a connection that switches to another protocol.
 async fn take_over(shared: &Rc<Shared>, response: &Response, mut taken: TakenOver) -> After {
     shared.encode_tunnel_head(response);
     let flushed = poll_fn(|cx| {
@@ -102,7 +103,7 @@ impl Plan {
     }
 }
 
-/// Answers a request that could not be parsed.
+/// Responds to a request that could not be parsed.
 pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &ProxyError) {
     let mut response = service.refuse(error, Version::HTTP_11);
     let facts = RequestFacts {
@@ -119,7 +120,7 @@ pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &Proxy
         taken: Taken::default(),
     };
     let writing = poll_fn(|cx| shared.poll_write_body(cx, &mut writer));
-    // There is no accounting record that limits the time of such a request.
+    // The time of such a request is not limited by an accounting record.
     let limit = service.settings().stream_idle_timeout;
     if let Ok(Written::Whole) = tokio::time::timeout(limit, writing).await {
         shared.linger().await;
@@ -130,7 +131,7 @@ impl Shared {
     fn encode_head(&self, response: &mut Response, plan: &Plan, facts: &RequestFacts) {
         let fields = &mut response.fields;
         match plan.framing {
-            // RFC 9110 §8.6: not even a zero.
+            // RFC 9110 §8.6: a 204 response must not contain `content-length`, not even 0.
             _ if response.status == StatusCode::NO_CONTENT => fields.remove(Known::ContentLength),
             Framing::Length(length) => {
                 if !plan.bodiless && !fields.contains(Known::ContentLength) {
@@ -174,11 +175,11 @@ impl Shared {
         loop {
             let mut starved = false;
             while !writer.ended && !starved && self.inner.borrow().output.has_room() {
-                // The body may read from this very connection, so nothing is borrowed here.
+                // The body may read from this connection, so nothing is borrowed here.
                 match Pin::new(&mut writer.body).poll_frame(cx) {
                     Poll::Pending => starved = true,
                     Poll::Ready(Some(Err(_))) => {
-                        // The valid part is still sent, as far as that is possible at once.
+                        // The valid part is still sent, as far as the socket accepts it immediately.
                         let _ = self.poll_flush(cx);
                         return Poll::Ready(Written::Broken);
                     }
@@ -197,7 +198,7 @@ impl Shared {
                     return Poll::Ready(Written::Broken);
                 }
                 Poll::Pending => {
-                    // A client that reads slowly is not idle, however long it takes for a piece.
+                    // A client that reads slowly is not idle, however long one piece takes.
                     if std::mem::replace(&mut writer.taken, self.taken()) != writer.taken {
                         writer.body.moved();
                     }
@@ -217,12 +218,12 @@ struct Writer {
     taken: Taken,
 }
 
-/// Progress of a client in taking what it is sent.
+/// Progress of a client in receiving a response.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct Taken {
-    /// Number of bytes that the socket has taken.
+    /// Number of bytes that the socket has accepted.
     written: u64,
-    /// Number of them that the client has not acknowledged.
+    /// Number of the written bytes that the client has not acknowledged; `None` if the kernel does not report it.
     unacknowledged: Option<u32>,
 }
 

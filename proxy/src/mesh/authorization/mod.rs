@@ -1,7 +1,7 @@
 //! Authorization of requests and connections on a listener: decisions, their metrics and log lines.
 //!
-//! [`policy`] only decides; this module counts and logs. Rules and their counters are prepared when the
-//! configuration is applied, so that a request costs one walk over them.
+//! [`policy`] makes the decisions; this module counts and logs them. Rules and their counters are prepared when the
+//! configuration is applied, so that a request needs only one pass over the rules.
 
 mod policy;
 
@@ -15,7 +15,7 @@ use self::policy::{Policy, Reason};
 use crate::os::throttle::Throttle;
 use crate::telemetry::metrics::Metrics;
 
-/// Label `rule` for the default decision.
+/// Value of the label `rule` for the default decision.
 const DEFAULT: &str = "-";
 
 /// A listener's rules at run time.
@@ -62,7 +62,7 @@ impl Authorization {
     /// Decides on a request or a connection.
     ///
     /// # Errors
-    /// If it is denied.
+    /// If the request or connection is denied.
     pub(crate) fn check(&self, facts: &Facts<'_>, shard: usize) -> Result<(), Denied> {
         for rule in self.policy.audited(facts) {
             if let Some((name, counter)) = self.rules.get(rule) {

@@ -1,5 +1,5 @@
-//! The authorization decision, a pure function in Istio's order (its AuthorizationPolicy, "implicit
-//! enablement"): first rules that deny, then rules that allow, then the default.
+//! The authorization decision, a pure function. Rules are evaluated in the order of Istio's AuthorizationPolicy
+//! ("implicit enablement"): first rules that deny, then rules that allow, then the default.
 
 use std::net::IpAddr;
 
@@ -15,13 +15,13 @@ use crate::protocol::fields::Fields;
 /// Facts about a request or a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
-    /// The authenticated identity of the client; `None` = it is not authenticated.
+    /// The authenticated identity of the client; `None` if it is not authenticated.
     pub(crate) peer: Option<&'a SpiffeId>,
-    /// Address of the client; `None` = it came over a Unix socket.
+    /// Address of the client; `None` for a Unix socket.
     pub(crate) client: Option<IpAddr>,
-    /// Port that the client has connected to; `None` = a Unix socket.
+    /// Port that the client connected to; `None` for a Unix socket.
     pub(crate) port: Option<u16>,
-    /// `None` = a TCP tunnel.
+    /// The HTTP request; `None` for a TCP connection.
     pub(crate) request: Option<RequestFacts<'a>>,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct Facts<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestFacts<'a> {
     pub(crate) method: &'a Method,
-    /// Normalized, without query.
+    /// Normalized path without query.
     pub(crate) path: &'a [u8],
-    /// Without port.
+    /// Host without port.
     pub(crate) host: &'a [u8],
     pub(crate) fields: &'a Fields,
 }
@@ -43,7 +43,7 @@ pub(super) struct Decision {
     pub(super) reason: Reason,
 }
 
-/// Reason of a decision.
+/// The reason for a decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reason {
     Default,
@@ -113,9 +113,9 @@ fn takes(rule: &AuthorizationRule, facts: &Facts<'_>) -> bool {
         && !among(&rule.not_to, except)
 }
 
-/// Reading of ambiguous requests. Rules that deny, and exceptions of rules that allow, take the wide reading,
-/// so that no spelling of a request evades them: raw bytes may be any request, a server may treat `get` as
-/// `GET`, and may read either of two equal header fields.
+/// How ambiguous requests are read. Rules that deny, and exceptions of rules that allow, use the wide reading, so
+/// that no spelling of a request evades them: raw bytes may be any request, a server may treat `get` as `GET`, and it
+/// may use either of two fields of the same name.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Reading {
     Narrow,
@@ -132,7 +132,7 @@ fn comes_from(source: &Source, facts: &Facts<'_>) -> bool {
         && (source.networks.is_empty() || source.networks.iter().any(is_within))
 }
 
-/// Returns whether there are no patterns, or a text that one of them matches.
+/// Returns whether there are no patterns, or one of them matches the text.
 fn any(patterns: &[Pattern], text: Option<&str>) -> bool {
     patterns.is_empty()
         || text.is_some_and(|text| patterns.iter().any(|p| p.matches(text.as_bytes())))
@@ -159,7 +159,7 @@ fn is_done(operation: &Operation, facts: &Facts<'_>, reading: Reading) -> bool {
         Reading::Narrow => one.matches(method),
         Reading::Wide => one.matches_ignoring_case(method),
     };
-    // A request without host, which a server takes as its own, matches only `*`.
+    // A request without a host, which a server accepts as its own, matches only `*`.
     let is_host = |host: &Pattern| {
         host.matches_ignoring_case(request.host) || (wide && *host == Pattern::Any)
     };

@@ -1,7 +1,7 @@
 //! The proxy's identity in the mesh: kept up to date by the control thread, read by TLS handshakes.
 //!
-//! An identity from files is what they contain. With a control plane there are roots from the start, and an
-//! identity once the control plane has issued one or a cached one of an earlier process was found.
+//! An identity from files consists of their contents. With a control plane, the roots are known from the start, and
+//! the identity once the control plane has issued one or the cached one of an earlier process was read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,34 +14,35 @@ use maglor_identity::{
 
 use crate::telemetry::metrics::IdentityMetrics;
 
-/// The proxy's identity, once it has one.
+/// State of the proxy's identity.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// Kept until the process ends: configurations refer to it.
+    /// The identity in use; `None` until one is configured. Kept until the process ends, because configurations refer
+    /// to it.
     live: Option<Arc<Live>>,
-    /// Watched files; `None` while the configuration wants no identity.
+    /// Watched files; `None` while no identity is configured.
     watched: Option<Watched>,
-    /// Roots of the file at its last reading, and cached ones of an earlier process. They authenticate the
-    /// control plane when the roots that it sent do not.
+    /// Roots of the file when it was last read, and cached roots of an earlier process. They authenticate the control
+    /// plane if the roots that it has sent do not.
     anchors: Option<TrustBundle>,
-    /// Trust bundle from the control plane, once it has sent one.
+    /// Trust bundle from the control plane; `None` until it has sent one.
     received: Option<TrustBundle>,
-    /// When to request a certificate; `None` = immediately.
+    /// When to request a certificate; `None` means immediately.
     renew_at: Option<SystemTime>,
-    /// Error of the last enrolment, if it failed.
+    /// Error of the last enrolment; `None` if it succeeded.
     trouble: Option<String>,
-    /// The control plane has rejected the identity in force.
+    /// Whether the control plane has rejected the current identity.
     refused: bool,
 }
 
-/// Cached identity and roots of an earlier process.
+/// Identity and roots that an earlier process has cached.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     pub(crate) identity: Option<Identity>,
     pub(crate) roots: Option<TrustBundle>,
 }
 
-/// Why a certificate from the control plane is not valid.
+/// Reason why a certificate from the control plane is not valid.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
     #[error("the issued certificate is not valid before {}: the clock of this machine or of the control plane is wrong", humantime::format_rfc3339_seconds(*.0))]
@@ -62,18 +63,18 @@ impl From<Error> for NotTaken {
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) why: Unusable,
-    /// Why there is no other identity.
+    /// Why no other identity was issued.
     pub(crate) trouble: String,
 }
 
 #[derive(Debug)]
 enum Watched {
     Files(Paths, Files),
-    /// File of roots.
+    /// The file of roots.
     Roots(Enrolment, Watch),
 }
 
-/// The identity of a configuration, ready to be put in force.
+/// The identity of a configuration, ready to be applied.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     live: Option<Arc<Live>>,
@@ -87,7 +88,7 @@ enum Change {
     Watch(Box<Read>),
 }
 
-/// Newly read files.
+/// Contents of files that were just read.
 #[derive(Debug)]
 struct Read {
     watched: Watched,
@@ -96,14 +97,14 @@ struct Read {
 }
 
 impl Prepared {
-    /// Returns the identity for TLS handshakes.
+    /// Returns the identity for TLS handshakes; `None` if none is configured.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         self.live.as_ref()
     }
 }
 
 impl Own {
-    /// Reads the files of a configuration, unless they are watched already. `kept` returns the cached
+    /// Reads the identity files of a configuration, unless they are already watched. `kept` returns the cached
     /// identity of an earlier process.
     ///
     /// # Errors
@@ -143,12 +144,12 @@ impl Own {
         Ok(Prepared { live, change })
     }
 
-    /// Returns the identity in force, for parts that are built outside of a configuration.
+    /// Returns the current identity, for parts that are built independently of a configuration.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         self.live.as_ref()
     }
 
-    /// Puts a prepared identity in force.
+    /// Applies a prepared identity.
     pub(crate) fn commit(&mut self, prepared: Prepared, metrics: &IdentityMetrics) {
         self.live = prepared.live;
         match prepared.change {
@@ -169,8 +170,7 @@ impl Own {
         }
     }
 
-    /// Checks whether the files have changed. If the new content is not valid, the last good one stays in
-    /// force.
+    /// Checks whether the files have changed. If the new content is not valid, the last valid content is kept.
     pub(crate) fn poll(&mut self, metrics: &IdentityMetrics) {
         let polled = match &mut self.watched {
             None => return,
@@ -187,8 +187,7 @@ impl Own {
             None => self.show(metrics),
             Some(Ok((identity, bundle))) => {
                 self.anchors = Some(bundle.clone());
-                // The platform updates the file with a delay: it may be older than the received bundle, or
-                // newer.
+                // The platform updates the file with a delay, so it may be older or newer than the received bundle.
                 let both = self
                     .received
                     .as_ref()
@@ -207,13 +206,13 @@ impl Own {
         }
     }
 
-    /// Puts in force a certificate from the control plane. A trust bundle received separately is kept, since
-    /// another replica may not have the latest roots yet. If that bundle does not verify the certificate, the
-    /// roots that came with the certificate replace it.
+    /// Applies a certificate from the control plane. A trust bundle received separately is kept, since another
+    /// replica may not have the latest roots yet. If that bundle does not verify the certificate, the roots that came
+    /// with the certificate replace it.
     ///
     /// # Errors
-    /// [`NotTaken`] if the certificate is not valid. It is then put in force only if the previous one is not
-    /// valid either.
+    /// [`NotTaken`] if the certificate is not valid. In this case it is applied only if the previous one is not valid
+    /// either.
     pub(crate) fn certified(
         &mut self,
         identity: Identity,
@@ -253,13 +252,13 @@ impl Own {
         Ok(())
     }
 
-    /// Replaces the trust bundle by one from the control plane.
+    /// Replaces the trust bundle with one from the control plane.
     pub(crate) fn receive_bundle(&mut self, bundle: TrustBundle, metrics: &IdentityMetrics) {
         self.received = Some(bundle.clone());
         self.put(None, bundle, metrics);
     }
 
-    /// Puts roots in force, and an identity if there is a new one.
+    /// Applies roots, and an identity if there is a new one.
     fn put(&self, identity: Option<Identity>, bundle: TrustBundle, metrics: &IdentityMetrics) {
         let rotated = self.live.as_ref().map(|live| match identity {
             Some(identity) => live.rotate(identity, bundle),
@@ -268,13 +267,13 @@ impl Own {
         self.log_rotation(rotated, metrics);
     }
 
-    /// Returns when to request a certificate, considering a cached one; `None` = immediately.
+    /// Returns when to request a certificate, with regard to a cached one; `None` means immediately.
     pub(crate) fn renew_at(&self) -> Option<SystemTime> {
         self.renew_at
     }
 
-    /// Returns the roots that authenticate the control plane during enrolment: those in force, and those of
-    /// the file, which the platform also updates while the control plane is unavailable.
+    /// Returns the roots that authenticate the control plane during enrolment: the current ones, and those of the
+    /// file, which the platform updates even while the control plane is unavailable.
     pub(crate) fn anchors(&self) -> Option<TrustBundle> {
         let bundle = self.live.as_ref()?.bundle();
         let both = self.anchors.as_ref().map(|anchors| bundle.union(anchors));
@@ -295,7 +294,7 @@ impl Own {
         self.trouble = Some(why);
     }
 
-    /// Returns why the wanted identity is not valid, and why there is no other.
+    /// Returns why the configured identity is not valid and why no other was issued; `None` if it is valid.
     pub(crate) fn missing(&self, now: SystemTime) -> Option<Missing> {
         let why = self.live.as_ref()?.usable(now).err()?;
         let trouble = match (&self.watched, self.trouble.as_deref()) {
@@ -309,7 +308,7 @@ impl Own {
         })
     }
 
-    /// Updates the metric of the identity's validity, which time alone may end.
+    /// Updates the metric of the identity's validity, which can change with time alone.
     fn show(&self, metrics: &IdentityMetrics) {
         let now = SystemTime::now();
         let usable = self

@@ -138,7 +138,7 @@ fn what_an_earlier_process_has_left_is_used_if_the_roots_vouch_for_it() {
     let renewal = fixture.own.renew_at().unwrap();
     let wait = renewal.duration_since(SystemTime::now()).unwrap();
     assert!(wait > Duration::from_secs(16 * 3600), "{wait:?}");
-    // The cached certificate is of another authority than its roots.
+    // The cached certificate was issued by an authority other than the cached roots.
     let kept = left(identity(&foreign), &roots);
     let fixture = Fixture::new(&roots, kept);
     assert!(!fixture.own.live().unwrap().is_identified());

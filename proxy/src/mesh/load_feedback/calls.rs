@@ -1,12 +1,12 @@
-//! Requests that wait for outgoing calls of their own.
+//! Requests that wait for outgoing calls made on their behalf.
 //!
-//! A sidecar sees both the request that its application works on, and the calls that the application makes
-//! for it. They have the same `x-request-id` if the application propagates it, as it does for tracing. While
-//! a call is in progress the request is no work for the server, so that it does not count as in flight there
-//! (see [`maglor_balance::queue_protocol::Inbound`]).
+//! A sidecar sees both the request that its application processes, and the calls that the application makes for this
+//! request. They have the same `x-request-id` if the application propagates it, as for tracing. While a call is in
+//! progress the request causes no load on the server, so it does not count as in flight there (see
+//! [`maglor_balance::queue_protocol::Inbound`]).
 //!
-//! Several requests may have the same identifier at a time, if a service is called twice in one trace. It is
-//! unknown which of them makes a call, and does not matter: only their number is used.
+//! Several requests may have the same identifier at the same time, if a service is called twice in one trace. Which
+//! of them makes a call is unknown and does not matter, because only their number is used.
 
 use std::fmt::Debug;
 use std::hash::BuildHasher as _;
@@ -25,10 +25,10 @@ pub(crate) trait Suspendable: Debug + Send + Sync {
     fn resume(&self);
 }
 
-/// Requests that may make calls, of all workers.
+/// Requests of all workers that may make calls.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Number of requests, so that proxies without any pay only one load.
+    /// Number of requests. Proxies without any of them read only this number.
     present: AtomicUsize,
     hasher: DefaultHashBuilder,
     requests: Mutex<HashMap<u64, SmallVec<[Entry; 1]>>>,
@@ -41,7 +41,7 @@ struct Entry {
     calls: u32,
 }
 
-/// A request that may make calls, registered until this is dropped.
+/// Registration of a request that may make calls; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Present {
     calls: Arc<Calls>,
@@ -49,7 +49,7 @@ pub(crate) struct Present {
     request: Arc<dyn Suspendable>,
 }
 
-/// A call in progress, until this is dropped.
+/// A call in progress; it ends on drop.
 #[derive(Debug)]
 pub(crate) struct Call {
     calls: Arc<Calls>,
@@ -75,7 +75,7 @@ impl Calls {
         }
     }
 
-    /// Registers a call with this identifier; `None` if no known request makes it.
+    /// Registers a call with this identifier; `None` if no registered request has it.
     pub(crate) fn begin(self: &Arc<Self>, id: &[u8]) -> Option<Call> {
         if self.present.load(Ordering::Relaxed) == 0 {
             return None;
@@ -107,7 +107,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let mut requests = self.calls.requests();
         let known = requests.get_mut(&self.id).into_iter().flatten();
-        // The request may have ended before its call.
+        // The request may have ended before the call.
         if let Some(entry) = known.into_iter().find(|entry| entry.is_of(&self.request)) {
             entry.calls -= 1;
             if entry.calls == 0 {
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Number of pending waits.
+    /// Number of calls for which a request is waiting.
     #[derive(Debug, Default)]
     struct Waits(AtomicI32);
 

@@ -1,7 +1,7 @@
 //! The client's end of a channel: from one worker to one endpoint's inbound proxy.
 //!
-//! Opened on demand, closed when idle. A question that cannot be sent fails immediately. An endpoint that refuses
-//! the protocol is not asked again for a minute.
+//! A channel is opened on demand and closed when idle. A query that cannot be sent fails immediately. An endpoint
+//! that refuses the protocol is not queried again for a minute.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -26,14 +26,14 @@ use crate::runtime::worker::Worker;
 use crate::upstream::connect_channel;
 use crate::upstream::{Cluster, Target};
 
-/// Pause after a failed connection; doubled with each failure up to the maximum.
+/// Pause after a failed connection. It doubles with each further failure, up to the maximum.
 const BACK_OFF: Duration = Duration::from_millis(50);
 const MAX_BACK_OFF: Duration = Duration::from_secs(5);
 /// Idle timeout of a channel.
 const IDLE: Duration = Duration::from_secs(120);
 /// Maximum number of unsent bytes; more means that the peer does not read.
 const BACKLOG: usize = 64 * 1024;
-/// Number of pending questions from which on those that were given up are dropped.
+/// Number of pending queries above which abandoned ones are dropped.
 const PENDING: usize = 4096;
 /// Limits of the response to the upgrade request.
 const HEAD: Limits = Limits {
@@ -47,7 +47,7 @@ pub(crate) type ChannelAnswer = (Index, Answer);
 /// A channel to one endpoint.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// The cluster at the last use: a channel outlives a configuration.
+    /// The cluster at the last use. A channel outlives a configuration.
     cluster: RefCell<Weak<Cluster>>,
     target: Weak<Target>,
     worker: Rc<Worker>,
@@ -57,20 +57,20 @@ pub(crate) struct Channel {
     wake: Notify,
     numbers: Cell<u32>,
     pending: RefCell<HashMap<u32, (Index, mpsc::Sender<ChannelAnswer>)>>,
-    /// Messages per request that this balancer has subscribed to.
+    /// Messages per request for which this balancer has subscribed; `None` without a subscription.
     subscription: Cell<Option<f32>>,
     /// Whether the endpoint's proxy has reported its load.
     has_reported: Cell<bool>,
-    /// Source of the reports that are sent on this channel.
+    /// Source of the reports that are sent on this channel; `None` if there is none.
     reporter: RefCell<Option<Arc<dyn Reporter>>>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     Closed,
-    /// Closed after a failure; not opened before this time.
+    /// Closed after a failure, and not reopened before this time.
     Shunned(Instant),
-    /// Opening or open.
+    /// Being opened, or open.
     Running,
     Ended,
 }
@@ -97,7 +97,7 @@ impl Channel {
         })
     }
 
-    /// Switches to the cluster's present configuration.
+    /// Switches to the cluster's current configuration.
     pub(crate) fn follow(&self, cluster: &Arc<Cluster>) {
         let mut known = self.cluster.borrow_mut();
         if known.as_ptr() != Arc::as_ptr(cluster) {
@@ -109,7 +109,7 @@ impl Channel {
         self.cluster.borrow().upgrade()
     }
 
-    /// Sends a question; the answer goes to `answers`. Returns false if there will be no answer.
+    /// Sends a query; the answer is sent to `answers`. Returns false if there will be no answer.
     pub(crate) fn ask(
         self: &Rc<Self>,
         of: Index,
@@ -150,8 +150,8 @@ impl Channel {
         }
     }
 
-    /// Reports the load of the server behind `reporter` to the host of a ledger, which may also request
-    /// further reports.
+    /// Reports the load of the server behind `reporter` to the host of a ledger, which may also request further
+    /// reports.
     pub(crate) fn report(
         self: &Rc<Self>,
         own: Name,
@@ -172,7 +172,7 @@ impl Channel {
         }
     }
 
-    /// Returns whether the endpoint has left its cluster.
+    /// Returns whether the endpoint was removed from its cluster.
     pub(super) fn is_of_gone_endpoint(&self) -> bool {
         self.target.strong_count() == 0
     }
@@ -222,7 +222,7 @@ impl Channel {
                 target.set_lacks_queue_protocol(true, self.worker.time(Instant::now()));
             }
             if self.has_reported.take() {
-                // Reset, since no later report will correct it.
+                // Reset, since no later report will correct the value.
                 target.stats.report(0);
             }
         }
@@ -256,7 +256,7 @@ impl Channel {
                     self.output.borrow_mut().extend_from_slice(&report.encode());
                 }
             }
-            // Frames for a server's proxy only.
+            // Frames that only a server's proxy handles.
             Frame::AskLoad { .. }
             | Frame::AskReferral { .. }
             | Frame::Subscribe { .. }
@@ -276,7 +276,7 @@ impl Channel {
     }
 
     fn answered(&self, number: u32, answer: Answer) {
-        // The question of a late answer is no longer pending, or its receiver is gone.
+        // The query of a late answer is no longer pending, or its receiver has been dropped.
         if let Some((of, answers)) = self.pending.borrow_mut().remove(&number) {
             let _ = answers.try_send((of, answer));
         }

@@ -1,7 +1,7 @@
 //! Load feedback: reports of a server's load from its own proxy to the clients' proxies.
 //!
-//! [`queue_protocol`] is the wire format, [`channel`] the client's end, [`reporting`] the server's. The
-//! server's end handles a request twice: when it arrives and when it ends.
+//! [`queue_protocol`] is the wire format, [`channel`] the client's end, [`reporting`] the server's. The server's end
+//! is called twice for each request: when it arrives and when it ends.
 
 pub(crate) mod calls;
 pub(crate) mod channel;

@@ -15,11 +15,11 @@ use crate::upstream::{Cluster, Endpoints, Pools, Target};
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     pub(crate) pools: Rc<Pools>,
-    /// Requests at servers behind this proxy, which may make calls through it; shared by all workers.
+    /// Requests at servers behind this proxy, which may make calls through it. Shared by all workers.
     pub(crate) calls: Arc<Calls>,
     /// Channels by target id.
     channels: RefCell<HashMap<u64, Rc<Channel>>>,
-    /// Endpoints with a subscription by this worker, by cluster.
+    /// Endpoints whose load this worker has subscribed to, by cluster.
     subscribed: RefCell<HashMap<Arc<str>, Weak<Endpoints>>>,
 }
 
@@ -68,7 +68,7 @@ impl Upstreams {
         }
     }
 
-    /// Reopens broken channels with subscriptions, and closes those to removed endpoints.
+    /// Reopens broken channels with subscriptions, and closes channels to removed endpoints.
     pub(crate) fn sweep(&self) {
         self.channels.borrow_mut().retain(|_, channel| {
             channel.maintain();
@@ -89,7 +89,7 @@ impl Upstreams {
 }
 
 impl Drop for Upstreams {
-    /// Channels are also held by their tasks, which would outlive this otherwise.
+    /// The tasks of channels also hold them and would otherwise outlive this.
     fn drop(&mut self) {
         self.clear();
     }

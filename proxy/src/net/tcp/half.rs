@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use super::splice::{self, Pipe};
 use crate::net::io::Io;
 
-/// Size of the thread's buffer: the plain text of a TLS record. A read that fills it is taken as the start of
-/// bulk data.
+/// Size of the thread's buffer: the plain text of one TLS record. A read that fills the buffer is taken as the start
+/// of bulk data.
 const BUFFER: usize = 16 * 1024;
 /// Maximum number of reads before other tasks get a turn.
 const ROUNDS: usize = 16;
@@ -30,9 +30,9 @@ pub(super) enum Fault {
 
 /// One direction of a tunnel. At most one of `buffered` and `pipe` holds bytes.
 pub(super) struct Half {
-    /// Bytes read and not written.
+    /// Bytes that are read but not written.
     buffered: Bytes,
-    /// Pipe for splicing; held only while bytes flow.
+    /// Pipe for splicing; `None` unless bytes flow.
     pipe: Option<Pipe>,
     pub(super) written: u64,
     /// Whether both ends are plain sockets that can be spliced.
@@ -45,7 +45,7 @@ pub(super) struct Half {
     ended: bool,
     /// Whether the end was passed on to the target, or writing to it failed.
     pub(super) done: bool,
-    /// Bytes moved since the owner last looked.
+    /// Whether bytes were moved since the owner last checked.
     pub(super) active: bool,
 }
 
@@ -64,7 +64,7 @@ impl Half {
         }
     }
 
-    /// Transfers until nothing more can be done; the task is woken when that changes.
+    /// Transfers until no more progress is possible; the task is woken when it is again.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -117,7 +117,7 @@ impl Half {
         read
     }
 
-    /// Writes everything that was read before.
+    /// Writes the buffered or piped bytes.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -167,7 +167,7 @@ impl Half {
     /// Shuts down the target's write side.
     fn poll_end(&mut self, cx: &mut Context<'_>, target: &mut Io) -> Poll<Result<(), Fault>> {
         match ready!(Pin::new(target).poll_shutdown(cx)) {
-            // A reset after it had received everything.
+            // The target was reset after it had received everything.
             Err(error) if error.kind() != ErrorKind::NotConnected => {
                 return Poll::Ready(Err(Fault::Write(error.kind())));
             }
@@ -179,7 +179,7 @@ impl Half {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into the thread's buffer, writes at once, and keeps the rest.
+    /// Reads into the thread's buffer, writes immediately, and keeps the rest.
     fn poll_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -218,7 +218,7 @@ impl Half {
             Some(pipe) => Ok(pipe),
             None => Pipe::take(),
         };
-        // No descriptor left; copying needs none.
+        // No descriptor is left; copying needs none.
         let Ok(mut pipe) = pipe else {
             (self.bulk, self.can_splice) = (false, false);
             return Poll::Ready(Ok(()));
@@ -231,7 +231,7 @@ impl Half {
                 self.ended = n == 0;
                 self.bulk = n >= BUFFER / 2;
             }
-            // Not ready after all; the next round waits.
+            // The socket was not ready after all; the next round waits.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) if splice::unsupported(&error) => {
                 (self.bulk, self.can_splice) = (false, false);

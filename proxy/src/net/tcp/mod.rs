@@ -1,17 +1,17 @@
-//! A TCP tunnel: copies bytes between two streams, both ways at once.
+//! A TCP tunnel: copies bytes between two streams in both directions.
 //!
 //! An idle tunnel holds no buffer and no pipe, only its two sockets. Small data is copied through one buffer
 //! that all tunnels of the thread share; only what the receiver does not accept at once is kept. Bulk data
 //! between two plain sockets goes through a pipe by `splice(2)` and is never copied to user space
 //! (`splice.rs`).
 //!
-//! Each direction is a `Half`. It reads only when everything read before is written, which is the
-//! back-pressure. It passes the end of its source on as a shutdown of its target's write side, while the
-//! other direction continues. The kind of failure decides what the other side sees:
+//! Each direction is a `Half`. It reads only when all data read before is written, which provides back-pressure. At
+//! the end of its source it shuts down the target's write side, while the other direction continues. The kind of
+//! failure determines what the other side sees:
 //!
 //! * Reading fails (RST): the other side is reset too, so that it cannot mistake the data for complete.
 //! * Writing fails: the peer may have answered before it closed, so the other direction is finished first.
-//! * TLS ends without `close_notify`: taken as the end of the bytes, as most peers mean it.
+//! * TLS ends without `close_notify`: treated as the end of the data, which most peers intend.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
-/// Replaces an idle timeout whose sum with the present time would overflow.
+/// Used instead of an idle timeout whose sum with the current time would overflow.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// One of the two peers.
@@ -55,7 +55,7 @@ pub(crate) enum End {
         /// The error.
         kind: ErrorKind,
     },
-    /// No byte moved for `idle_timeout`.
+    /// No byte was moved for `idle_timeout`.
     IdleTimeout,
 }
 
@@ -73,8 +73,8 @@ pub(crate) struct Outcome {
 /// Transfers bytes between `down` and `up` until both have ended, one has failed, or nothing has moved for
 /// `idle_timeout`.
 ///
-/// Their prefixes are written to the other stream first. `on_bytes` gets the numbers of bytes to `up` and to
-/// `down` as they are written, so that metrics are live. Dropping the future closes both.
+/// The prefix of each stream is written to the other one first. `on_bytes` is called with the numbers of bytes
+/// written to `up` and to `down`, so that metrics are live. Dropping the future closes both streams.
 pub(crate) async fn tunnel(
     mut down: Stream,
     mut up: Stream,
@@ -104,8 +104,8 @@ pub(crate) async fn tunnel(
 }
 
 pin_project! {
-    /// Idle timer that is not reset when bytes move: it fires a timeout after the start or the last check,
-    /// and only then compares the time of the last byte.
+    /// Idle timer that is not reset when bytes are moved. It fires one timeout after the start or the last check, and
+    /// only then considers when the last byte was moved.
     struct Idle {
         timeout: Duration,
         last_active: Instant,
@@ -124,7 +124,7 @@ impl Idle {
         }
     }
 
-    /// Ready after a timeout without activity.
+    /// Becomes ready after a timeout without activity.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>, active: bool) -> Poll<()> {
         let mut this = self.project();
         if active {
@@ -145,7 +145,7 @@ impl Idle {
 struct Ways {
     to_up: Half,
     to_down: Half,
-    /// The side whose write failed first; the other direction is then only finished.
+    /// The side to which a write failed first, if any; after this, only the other direction is finished.
     failed: Option<(Side, ErrorKind)>,
 }
 
@@ -172,7 +172,7 @@ impl Ways {
         }
     }
 
-    /// Returns the end of the tunnel if the result of the direction from `source` to `target` ends it.
+    /// Returns the end of the tunnel, if the result of the direction from `source` to `target` ends it.
     fn ended_by(&mut self, way: Result<(), Fault>, source: Side, target: &Io) -> Option<End> {
         match (way, self.failed) {
             (Ok(()), _) => None,
@@ -183,14 +183,14 @@ impl Ways {
             // The connection had failed before, and everything received from it has been passed on.
             (Err(Fault::Read(_)), Some((side, kind))) => Some(End::Error { side, kind }),
             (Err(Fault::Read(kind)), None) => {
-                // Cannot fail on an open socket; if it did, the peer would see an orderly end.
+                // This cannot fail on an open socket; if it did, the peer would see an orderly end.
                 let _ = target.tcp().set_zero_linger();
                 Some(End::Error { side: source, kind })
             }
         }
     }
 
-    /// Returns whether bytes moved since the last call.
+    /// Returns whether bytes were moved since the last call.
     fn take_active(&mut self) -> bool {
         let active = self.to_up.active || self.to_down.active;
         (self.to_up.active, self.to_down.active) = (false, false);

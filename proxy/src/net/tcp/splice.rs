@@ -1,7 +1,7 @@
 //! `splice(2)` from a socket into a pipe and from there into another socket.
 //!
-//! Pipes are taken from a small pool of the thread when data arrives and returned as soon as they are empty
-//! and no more data is there. The unsafe code is limited to two system calls.
+//! Pipes are taken from a small per-thread pool when data arrives, and returned as soon as they are empty and no more
+//! data is available. The unsafe code is limited to two system calls.
 
 use std::cell::RefCell;
 use std::io;
@@ -30,7 +30,7 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Takes an empty pipe from the pool, or creates one.
+    /// Returns a pipe from the pool, or a new one if the pool is empty.
     pub(super) fn take() -> io::Result<Self> {
         match PIPES.with_borrow_mut(Vec::pop) {
             Some(pipe) => Ok(pipe),
@@ -47,19 +47,19 @@ impl Pipe {
         });
     }
 
-    /// Empties the pool of this thread; returns the number of pipes.
+    /// Empties the pool of this thread; returns the number of closed pipes.
     #[cfg(test)]
     pub(super) fn empty_pool() -> usize {
         PIPES.take().len()
     }
 
-    /// Number of bytes in the pipe.
+    /// Returns the number of bytes in the pipe.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Reads from a ready socket into the pipe, which must be empty: otherwise "would block" could mean that
-    /// the pipe is full, and no event would wake the task.
+    /// Reads from a ready socket into the pipe, which must be empty. Otherwise "would block" could mean that the pipe
+    /// is full, and no event would wake the task.
     pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
         debug_assert_eq!(self.len, 0, "filled again before it was empty");
         let n = from.try_io(Interest::READABLE, || splice(from, &self.write, MAX))?;
@@ -113,7 +113,7 @@ pub(super) fn unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Moves up to `len` bytes; one of the two is a pipe.
+/// Moves up to `len` bytes between two descriptors, one of which is a pipe.
 #[allow(unsafe_code)]
 fn splice(from: &impl AsRawFd, to: &impl AsRawFd, len: usize) -> io::Result<usize> {
     let flags = libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE;

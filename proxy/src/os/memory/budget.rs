@@ -1,17 +1,16 @@
 //! The memory budget, and the measures to stay within it.
 //!
-//! Three things grow with what clients do: connections, bodies buffered for retries, and memory held by
-//! requests in progress. The first two have shares of the budget that are never exceeded. The third is known
-//! at any moment from the sizes of the threads' heaps ([`super::heap`]). The closer it comes to the budget
-//! ([`Level`]), the less is accepted: first bodies are read in small pieces and not ahead of their readers,
-//! then connections that hold more than others get 503 for their requests, then the largest holders are reset
-//! ([`super::holders`]), and finally every request gets 503 with `retry-after` and connections wait in the
-//! backlog.
+//! Three things grow with what clients do: connections, bodies buffered for retries, and memory held by requests in
+//! progress. The first two have shares of the budget that are never exceeded. The third is always known from the
+//! sizes of the threads' heaps ([`super::heap`]). The closer it is to the budget ([`Level`]), the less is accepted:
+//! first, bodies are read in small pieces and not ahead of their readers; then requests on connections that hold more
+//! memory than others get 503; then the largest holders are reset ([`super::holders`]); finally, every request gets
+//! 503 with `retry-after`, and connections wait in the backlog.
 //!
-//! Memory in use is the process's private resident memory: neither the pages of its program file, which the
-//! system can drop, nor the socket buffers of the kernel. It exceeds the heaps by stacks and by pages that
-//! are partly filled or not yet returned to the system. This overhead is measured several times a second and
-//! subtracted from the budget.
+//! Memory in use is the process's private resident memory: neither the pages of its program file, which the system
+//! can drop, nor the socket buffers of the kernel. It exceeds the size of the heaps by stacks and by pages that are
+//! partly filled or not yet returned to the system. This overhead is measured several times a second and subtracted
+//! from the budget.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -21,30 +20,31 @@ use super::{heap, in_use, purge};
 
 /// Memory of the process without any client, in bytes: tables, certificates, stacks.
 const BASE: u64 = 6 << 20;
-/// Memory of a connection for the limit on connections, in bytes: about that of an idle one that was busy
-/// just now. What it holds while busy is counted as it is.
+/// Memory of a connection in bytes, for the limit on connections: about that of an idle connection that was recently
+/// busy. The memory of a busy connection is measured.
 const CONNECTION: u64 = 4 << 10;
-/// Number of connections that are allowed however small the budget.
+/// Number of connections that are allowed regardless of the budget.
 const LEAST_CONNECTIONS: u64 = 64;
 /// Maximum share of bodies buffered for retries, in percent of the budget.
 const KEPT: u64 = 20;
-/// Nothing new is accepted above the first of these percentages, until the use is below the second.
+/// While shedding, nothing new is accepted. Shedding begins above the first and ends below the second of these
+/// percentages of the budget.
 const SHED: u64 = 95;
 const RELAX: u64 = 85;
-/// Percentage of the budget in use above which workers return free memory to the system.
+/// Percentage of the budget above which workers return free memory to the system.
 const TRIM: u64 = 75;
-/// Fraction of the budget, as its divisor, after whose allocation a worker checks that.
+/// Fraction of the budget, as its divisor. A worker checks [`TRIM`] each time that it has allocated this much.
 const STEPS: u64 = 16;
 
-/// Thresholds in percent of what the heaps may hold: above this, bodies are read in small pieces,
+/// Thresholds in percent of what the heaps may hold. Above this one, bodies are read in small pieces.
 const PRESSED: i64 = 45;
-/// requests of large holders are rejected,
+/// Above this percentage, requests of large holders are rejected.
 const SHORT: i64 = 62;
-/// the largest holders are reset until the use is at `SHORT` again,
+/// Above this percentage, the largest holders are reset until the use is at [`SHORT`] again.
 const OVER: i64 = 74;
-/// and every request is rejected.
+/// Above this percentage, every request is rejected.
 const FULL: i64 = 90;
-/// Minimum overhead beyond the heaps, in bytes.
+/// Minimum memory in use beyond the heaps, in bytes.
 const LEAST_OVERHEAD: i64 = 1 << 20;
 
 /// Memory pressure.
@@ -57,20 +57,20 @@ pub(crate) enum Level {
     Full,
 }
 
-/// Size of one thread's heap, in a cache line of its own: it is written whenever a task has been polled.
+/// Size of one thread's heap. It has its own cache line, since it is written after each poll of a task.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Heap(AtomicI64);
 
-/// The memory budget and its use. All accesses are `Relaxed`: a limit may be exceeded by one.
+/// The memory budget and its use. All accesses are `Relaxed`, so a limit may be exceeded by one.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Limit in bytes; `u64::MAX` = none.
+    /// Limit in bytes; `u64::MAX` means no limit.
     limit: AtomicU64,
     shedding: AtomicBool,
     connections: AtomicU64,
     kept: AtomicU64,
-    /// Sizes of the workers' heaps, and last that of the control thread.
+    /// Sizes of the workers' heaps, followed by that of the control thread.
     heaps: Box<[Heap]>,
     /// Memory in use outside of the heaps, in bytes, at the last measurement.
     overhead: AtomicI64,
@@ -96,7 +96,7 @@ pub(crate) struct Metrics {
 }
 
 impl Budget {
-    /// Creates a budget without limit, for this many workers.
+    /// Creates a budget without a limit, for this many workers.
     pub(crate) fn new(metrics: Metrics, workers: usize) -> Self {
         Self {
             limit: AtomicU64::new(u64::MAX),
@@ -109,7 +109,7 @@ impl Budget {
         }
     }
 
-    /// Sets the limit in bytes; `None` = none.
+    /// Sets the limit in bytes; `None` means no limit.
     pub(crate) fn set(&self, limit: Option<u64>) {
         self.limit
             .store(limit.unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Budget {
         }
     }
 
-    /// Records the bytes in use: the part outside of the heaps is the overhead from now on.
+    /// Records the bytes in use: the part that exceeds the heaps is the new overhead.
     fn measured(&self, used: u64) {
         let overhead = i64::try_from(used).unwrap_or(i64::MAX) - self.allocated();
         self.overhead.store(overhead, Ordering::Relaxed);
@@ -179,8 +179,8 @@ impl Budget {
         self.limit.load(Ordering::Relaxed) / STEPS
     }
 
-    /// Measures the memory in use, and returns free memory to the system if that is near the limit. Called by
-    /// workers after each [`Budget::step`], which is sooner than the control thread's interval under an
+    /// Measures the memory in use, and returns free memory to the system if the use is near the limit. Workers call
+    /// this after allocating each [`Budget::step`], which is sooner than the control thread's interval under an
     /// attack.
     pub(crate) fn trim(&self) {
         let Some((limit, mut now)) = self.limit().and_then(|limit| Some((limit, in_use()?))) else {
@@ -200,7 +200,7 @@ impl Budget {
         }
     }
 
-    /// Publishes the size of the heap of the control thread, which calls it, and updates the metrics.
+    /// Publishes the size of the heap of the control thread, which must be the caller, and updates the metrics.
     pub(crate) fn publish_control(&self) {
         self.publish(self.heaps.len() - 1, heap::balance());
         self.metrics.heap.set(self.allocated());
@@ -224,7 +224,7 @@ impl Budget {
         limit - overhead.clamp(LEAST_OVERHEAD.min(limit / 2), limit / 2)
     }
 
-    /// Returns the memory pressure. Holders that are being reset count until they have ended.
+    /// Returns the memory pressure. Holders that are being reset are counted until they have ended.
     pub(crate) fn level(&self) -> Level {
         let percent = self.allocated().saturating_mul(100) / self.usable().max(1);
         match percent {
@@ -280,8 +280,8 @@ impl Budget {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Reserves bytes for the buffer of a body; returns false if the share is used up. They must be released
-    /// afterwards.
+    /// Reserves bytes to buffer a body; returns false if the share for such bodies is used up. The caller must
+    /// release the bytes afterwards.
     pub(crate) fn keep(&self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let before = self.kept.fetch_add(bytes, Ordering::Relaxed);
@@ -329,7 +329,7 @@ mod tests {
             assert_eq!(budget.is_shedding(), sheds, "{used}");
             assert_eq!(budget.has_room(), !sheds, "{used}");
         }
-        // Memory that can be returned to the system is no reason to reject anything.
+        // Memory that can be returned to the system must not cause rejections.
         let used = std::cell::Cell::new(99);
         budget.watch(|| Some(used.get() * MIB), || used.set(80));
         assert!(!budget.is_shedding());
@@ -371,7 +371,7 @@ mod tests {
             assert_eq!(budget.level(), level, "{bytes}");
         }
         assert_eq!(budget.excess(), mib(28));
-        // A third of the memory in use is not in the heaps.
+        // A third of the memory in use is outside of the heaps.
         budget.publish(0, mib(40));
         budget.watch(|| Some(71 * MIB), || {});
         assert_eq!(budget.level(), Level::Pressed, "40 of 70");

@@ -1,41 +1,42 @@
-//! Resident pages of the program's own files, and when they are dropped.
+//! Drops resident pages of the program's own files.
 //!
-//! A small sidecar's resident memory is mostly code. Most of it has run once, for the start, a connection's
-//! handshake, or a resource of the control plane; the code of requests is contiguous (`hot-functions.txt`).
-//! So when more pages are resident than requests have needed so far, all are dropped. Those that are needed
-//! come back from the page cache, with a fault for each [`AROUND`] bytes, about a hundred in all.
+//! A small sidecar's resident memory is mostly code. Most of this code has run once, for the start, a connection's
+//! handshake, or a resource of the control plane; the code that handles requests is contiguous (`hot-functions.txt`).
+//! When more pages are resident than requests have needed so far, all pages are dropped. Pages that are still needed
+//! return from the page cache, with a page fault for each [`AROUND`] bytes, about a hundred in total.
 
 use std::time::{Duration, Instant};
 
-/// Time after a drop in which the pages that requests need come back.
+/// Time after a drop in which the pages that requests need become resident again.
 const REFILL: Duration = Duration::from_secs(1);
 /// Minimum number of excess bytes for a drop.
 const WORTH: u64 = 512 << 10;
-/// Time after a drop in which returning pages are taken for those of periodic work, such as sweeps of
-/// connections and keep-alives. Then twice as many excess bytes are tolerated,
+/// Time after a drop during which returning pages are attributed to periodic work, such as sweeps of connections and
+/// keep-alives. In this case twice as many excess bytes are tolerated.
 const AGAIN: Duration = Duration::from_secs(30);
-/// but no more than these: a handshake needs more.
+/// Maximum number of tolerated excess bytes; a handshake needs more.
 const MOST_LET_BE: u64 = 2 << 20;
-/// Pause after which pages are dropped to measure again what requests need; it doubles with each time,
+/// Pause after which pages are dropped in order to measure again what requests need. It doubles each time.
 const SOON: Duration = Duration::from_secs(1);
-/// up to this.
+/// Maximum of this pause.
 const RARELY: Duration = Duration::from_hours(1);
 
-/// Bytes read at a fault. Linux reads four times as many, most of which a handshake does not need.
+/// Number of bytes read at a page fault. Linux reads four times as many by default, most of which a handshake does
+/// not need.
 const AROUND: usize = 16 << 10;
 
-/// Decides when the pages of files are dropped, by the number of resident bytes.
+/// Determines from the number of resident bytes when pages of files are dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Bytes that requests have needed, as far as known; 0 at the start.
+    /// Number of bytes that requests need, as far as known; 0 at the start.
     needed: u64,
-    /// When `needed` is measured again after a drop.
+    /// When `needed` is measured again; `None` if it was measured since the last drop.
     refilled: Option<Instant>,
-    /// Excess bytes beyond `needed` that are tolerated.
+    /// Number of excess bytes beyond `needed` that are tolerated.
     let_be: u64,
-    /// Time until which returning pages are taken for those of periodic work.
+    /// Time until which returning pages are attributed to periodic work.
     again: Instant,
-    /// When pages are dropped although no more have come, because `needed` may have been measured during
+    /// When pages are dropped although there are no more than needed, because `needed` may have been measured during
     /// other activity.
     next: Instant,
     /// Pause between the `next` time and the one after it.
@@ -54,7 +55,7 @@ impl Watch {
         }
     }
 
-    /// Called when a burst is over: pages for the burst, and for its end, are no longer needed.
+    /// Called after a burst: pages that only the burst needed can be dropped.
     pub(super) fn settle(&mut self, now: Instant) {
         self.next = now;
         self.pause = SOON;
@@ -90,12 +91,12 @@ impl Watch {
     }
 }
 
-/// Ranges of the address space that are clean pages of files.
+/// Ranges of the address space that contain clean pages of files.
 #[derive(Debug)]
 pub(super) struct Mapped(Vec<(usize, usize)>);
 
 impl Mapped {
-    /// Finds the present ranges, and limits further faults in them to [`AROUND`] bytes.
+    /// Finds the current ranges, and limits the bytes read at page faults in them to [`AROUND`].
     pub(super) fn find() -> Self {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let ranges: Vec<_> = maps.lines().filter_map(clean_range).collect();
@@ -105,9 +106,9 @@ impl Mapped {
         Self(ranges)
     }
 
-    /// Drops the pages that only the start (or a reload, or a burst) needed: parsers, TLS set-up, argument
-    /// handling. They are clean and come back from the file when needed. Until then they do not count for the
-    /// process; for a small sidecar they are most of its memory.
+    /// Drops the pages that only the start (or a reload, or a burst) needed: parsers, TLS set-up, argument handling.
+    /// The pages are clean and are read from the file again when needed. Until then they do not count as memory of
+    /// the process; in a small sidecar they are most of it.
     pub(super) fn forget(&self) {
         for (start, end) in &self.0 {
             advise(*start, *end, libc::MADV_DONTNEED);
@@ -115,9 +116,9 @@ impl Mapped {
     }
 }
 
-/// Divides a mapping into pieces, since the system reads the surrounding pages at a fault, up to the end of a
-/// mapping. Every other piece gets an advice about core dumps, which has no effect for pages of files. The
-/// pieces do not depend on where the mapping begins, so that dividing a piece again changes nothing.
+/// Divides a mapping into pieces, because at a page fault the system reads surrounding pages up to the end of the
+/// mapping. Every other piece gets an advice about core dumps, which has no effect on pages of files. The pieces do
+/// not depend on where the mapping begins, so dividing a piece again changes nothing.
 fn divide(start: usize, end: usize) {
     let first = start.next_multiple_of(AROUND * 2);
     for piece in (first..end).step_by(AROUND * 2) {
@@ -125,8 +126,8 @@ fn divide(start: usize, end: usize) {
     }
 }
 
-/// Returns the range of a file's code, or of its beginning with the constants. Neither is ever written, hence
-/// never dirty; pages that the loader writes before it makes them read-only lie behind.
+/// Returns the range of a file's code, or of the file's beginning with the constants. Neither is ever written. Pages
+/// that the loader writes before it makes them read-only come after this range.
 fn clean_range(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
@@ -157,8 +158,8 @@ mod tests {
 
     const MB: u64 = 1 << 20;
 
-    /// Returns the seconds at which pages are dropped, for a program with resident bytes by `of`: a function
-    /// of the second and of that of the last drop.
+    /// Returns the seconds at which pages are dropped, for a program whose resident bytes are `of` the second and of
+    /// the second of the last drop.
     fn given_back(seconds: u64, mut of: impl FnMut(u64, Option<u64>) -> u64) -> Vec<u64> {
         let start = Instant::now();
         let (mut watch, mut when) = (Watch::new(start), vec![]);

@@ -1,7 +1,7 @@
 //! Size of a thread's heap, from the allocator's own counters.
 //!
-//! jemalloc counts what each thread allocates and frees in any case. So the memory of a worker, including
-//! that of libraries, is known at any moment for two loads.
+//! jemalloc counts what each thread allocates and frees in any case. So two loads suffice to determine the memory of
+//! a worker, including that of libraries.
 
 use std::cell::Cell;
 use std::ptr;
@@ -15,15 +15,15 @@ struct Counters {
     freed: *const u64,
 }
 
-/// Counter for programs with another allocator.
+/// Counter that stays 0, for programs with another allocator.
 static NOTHING: u64 = 0;
 
 thread_local! {
     static COUNTERS: Cell<Option<Counters>> = const { Cell::new(None) };
 }
 
-/// Returns the bytes that the calling thread has allocated, less those that it has freed. For memory that one
-/// thread allocates and another frees, only the sum of both is right.
+/// Returns the bytes that the calling thread has allocated minus those that it has freed. For memory that one thread
+/// allocates and another frees, only the sum over both threads is correct.
 #[allow(unsafe_code)]
 pub(crate) fn balance() -> i64 {
     let Counters { allocated, freed } = COUNTERS.get().unwrap_or_else(find);

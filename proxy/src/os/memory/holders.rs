@@ -1,11 +1,11 @@
 //! Memory held by each task of a worker, and the reset of the largest holders.
 //!
-//! A [`Guarded`] future is charged with the growth of the heap while it is polled. Streams of a shared
-//! connection have tasks of their own, so that each is a separate holder; memory that remains after a
-//! stream's end is charged to its connection. Bytes that one task allocates and another frees are transferred
-//! explicitly ([`Stake::hand_over`], [`adopt`]).
+//! A [`Guarded`] future is charged with the growth of the heap while it is polled. Streams of a shared connection
+//! have their own tasks, so that each stream is a separate holder; memory that remains after a stream's end is
+//! charged to the stream's connection. Bytes that one task allocates and another frees are transferred explicitly
+//! ([`Stake::hand_over`], [`adopt`]).
 //!
-//! Holders exist only while there is a budget: without one a task is polled directly.
+//! Holders exist only while there is a budget: without a budget, tasks are polled directly.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -21,27 +21,27 @@ use super::budget::{Budget, Level};
 use super::heap;
 use crate::os::throttle::Throttle;
 
-/// Bytes up to which the requests of a connection are accepted until memory is used up.
+/// Number of bytes that a connection may hold and still have its requests accepted until memory is exhausted.
 const FAIR: i64 = 64 << 10;
 /// Bytes below which streams and connections are reset only if larger ones do not suffice.
 const LARGE: i64 = 16 << 10;
-/// Maximum bytes of a stream besides its send queue: charges beyond are accumulated rounding.
+/// Maximum bytes charged to a stream besides its send queue: charges above it are accumulated rounding errors.
 const MOST_OF_STREAM: i64 = 96 << 10;
-/// The same for a connection with streams: its windows and its send queue.
+/// Maximum bytes charged to a connection with streams, for its windows and its send queue.
 const MOST_OF_CONNECTION: i64 = 2 << 20;
-/// Bytes of a task besides its future: a connection allocates them and the runtime frees them.
+/// Bytes of a task besides its future, which a connection allocates and the runtime frees.
 const TASK: i64 = 192;
-/// Maximum bytes read of a body at a time while memory is sufficient,
+/// Maximum bytes of a body that are read at a time while memory is sufficient.
 const READ: u64 = 64 << 10;
-/// while it is short,
+/// Maximum bytes of a body that are read at a time while memory is short.
 const READ_PRESSED: u64 = 8 << 10;
-/// and when it is nearly used up.
+/// Maximum bytes of a body that are read at a time when memory is nearly exhausted.
 const READ_SHORT: u64 = 4 << 10;
 
 thread_local! {
     static HERE: RefCell<Option<Rc<Holders>>> = const { RefCell::new(None) };
     static CURRENT: RefCell<Option<Rc<Stake>>> = const { RefCell::new(None) };
-    /// Maximum bytes read of a body at a time, whatever the memory pressure.
+    /// Maximum bytes of a body that are read at a time, regardless of the memory pressure.
     static READ_LIMIT: Cell<u64> = const { Cell::new(READ) };
     /// Whether the holder that is being dropped is reset because of the budget.
     static RESETTING: Cell<bool> = const { Cell::new(false) };
@@ -58,7 +58,7 @@ pub(crate) struct Holders {
     turn: Cell<u64>,
     /// Total allocations of this thread at the last measurement, in bytes.
     trimmed: Cell<u64>,
-    /// Multiplexed connections that wait for less pressure to read.
+    /// Wakers of multiplexed connections that wait for lower memory pressure before they read.
     readers: RefCell<Vec<Waker>>,
     /// Bytes of holders that are being reset and have not ended.
     leaving: Cell<i64>,
@@ -70,18 +70,18 @@ pub(crate) struct Holders {
 pub(crate) struct Stake {
     holders: Rc<Holders>,
     slot: Cell<usize>,
-    /// The connection, for a stream.
+    /// The account of the connection, for a stream.
     parent: Option<Rc<Stake>>,
     bytes: Cell<i64>,
-    /// Bytes of its streams,
+    /// Bytes charged to the streams of this connection.
     of_streams: Cell<i64>,
-    /// and their number.
+    /// Number of streams of this connection.
     streams: Cell<u32>,
     /// Bytes in its connection's send queue.
     queued: Cell<i64>,
     /// Value of [`Holders::turn`] at its last poll.
     turn: Cell<u64>,
-    /// Bytes that it held when its reset began.
+    /// Number of bytes that it held when its reset began; `None` if it is not being reset.
     doomed: Cell<Option<i64>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -122,8 +122,8 @@ impl Holders {
         memory.level()
     }
 
-    /// Returns whether to reject a request, and counts it: memory is used up, or it is short and the
-    /// request's connection holds more than others.
+    /// Returns whether to reject a request, and counts the rejection. Requests are rejected if memory is exhausted,
+    /// or if it is short and the request's connection holds more than others.
     pub(crate) fn refuses(&self) -> bool {
         let memory = &self.budget;
         let refuses = memory.is_limited()
@@ -165,8 +165,8 @@ impl Holders {
         stake
     }
 
-    /// Called after a holder was polled. Measures memory now and then, resets the largest holders if the heap
-    /// exceeds its limit, and otherwise lets connections read again.
+    /// Called after a holder was polled. Occasionally measures memory and resets the largest holders if the heap
+    /// exceeds its limit; otherwise lets connections read again.
     fn settle(&self) {
         let turnover = heap::turnover();
         if turnover - self.trimmed.get() >= self.budget.step() {
@@ -201,8 +201,8 @@ impl Holders {
             .map(|stake| (stake.ends_others(), stake.held(), stake))
             .filter(|(_, held, _)| *held > 0)
             .collect();
-        // Streams before connections that have others, then by size as a power of two; among equals, the
-        // longest inactive first.
+        // Streams come before connections that have streams, then by size as a power of two. Among equals, the
+        // longest inactive comes first.
         chosen.sort_by_key(|(shared, held, stake)| {
             let small = *held < LARGE;
             (small, *shared, Reverse(held.ilog2()), stake.turn.get())
@@ -226,12 +226,12 @@ impl Holders {
 }
 
 impl Stake {
-    /// Returns the bytes that it is taken to hold.
+    /// Returns the number of bytes attributed to this holder.
     fn held(&self) -> i64 {
         self.bytes.get().max(0)
     }
 
-    /// Returns whether its end also ends streams that hold memory of their own.
+    /// Returns whether the end of this holder also ends streams that hold memory of their own.
     fn ends_others(&self) -> bool {
         self.streams.get() > 0
     }
@@ -261,8 +261,8 @@ impl Stake {
         result
     }
 
-    /// Limits the charge of a stream to what it can hold. The rest was freed by other tasks: rounding that
-    /// must not add up over a stream of days.
+    /// Limits the charge of a stream to what a stream can hold. Other tasks have freed the rest; such errors must not
+    /// accumulate over a long-lived stream.
     fn settle(&self) {
         let most = MOST_OF_STREAM + self.queued.get();
         if self.parent.is_some() && self.bytes.get() > most {
@@ -291,7 +291,7 @@ impl Stake {
         let bytes = signed(bytes);
         self.queued.set(self.queued.get() + bytes);
         if !is_current(self) {
-            // Read by a task without account.
+            // The bytes were read by a task without an account.
             self.add(bytes);
         }
     }
@@ -304,7 +304,7 @@ impl Stake {
         adopt_signed(bytes);
     }
 
-    /// Closes the account; the rest is charged to its connection.
+    /// Closes the account; the remaining charge is transferred to the connection.
     fn leave(&self) {
         if let Some(held) = self.doomed.get() {
             let leaving = self.holders.leaving.get();
@@ -316,7 +316,7 @@ impl Stake {
             let left = self.bytes.replace(0);
             parent.of_streams.set(parent.of_streams.get() - left);
             let bytes = parent.bytes.get() + left - TASK;
-            // An idle connection holds little; the rest was freed by other tasks.
+            // An idle connection holds little; other tasks have freed the rest.
             let most = if streams == 0 {
                 MOST_OF_STREAM
             } else {
@@ -330,7 +330,7 @@ impl Stake {
         let mut free = self.holders.free.borrow_mut();
         free.push(slot);
         if free.len() == stakes.len() {
-            // The capacity of a burst is not kept.
+            // The capacity needed for a burst is not kept.
             *stakes = Vec::new();
             *free = Vec::new();
         }
@@ -360,13 +360,13 @@ fn adopt_signed(bytes: i64) {
     });
 }
 
-/// Charges the running task with bytes that another one has allocated.
+/// Charges the running task with bytes that another task has allocated.
 pub(crate) fn adopt(bytes: usize) {
     adopt_signed(signed(bytes));
 }
 
-/// Transfers bytes of the running task to the one that will free them: its connection if it is a stream that
-/// sends `to_client`, else one without account.
+/// Transfers bytes of the running task to the task that will free them: the connection, if the running task is a
+/// stream that sends `to_client`, or otherwise a task without an account.
 pub(crate) fn leave(bytes: usize, to_client: bool) {
     CURRENT.with_borrow(|current| {
         if let Some(current) = current {
@@ -378,7 +378,7 @@ pub(crate) fn leave(bytes: usize, to_client: bool) {
     });
 }
 
-/// Limits the charge of an idle connection to the bytes in its buffers: the rest was freed by other tasks.
+/// Limits the charge of an idle connection to the bytes in its buffers, because other tasks have freed the rest.
 pub(crate) fn rebase(bytes: usize) {
     CURRENT.with_borrow(|current| {
         if let Some(current) = current {
@@ -387,7 +387,7 @@ pub(crate) fn rebase(bytes: usize) {
     });
 }
 
-/// Returns the account of the running task.
+/// Returns the account of the running task; `None` if it has none.
 pub(crate) fn current() -> Option<Rc<Stake>> {
     CURRENT.with_borrow(Clone::clone)
 }
@@ -397,7 +397,8 @@ pub(crate) fn level() -> Level {
     HERE.with_borrow(|here| here.as_ref().map_or(Level::Free, |here| here.level()))
 }
 
-/// Ready when a multiplexed connection may read, of which a few bytes can cause large allocations.
+/// Becomes ready when a multiplexed connection may read. A few bytes read from such a connection can cause large
+/// allocations.
 pub(crate) fn poll_read(cx: &Context<'_>) -> Poll<()> {
     HERE.with_borrow(|here| match here {
         Some(here) if here.level() >= Level::Over => {
@@ -411,7 +412,7 @@ pub(crate) fn poll_read(cx: &Context<'_>) -> Poll<()> {
     })
 }
 
-/// Returns the maximum bytes to read of a body at a time.
+/// Returns the maximum number of bytes of a body to read at a time.
 pub(crate) fn read_limit() -> u64 {
     let most = READ_LIMIT.get();
     match level() {
@@ -435,7 +436,7 @@ pub(crate) fn is_resetting() -> bool {
 }
 
 pin_project! {
-    /// A task with an account, which can be reset; see the module's documentation.
+    /// A task with an account, which can be reset.
     pub(crate) struct Guarded<F> {
         #[pin]
         future: Option<F>,
@@ -462,8 +463,8 @@ pub(crate) fn guard<F>(holders: &Rc<Holders>, future: F) -> Guarded<F> {
     }
 }
 
-/// Wraps the task of a stream of the running connection, if that has an account. The future is boxed so that
-/// memory that the connection has allocated is freed while the stream is charged.
+/// Wraps the task of a stream of the running connection, if the connection has an account. The future is boxed so
+/// that memory that the connection has allocated is freed while the stream is charged.
 pub(crate) fn guard_stream<F>(future: Pin<Box<F>>) -> Guarded<Pin<Box<F>>> {
     Guarded {
         future: Some(future),
@@ -571,7 +572,7 @@ mod tests {
         assert_eq!(doomed, [false, true, false, true]);
         assert!(poll(&mut largest).is_ready() && poll(&mut still).is_ready());
         drop((largest, still));
-        // Their memory is free.
+        // The memory of the reset holders is free.
         budget.publish(1, 61 * MIB);
         assert!(poll(&mut moving).is_pending() && poll(&mut small).is_pending());
         assert!(!is_doomed(&moving) && !is_doomed(&small));

@@ -1,9 +1,9 @@
 //! Returns memory to the system after a burst.
 //!
-//! The allocator is jemalloc, because it keeps objects of one size together. Memory of thousands of busy
-//! connections lies between that of thousands of idle ones, and with the C library's allocator such holes
-//! could not be returned (measured: 5.2 kB per idle connection instead of 1.9). Its free pages decay by
-//! themselves only while the program allocates, so this module purges them after a burst.
+//! The allocator is jemalloc, because it keeps objects of one size together. The memory of thousands of busy
+//! connections is interspersed with that of thousands of idle ones, and the C library's allocator could not return
+//! such holes to the system (measured: 5.2 kB per idle connection instead of 1.9). Its free pages decay only while
+//! the program allocates, so this module purges them after a burst.
 
 mod budget;
 mod files;
@@ -26,15 +26,15 @@ pub(crate) use resident::own as in_use;
 #[cfg(test)]
 pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Number of connections that must have released their buffers for a purge.
+/// Minimum number of connections that must have released their buffers for a purge.
 pub(crate) const WORTH: usize = 32;
-/// Minimum interval between purges while that continues.
+/// Minimum interval between purges while connections keep releasing buffers.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 
-/// Growth of the memory in use beyond the heaps that causes a purge, in bytes, whatever its origin.
+/// Growth of the memory in use beyond the heaps, in bytes, that causes a purge regardless of its origin.
 const WORTH_BYTES: u64 = 4 << 20;
 
-/// Number of quiet ticks after a purge until a burst is over.
+/// Number of quiet ticks after a purge after which a burst is considered over.
 const SETTLED: u8 = 4;
 
 /// Returns free memory to the system now.
@@ -49,7 +49,7 @@ pub(crate) struct Memory {
     /// Bytes in use beyond the heaps after the last purge.
     beyond: u64,
     last: Instant,
-    /// Ticks since the last purge, until the burst is over.
+    /// Number of ticks since the last purge; `None` when the burst is over.
     settling: Option<u8>,
     files: files::Watch,
     mapped: files::Mapped,
@@ -79,7 +79,7 @@ impl Memory {
             self.last = now;
             self.settling = Some(0);
         } else if quiet && let Some(ticks) = &mut self.settling {
-            // The rest of a burst is freed in small pieces: pools are trimmed, timers expire.
+            // The rest of a burst is freed in small amounts as pools are trimmed and timers expire.
             *ticks += 1;
             let over = *ticks == SETTLED;
             if over || *ticks == SETTLED / 2 {
@@ -97,7 +97,7 @@ impl Memory {
 }
 
 impl Memory {
-    /// Purges if much memory is free: a few connections may have held it.
+    /// Purges if much memory is free, which a few connections may have held.
     fn purge_if_worth(&mut self, allocated: i64) {
         let allocated = u64::try_from(allocated).unwrap_or(0);
         let beyond = || in_use().map_or(0, |used| used.saturating_sub(allocated));
@@ -116,7 +116,7 @@ pub(crate) fn flush_thread_cache() {
     control(b"thread.tcache.flush\0");
 }
 
-/// Runs a command of jemalloc without argument and result. 4096 stands for all arenas.
+/// Runs a jemalloc command without argument and result. 4096 denotes all arenas.
 #[allow(unsafe_code)]
 fn control(command: &'static [u8]) {
     let nothing = std::ptr::null_mut;

@@ -10,7 +10,7 @@ pub(super) struct Attributes(pub(super) Vec<u8>);
 impl Attributes {
     /// Adds an attribute with these bytes.
     pub(super) fn bytes(&mut self, kind: u16, value: &[u8]) {
-        // No value here comes near 64 KiB: the number of rules is limited, and each has its own message.
+        // No value is nearly as large as 64 KiB: the number of rules is limited, and each rule has its own message.
         let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
         self.0.extend(length.to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
@@ -18,7 +18,7 @@ impl Attributes {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// Adds a number, in network order as everywhere in nftables.
+    /// Adds a number in network byte order, which nftables uses everywhere.
     pub(super) fn number(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }

@@ -1,5 +1,5 @@
-//! Rules in the kernel's representation: a list of expressions that work on registers
-//! (`linux/netfilter/nf_tables.h`), the same that `nft` sends for the rule's text.
+//! Rules in the kernel's representation: a list of expressions that operate on registers
+//! (`linux/netfilter/nf_tables.h`), as `nft` sends them for the text of a rule.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::PortRange;
 use super::attributes::Attributes;
 use super::ruleset::{Match, Rule, Verdict};
 
-/// The register for a verdict, and the one for everything else.
+/// The register of the verdict, and the register for all other values.
 const VERDICT_REGISTER: u32 = 0;
 const REGISTER: u32 = 1;
 
@@ -54,7 +54,7 @@ enum Compare {
     NotEqual = 1,
 }
 
-/// The end of a packet's path whose address is matched.
+/// The end of a packet's path whose address is compared.
 #[derive(Clone, Copy)]
 enum End {
     Destination,
@@ -80,7 +80,7 @@ pub(super) fn rule(to: &mut Attributes, rule: &Rule) {
 }
 
 fn matching(to: &mut Attributes, condition: Match) {
-    // Interfaces and owners are in the machine's byte order, fields of a packet in network order.
+    // Interfaces and owners are in host byte order, fields of a packet in network byte order.
     let own = |to: &mut Attributes, key, value: u32| {
         meta(to, key);
         compare(to, Compare::Equal, &value.to_ne_bytes());

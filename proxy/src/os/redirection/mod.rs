@@ -1,8 +1,8 @@
 //! Redirection of a network namespace's TCP connections to the proxy: `maglor-proxy init`.
 //!
-//! It owns one nftables table, `inet maglor`, and changes nothing else. The table is replaced in one
-//! transaction, so that the command is idempotent and no connection sees half of the rules. It is written
-//! over netlink, since a sidecar's image has no `nft`.
+//! The command owns one nftables table, `inet maglor`, and changes nothing else. The table is replaced in one
+//! transaction, so that the command is idempotent and no connection is subject to only part of the rules. The table
+//! is written over netlink, since a sidecar's image has no `nft`.
 //!
 //! `ruleset` builds the rules and formats them as text; `netlink` sends the same values to the kernel and
 //! reads them back. The rules are those of the init containers of Linkerd and Istio, with the nat hooks of
@@ -22,19 +22,19 @@ mod expression;
 mod netlink;
 mod ruleset;
 
-/// Maximum number of exceptions; a batch has to fit a socket's buffer.
+/// Maximum number of exceptions; a batch has to fit in a socket buffer.
 const MAX_SKIPPED: usize = 512;
 
 /// The connections to redirect, and exceptions.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Port of the inbound listener; `None` = incoming connections are not redirected.
+    /// Port of the inbound listener; `None` if incoming connections are not redirected.
     pub inbound_port: Option<u16>,
-    /// Port of the outbound listener; `None` = outgoing connections are not redirected.
+    /// Port of the outbound listener; `None` if outgoing connections are not redirected.
     pub outbound_port: Option<u16>,
-    /// User id that the proxy runs as: its connections are not redirected.
+    /// User id that the proxy runs as, whose connections are not redirected.
     pub proxy_uid: Option<u32>,
-    /// Group id that the proxy runs as: its connections are not redirected.
+    /// Group id that the proxy runs as, whose connections are not redirected.
     pub proxy_gid: Option<u32>,
     /// Ports whose incoming connections are not redirected.
     pub skip_inbound_ports: Vec<PortRange>,
@@ -44,7 +44,7 @@ pub struct Settings {
     pub skip_subnets: Vec<IpNet>,
 }
 
-/// A port, or a range of ports including its ends.
+/// A port or an inclusive range of ports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PortRange {
     first: u16,
@@ -103,7 +103,7 @@ pub enum SettingsError {
     /// Nothing would be redirected.
     #[error("nothing to redirect: set --inbound-port, --outbound-port or both")]
     Nothing,
-    /// The proxy's own connections would be redirected to it.
+    /// The proxy's own connections would be redirected to the proxy itself.
     #[error(
         "--outbound-port needs --proxy-uid or --proxy-gid: the proxy's own connections would be \
          redirected to it in an endless loop"
@@ -120,7 +120,7 @@ pub enum SettingsError {
     TooMany(usize),
 }
 
-/// A valid redirection.
+/// A validated redirection.
 ///
 /// ```
 /// use maglor_proxy::redirection::{Redirection, Settings};
@@ -132,7 +132,7 @@ pub enum SettingsError {
 #[derive(Clone, Debug)]
 pub struct Redirection(Ruleset);
 
-/// Formats the rules as nftables' text; `nft -f` does the same with it as [`Redirection::apply`].
+/// Formats the rules as nftables text; loading it with `nft -f` has the same effect as [`Redirection::apply`].
 impl fmt::Display for Redirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -143,7 +143,7 @@ impl Redirection {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`SettingsError`].
+    /// [`SettingsError`] if the settings are invalid.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let ports = (settings.inbound_port, settings.outbound_port);
         match ports {
@@ -166,10 +166,10 @@ impl Redirection {
         Ok(Self(Ruleset::new(settings)))
     }
 
-    /// Puts the rules in force, in place of those of an earlier run, and reads them back.
+    /// Installs the rules in place of those of an earlier run, and reads them back.
     ///
     /// # Errors
-    /// [`InitError`]; the rules are then unchanged, except for [`InitError::Different`].
+    /// [`InitError`] if the rules cannot be installed. They are then unchanged, except for [`InitError::Different`].
     pub fn apply(&self) -> Result<(), InitError> {
         let mut netlink = Netlink::open()?;
         netlink.replace(&self.0)?;
@@ -183,10 +183,10 @@ impl Redirection {
 /// The actions of [`remove`] as nftables' text.
 pub const REMOVAL: &str = "table inet maglor\ndelete table inet maglor\n";
 
-/// Removes the rules; it is no error if there are none.
+/// Removes the rules. This succeeds even if there are none.
 ///
 /// # Errors
-/// [`InitError`].
+/// [`InitError`] if the rules cannot be removed.
 pub fn remove() -> Result<(), InitError> {
     let mut netlink = Netlink::open()?;
     netlink.delete()?;
@@ -199,7 +199,7 @@ pub fn remove() -> Result<(), InitError> {
 /// Error in setting up or removing the redirection.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// The rules read back are not those that were written: another process wrote at the same time.
+    /// The rules that were read back differ from those written, because another process wrote at the same time.
     #[error(
         "the rules of table `inet maglor` are not those that were written; did another init run?"
     )]

@@ -1,7 +1,7 @@
 //! Sends the ruleset to the kernel and reads it back: nfnetlink batches (`linux/netfilter/nfnetlink.h`).
 //!
-//! A batch is a transaction: it takes effect as a whole, or fails with the first error. The kernel processes
-//! it within `send`, so that its answers are available when that returns.
+//! A batch is a transaction: it takes effect as a whole, or fails with the first error. The kernel processes a batch
+//! within `send`, so that its answers are available when `send` returns.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::attributes::{Attributes, NESTED};
 use super::ruleset::{Chain, Hook, PRIORITY, Rule, Ruleset, TABLE};
 use super::{InitError, expression};
 
-/// Timeout for the kernel's answers, which normally come at once.
+/// Timeout for the kernel's answers, which are normally available immediately.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum size of a datagram that the kernel sends to a reader of dumps.
 const RECEIVE: usize = 32 * 1024;
-/// Sizes of `struct nlmsghdr` and of `struct nfgenmsg`, which follows it in every message here.
+/// Sizes of `struct nlmsghdr` and of `struct nfgenmsg`, which follows the former in every message used here.
 const HEADER: usize = 16;
 const GENERIC: usize = 4;
 
@@ -176,7 +176,7 @@ fn message(
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
     bytes.extend(sequence.to_ne_bytes());
-    // Port of the sender, filled in by the kernel.
+    // Port of the sender; the kernel sets it.
     bytes.extend([0; 4]);
     bytes.extend([family, 0]);
     bytes.extend(resource.to_be_bytes());
@@ -205,7 +205,7 @@ impl Netlink {
         })
     }
 
-    /// Replaces the table by one with these chains.
+    /// Replaces the table with one that has these chains.
     pub(super) fn replace(&mut self, ruleset: &Ruleset) -> Result<(), InitError> {
         let mut batch = Batch::new(self.sequence);
         batch.delete_table(false);
@@ -313,18 +313,18 @@ fn is(error: &io::Error, numbers: &[i32]) -> bool {
     error.raw_os_error().is_some_and(|n| numbers.contains(&n))
 }
 
-/// A message of the kernel.
+/// A message from the kernel.
 #[derive(Debug)]
 enum Answer<'a> {
     /// The end of a list.
     Done,
-    /// A rule of some table.
+    /// A rule of any table.
     Rule {
         table: &'a str,
         chain: &'a str,
         comment: &'a str,
     },
-    /// Result of a message; no error = success.
+    /// Result of a message; no error means success.
     Status {
         sequence: u32,
         error: Option<io::Error>,

@@ -1,7 +1,7 @@
-//! The rules of the redirection, and their text.
+//! The rules of the redirection, and their text format.
 //!
-//! The kernel runs the nat hooks for the first packet of each connection only, so that the number of rules
-//! costs nothing later. Within a chain the first matching rule decides.
+//! The kernel runs the nat hooks for the first packet of each connection only, so the number of rules does not affect
+//! later packets. Within a chain the first matching rule determines the verdict.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{PortRange, REMOVAL, Settings};
 
-/// Name of the table, family `inet`.
+/// Name of the table, whose family is `inet`.
 pub(super) const TABLE: &str = "maglor";
 /// Priority at which destinations are translated; `dstnat` in nftables.
 pub(super) const PRIORITY: i32 = -100;
@@ -26,7 +26,7 @@ pub(super) struct Ruleset {
     pub(super) chains: Vec<Chain>,
 }
 
-/// A chain at one of the kernel's hooks; connections that match no rule pass unchanged.
+/// A chain at one of the kernel's hooks. Connections that match no rule are not changed.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) name: &'static str,
@@ -48,30 +48,30 @@ pub(super) enum Hook {
 pub(super) struct Rule {
     pub(super) matches: Vec<Match>,
     pub(super) verdict: Verdict,
-    /// Stored in the kernel with the rule, and shown by `nft list ruleset`.
+    /// Comment that the kernel stores with the rule and `nft list ruleset` shows.
     pub(super) comment: &'static str,
 }
 
 /// A condition on a connection's first packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Match {
-    /// Its destination is in the network.
+    /// The destination is in the network.
     Destination(IpNet),
-    /// Its destination is one of these TCP ports.
+    /// The destination is one of these TCP ports.
     DestinationPort(PortRange),
-    /// It arrives over the loopback interface.
+    /// The packet arrives over the loopback interface.
     FromLoopback,
-    /// Its socket belongs to the group.
+    /// The sending socket belongs to the group.
     Gid(u32),
-    /// Its destination is not in the network, but of the same address family.
+    /// The destination is not in the network, but of the same address family.
     NotDestination(IpNet),
-    /// Its source is in the network.
+    /// The source is in the network.
     Source(IpNet),
-    /// It is TCP.
+    /// The protocol is TCP.
     Tcp,
-    /// It leaves over the loopback interface.
+    /// The packet leaves over the loopback interface.
     ToLoopback,
-    /// Its socket belongs to the user.
+    /// The sending socket belongs to the user.
     Uid(u32),
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Match {
 pub(super) enum Verdict {
     /// Redirect to this port of the proxy.
     Redirect(u16),
-    /// Leave unchanged.
+    /// Do not change the connection.
     Return,
 }
 
@@ -111,7 +111,7 @@ impl Ruleset {
         }
     }
 
-    /// Returns chain and comment of each rule, in order, by which a ruleset is recognised.
+    /// Returns the chain and comment of each rule, in order; they identify a ruleset.
     pub(super) fn comments(&self) -> Vec<(String, String)> {
         let each = self.chains.iter().flat_map(|chain| {
             let rules = chain.rules.iter();
@@ -161,9 +161,9 @@ fn outbound(settings: &Settings, owners: &[Match]) -> Vec<Rule> {
     rules
 }
 
-/// Returns rules for connections of the proxy to its own host, which it may choose as the server of its
-/// application's request. It then uses the host's address and mutual TLS as for any other, so that the
-/// connection has to reach the inbound listener like those of other hosts.
+/// Returns rules for connections of the proxy to its own host, which it may choose as the server for its
+/// application's request. Such a connection uses the host's address and mutual TLS like those to any other server, so
+/// it has to reach the inbound listener like those from other hosts.
 fn to_itself(port: u16, settings: &Settings, owners: &[Match]) -> Vec<Rule> {
     if owners.is_empty() {
         return Vec::new();
@@ -223,7 +223,7 @@ impl fmt::Display for Ruleset {
 
 impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `dstnat` is a name of -100 in one hook and not in the other.
+        // `dstnat` is a name for -100 in only one of the two hooks.
         let (hook, priority) = match self {
             Self::Output => ("output", "-100"),
             Self::Prerouting => ("prerouting", "dstnat"),

@@ -1,7 +1,7 @@
 //! Parser of a ClientHello: its server name and protocols (RFC 8446 §4.1.2, RFC 6066 §3, RFC 7301 §3.1).
 //!
-//! It is not rustls's, because the message may be for another server: a client whose versions, ciphers or
-//! extensions our own TLS would refuse is forwarded all the same. If TLS is terminated here, rustls parses the
+//! The parser of rustls is not used, because the message may be for another server: a client with versions, ciphers
+//! or extensions that rustls would reject is forwarded nevertheless. If the proxy terminates TLS, rustls parses the
 //! message again.
 
 use std::net::IpAddr;
@@ -29,9 +29,9 @@ pub struct ClientHelloParser {
     taken: usize,
     /// The received part of a record's header.
     header: Vec<u8>,
-    /// Number of missing bytes of the current record.
+    /// Number of bytes of the current record that are still missing.
     left: usize,
-    /// The payloads of the records so far.
+    /// The payloads of the records received so far.
     message: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ impl ClientHelloParser {
     /// Adds bytes; returns the ClientHello when it is complete. Bytes after it are ignored.
     ///
     /// # Errors
-    /// When the bytes are not the beginning of a ClientHello, or too many.
+    /// If the bytes are not the beginning of a ClientHello, or if there are too many.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<Option<ClientHello>, Error> {
         while !bytes.is_empty() {
             let before = bytes.len();
@@ -59,7 +59,7 @@ impl ClientHelloParser {
         Ok(None)
     }
 
-    /// Consumes bytes of a record's header. No message ends here.
+    /// Consumes bytes of a record's header. A message never ends in a header.
     fn begin_record(&mut self, bytes: &mut &[u8]) -> Result<bool, Error> {
         self.header.extend(take(bytes, HEADER - self.header.len()));
         let [kind, major, _, high, low] = self.header[..] else {
@@ -94,7 +94,7 @@ impl ClientHelloParser {
     }
 }
 
-/// Takes up to `n` bytes from the front.
+/// Removes up to `n` bytes from the front and returns them.
 fn take<'a>(bytes: &mut &'a [u8], n: usize) -> &'a [u8] {
     let (taken, rest) = bytes.split_at(n.min(bytes.len()));
     *bytes = rest;
@@ -111,7 +111,7 @@ fn parse_client_hello(body: &[u8]) -> Result<ClientHello, Error> {
         let mut extension = || Some((rest.number(2)?, rest.vector(2)?));
         let cut = || Error::Malformed("an extension is cut off");
         let (kind, value) = extension().ok_or_else(cut)?;
-        // If one is sent twice, the server could use one and this proxy the other.
+        // If an extension is sent twice, the server could use one and this proxy the other.
         let twice = match u16::try_from(kind) {
             Ok(SERVER_NAME) => name.replace(server_name(value).ok_or_else(cut)?).is_some(),
             Ok(ALPN) => alpn.replace(protocols(value).ok_or_else(cut)?).is_some(),
@@ -131,15 +131,15 @@ fn parse_client_hello(body: &[u8]) -> Result<ClientHello, Error> {
     })
 }
 
-/// Returns the requested host in lower case. IP addresses are not allowed there and are ignored, as is any text
-/// that is no valid host name.
+/// Returns the requested host in lower case. IP addresses are not allowed in this extension and are ignored, as is
+/// any text that is not a valid host name.
 fn server_name(value: &[u8]) -> Option<Option<String>> {
     let mut whole = Reader(value);
     let mut names = Reader(whole.vector(2)?);
     let mut host = None;
     while !names.0.is_empty() {
         let (kind, name) = (names.number(1)?, names.vector(2)?);
-        // Of two names, the server could use the other one (RFC 6066 §3).
+        // If there are two names, the server could use the other one (RFC 6066 §3).
         if kind == usize::from(HOST_NAME) && host.replace(name).is_some() {
             return None;
         }
@@ -185,8 +185,7 @@ impl<'a> Reader<'a> {
         self.bytes(length)
     }
 
-    /// Returns the cipher suites and extensions of a ClientHello's body; before TLS 1.2 extensions may be
-    /// missing.
+    /// Returns the cipher suites and extensions of a ClientHello's body. Before TLS 1.2 extensions may be missing.
     fn suites_and_extensions(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         const VERSION_AND_RANDOM: usize = 2 + 32;
         self.bytes(VERSION_AND_RANDOM)?;

@@ -1,7 +1,7 @@
 //! Detects the protocol of a connection from its first bytes, without consuming them.
 //!
-//! Bytes are read into a buffer with which the next layer begins. The parsers do no I/O; deadlines are up to
-//! the caller. [`ChainSelector`] chooses the filter chain of a connection.
+//! Bytes are read into a buffer that is passed to the next layer. The parsers do no I/O, and the caller sets
+//! deadlines. [`ChainSelector`] chooses the filter chain of a connection.
 
 use std::io;
 
@@ -22,10 +22,10 @@ mod server_first;
 #[cfg(test)]
 mod tests;
 
-/// Maximum length of a ClientHello, in bytes: one record of the largest size and its header, and some for being
-/// split into several.
+/// Maximum length of a ClientHello in bytes: one record of the largest size with its header, and some more in case it
+/// is split into several.
 const MAX_CLIENT_HELLO: usize = 18 * 1024;
-/// Initial capacity for a ClientHello, in bytes; enough for most, which have 0.2 to 1.8 KiB.
+/// Initial capacity of the buffer for a ClientHello in bytes. Typical ones have 0.2 to 1.8 KiB.
 const CLIENT_HELLO: usize = 2 * 1024;
 /// Record type of a handshake, and the major version that SSL 3 and all versions of TLS share.
 const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
@@ -35,27 +35,27 @@ const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Result of comparing bytes with a protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Detected {
-    /// Too few bytes to decide.
+    /// There are too few bytes to decide.
     More,
-    /// The bytes are not of the protocol.
+    /// The bytes do not match the protocol.
     No,
-    /// The bytes are of the protocol.
+    /// The bytes match the protocol.
     Yes,
 }
 
-/// Properties of a ClientHello by which filter chains are chosen and clients refused.
+/// Properties of a ClientHello by which filter chains are selected and clients refused.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ClientHello {
-    /// SNI, lower case.
+    /// Server name (SNI) in lower case; `None` if the client sends none.
     pub server_name: Option<String>,
     /// ALPN protocols that the client offers, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
-    /// Whether the client signals that it supports TLS 1.3 but offers less (RFC 7507): an attacker in between
-    /// may have caused that.
+    /// Whether the client signals that it supports TLS 1.3 but offers less (RFC 7507), which an attacker in between
+    /// may have caused.
     pub is_fallback: bool,
 }
 
-/// Error of reading a ClientHello.
+/// Error in reading a ClientHello.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The peer closed before its first message was complete.
@@ -67,7 +67,7 @@ pub enum Error {
     /// The message begins as TLS but is not a ClientHello.
     #[error("malformed TLS ClientHello: {0}")]
     Malformed(&'static str),
-    /// Longer than any sensible ClientHello.
+    /// The message is longer than any reasonable ClientHello.
     #[error("TLS ClientHello longer than {MAX_CLIENT_HELLO} bytes")]
     TooLong,
 }
@@ -77,8 +77,8 @@ pub fn http2_preface(bytes: &[u8]) -> Detected {
     begins_with(bytes, HTTP2_PREFACE)
 }
 
-/// Returns whether `bytes` begin with a line of a protocol other than HTTP, as in `HELO a SMTP`. False while
-/// the line is incomplete, and for what may be HTTP/0.9.
+/// Returns whether `bytes` begin with a line of a protocol other than HTTP, such as `HELO a SMTP`. Returns false
+/// while the line is incomplete, and for a line that may be HTTP/0.9.
 pub(crate) fn other_protocol(bytes: &[u8]) -> bool {
     let Some(end) = memchr::memchr(b'\n', bytes) else {
         return false;
@@ -105,13 +105,13 @@ fn begins_with(bytes: &[u8], prefix: &[u8]) -> Detected {
     }
 }
 
-/// Reads the ClientHello at the beginning of a connection; `None` = not TLS.
+/// Reads the ClientHello at the beginning of a connection; `None` if the connection does not use TLS.
 ///
 /// `buf` may hold bytes already read. On return it holds all that was read, including the ClientHello; dropping
 /// the future keeps them too. The call does not return while a client waits for the server to send first.
 ///
 /// # Errors
-/// When the connection ends before its first message, or the message begins as TLS and is malformed.
+/// If the connection ends before its first message is complete, or if the message begins as TLS and is malformed.
 pub(crate) async fn read_client_hello(
     tcp: &mut TcpStream,
     buf: &mut BytesMut,

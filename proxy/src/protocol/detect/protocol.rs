@@ -1,8 +1,8 @@
 //! Distinguishes HTTP from other protocols by a connection's first bytes.
 //!
-//! A connection that is mistaken for HTTP is answered with 400; one that is not recognized as HTTP only lacks
-//! routes and metrics. So any doubtful input is treated as bytes. A request line is accepted only with its
-//! version (RFC 9112, section 3), since Redis and others have commands that begin like methods.
+//! A connection that is mistaken for HTTP gets a 400 response; HTTP that is not recognized only lacks routes and
+//! metrics. Therefore ambiguous input is treated as bytes. A request line is recognized only with its version (RFC
+//! 9112, section 3), since Redis and others have commands that begin like methods.
 
 use std::io;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::{Detected, http2_preface, tls};
 use crate::net::io::Stream;
 use crate::protocol::mesh_transport;
 
-/// Length in bytes from which a request line is accepted before its version.
+/// Length in bytes from which a request line is recognized without its version.
 const LONG_LINE: usize = 8 * 1024;
 /// Maximum length of a method; the longest registered one has 17 letters.
 const MAX_METHOD: usize = 32;
-/// Size of the first read, in bytes; most first requests fit.
+/// Size of the first read in bytes, sufficient for most first requests.
 const FIRST_READ: usize = 2048;
 
 /// Protocol of a connection.
@@ -49,7 +49,7 @@ impl Protocol {
         Self::Tls,
     ];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the protocol in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,14 +62,14 @@ impl Protocol {
         }
     }
 
-    /// Returns whether routes apply.
+    /// Returns whether routes apply to the protocol.
     #[must_use]
     pub fn is_http(self) -> bool {
         matches!(self, Self::Http1 | Self::Http2 | Self::MeshTransport)
     }
 }
 
-/// Returns the protocol with which the bytes begin; `None` = too few to decide.
+/// Returns the protocol with which the bytes begin; `None` if there are too few bytes to decide.
 pub fn protocol(bytes: &[u8]) -> Option<Protocol> {
     let candidates = [
         (http2_preface(bytes), Protocol::Http2),
@@ -84,7 +84,8 @@ pub fn protocol(bytes: &[u8]) -> Option<Protocol> {
     }
 }
 
-/// Returns whether bytes begin with a request line of HTTP/1. CONNECT is none: bytes follow it.
+/// Returns whether bytes begin with an HTTP/1 request line. A CONNECT line does not count, since arbitrary bytes
+/// follow it.
 fn http1(bytes: &[u8]) -> Detected {
     // A recipient ignores empty lines before the first request (RFC 9112, section 2.2).
     let line = match bytes {
@@ -114,7 +115,7 @@ fn http1(bytes: &[u8]) -> Detected {
     }
 }
 
-/// Returns whether bytes begin with a version of HTTP/1.
+/// Returns whether bytes begin with an HTTP/1 version.
 fn version(bytes: &[u8]) -> Detected {
     let expected = b"HTTP/1.";
     let n = bytes.len().min(expected.len());
@@ -125,23 +126,23 @@ fn version(bytes: &[u8]) -> Detected {
     }
 }
 
-/// Returns whether a byte may be part of a method. Registered ones are capital letters and hyphens; others are
-/// rare and treated as bytes.
+/// Returns whether a byte may be part of a method. Registered methods consist of capital letters and hyphens;
+/// connections with other methods are rare and treated as bytes.
 fn is_method(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte == b'-'
 }
 
-/// Returns whether a byte may be part of a target: visible characters, and those outside of ASCII that clients
+/// Returns whether a byte may be part of a request target: visible characters, and non-ASCII bytes that clients
 /// should have encoded.
 fn is_target(byte: u8) -> bool {
     byte > b' ' && byte != 0x7f
 }
 
-/// Reads from a connection until its protocol is known, but no longer than `limit`. All that was read becomes
-/// the stream's prefix.
+/// Reads from a connection until its protocol is known, but no longer than `limit`. All bytes read become the
+/// stream's prefix.
 ///
 /// # Errors
-/// When the socket fails. A client that has finished sending is no error: its bytes may be all it has.
+/// If the socket fails. It is not an error if the client has finished sending.
 pub(crate) async fn detect(stream: &mut Stream, limit: Duration) -> io::Result<Protocol> {
     if let Some(alpn) = stream.io.alpn() {
         match alpn {
@@ -168,7 +169,7 @@ async fn read_until_clear(stream: &mut Stream, seen: &mut BytesMut) -> io::Resul
             return Ok(protocol);
         }
         if !stream.io.is_tls() {
-            // No buffer is allocated for a client that sends nothing.
+            // No buffer is allocated until the client sends data.
             stream.io.tcp().readable().await?;
         }
         seen.reserve(FIRST_READ);
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// The result for a beginning is that for the whole, or none.
+    /// The result for the beginning of some data is either the result for the whole data, or none.
     #[test]
     fn a_beginning_never_misleads() {
         for whole in [

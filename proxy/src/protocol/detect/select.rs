@@ -1,10 +1,9 @@
 //! Selects the filter chain of a connection.
 //!
-//! A chain matches a connection when every condition of its match holds. Of the matching chains, the most
-//! specific one is selected: by destination port (this one, then any), then by the longest prefix of the
-//! destination, then by server name (exact, then the longest suffix wildcard, then any), then by application
-//! protocol (the client's first choice, then its next ones, then any), then by the longest source prefix; at
-//! last, the first listed.
+//! A chain matches a connection if all conditions of its match are met. Of the matching chains, the most specific one
+//! is selected: by destination port (equal, then any), then by the longest prefix of the destination, then by server
+//! name (exact, then the longest suffix wildcard, then any), then by application protocol (the client's first choice,
+//! then its next ones, then any), then by the longest source prefix; finally, the first one listed.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -16,12 +15,12 @@ use maglor_config::listener::FilterChainMatch;
 use super::ClientHello;
 use crate::protocol::proxy_protocol::Addresses;
 
-/// Selector among a listener's filter chains; built with the configuration.
+/// Selects among a listener's filter chains; built with the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChainSelector {
     /// Chains for one address; a sidecar may have thousands.
     hosts: HashMap<(Option<u16>, IpAddr), Group>,
-    /// Chains for networks and for any address (`None`), the longest prefix first.
+    /// Chains for networks and for any address (`None`), ordered from the longest prefix.
     networks: HashMap<Option<u16>, Vec<(Option<IpNet>, Group)>>,
 }
 
@@ -29,19 +28,19 @@ pub(crate) struct ChainSelector {
 #[derive(Clone, Debug, Default)]
 struct Group {
     exact: HashMap<String, Vec<Candidate>>,
-    /// `*.example.com` under `example.com`.
+    /// Chains for suffix wildcards: `*.example.com` is under `example.com`.
     suffix: HashMap<String, Vec<Candidate>>,
     any: Vec<Candidate>,
     needs_client_hello: bool,
 }
 
-/// A chain under one of its server names.
+/// A chain for one of its server names.
 #[derive(Clone, Debug)]
 struct Candidate {
     chain: usize,
-    /// Empty = any.
+    /// ALPN protocols; empty if any matches.
     alpn: Vec<Box<[u8]>>,
-    /// Empty = any.
+    /// Source networks; empty if any matches.
     source: Vec<IpNet>,
 }
 
@@ -59,7 +58,7 @@ impl ChainSelector {
             }
         }
         for networks in this.networks.values_mut() {
-            // Any address is less specific than a prefix of length 0.
+            // "Any address" is less specific than a prefix of length 0.
             networks.sort_by_key(|(net, _)| Reverse(net.map(|net| net.prefix_len())));
         }
         this
@@ -97,23 +96,23 @@ impl ChainSelector {
         groups
             .find_map(|group| match group.needs_client_hello {
                 true => Some(true),
-                // A group that matches every connection hides those behind it.
+                // A group that matches every connection hides the less specific groups.
                 false => group.takes_all().then_some(false),
             })
             .unwrap_or(false)
     }
 
-    /// Returns whether there is a destination for which the selection depends on the ClientHello.
+    /// Returns whether the selection depends on the ClientHello for any destination.
     pub(crate) fn may_need_client_hello(&self) -> bool {
         let networks = self.networks.values().flatten().map(|(_, group)| group);
         let mut groups = self.hosts.values().chain(networks);
         groups.any(|group| group.needs_client_hello)
     }
 
-    /// Returns the chain for a connection; `None` = no chain matches.
+    /// Returns the chain for a connection; `None` if no chain matches.
     ///
-    /// The ClientHello is that of a TLS client, and empty for others. A connection of a Unix socket has no
-    /// addresses, and is matched only by chains without conditions on them.
+    /// For clients that do not use TLS, the ClientHello is empty. A connection over a Unix socket has no addresses,
+    /// and only chains without conditions on addresses match it.
     pub(crate) fn select(
         &self,
         hello: &ClientHello,
@@ -127,8 +126,8 @@ impl ChainSelector {
     }
 }
 
-/// Returns whether an address is in a network. A missing network (`None`) contains every connection; a missing
-/// address is in no other.
+/// Returns whether an address is in a network. No network (`None`) stands for all addresses, known or not; an unknown
+/// address is in no network.
 fn is_within(network: Option<IpNet>, ip: Option<IpAddr>) -> bool {
     network.is_none_or(|network| ip.is_some_and(|ip| network.contains(&ip)))
 }
@@ -194,7 +193,7 @@ fn suffixes(name: &str) -> impl Iterator<Item = &str> {
     dots.filter(|dot| *dot > 0).map(|dot| &name[dot + 1..])
 }
 
-/// How specific a match is; smaller is more specific.
+/// How specific a match is; smaller values are more specific.
 type Rank = (usize, Reverse<u8>);
 
 impl Candidate {
@@ -206,7 +205,7 @@ impl Candidate {
             alpn.iter()
                 .position(|offered| self.alpn.iter().any(|name| **name == **offered))?
         };
-        // Any address is less specific than a prefix of length 0: both are distinguished by 1.
+        // "Any address" is less specific than a prefix of length 0, hence the offset of 1.
         let prefix = if self.source.is_empty() {
             0
         } else {

@@ -1,8 +1,8 @@
 //! Destinations whose server sends first, such as MySQL's or SMTP's.
 //!
-//! Only the first connection to such a destination waits for `detection_timeout`. When its server then sends
-//! something before its client does, the destination is remembered, and later connections are forwarded as
-//! bytes at once. A remembered destination whose client sends first is forgotten again.
+//! Only the first connection to such a destination waits for `detection_timeout`. If the server sends something
+//! before the client does, the destination is remembered, and later connections to it are forwarded as bytes
+//! immediately. A remembered destination whose client sends first is forgotten again.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,9 +18,9 @@ use crate::net::io::{Io, Stream};
 
 /// Maximum number of destinations that a worker remembers; the least recently used one is replaced.
 const MOST: usize = 1024;
-/// Nanoseconds after which an unused destination is forgotten: its address may be another server's.
+/// Nanoseconds after which an unused destination is forgotten, because its address may then belong to another server.
 const REMEMBERED_NANOS: u64 = 600 * 1_000_000_000;
-/// Number of bytes that distinguish a greeting from a response: the header of an HTTP/2 frame is the longest
+/// Number of bytes that distinguish a greeting from a response. The header of an HTTP/2 frame is the longest prefix
 /// that is compared.
 const ENOUGH: usize = 9;
 /// Type of a SETTINGS frame (RFC 9113, section 6.5).
@@ -31,7 +31,7 @@ const SETTINGS: u8 = 4;
 pub(crate) enum First {
     /// The client.
     Client,
-    /// The server, by the nature of its protocol.
+    /// The server, as its protocol requires.
     Server,
 }
 
@@ -69,24 +69,24 @@ impl ServerFirst {
     }
 }
 
-/// Waits until one side sends something, or ends, and returns which; `None` for a server whose bytes do not
-/// prove that it always sends first. What was read becomes the stream's prefix.
+/// Waits until one side sends data or closes, and returns this side; `None` for a server whose bytes do not prove
+/// that it always sends first. Data that was read becomes the stream's prefix.
 ///
 /// # Errors
-/// When a connection fails.
+/// If a connection fails.
 pub(crate) async fn first_to_speak(
     client: &mut Stream,
     server: &mut Stream,
 ) -> io::Result<Option<First>> {
     tokio::select! {
         biased;
-        // If both have sent, the client may have answered a greeting already.
+        // If both have sent, the client may already have responded to a greeting.
         first = beginning(server) => Ok(is_greeting(&first?).then_some(First::Server)),
         first = beginning(client) => first.map(|_| Some(First::Client)),
     }
 }
 
-/// Returns the first bytes of a stream; none at its end. Dropping the future loses none of them.
+/// Returns the first bytes of a stream, which are empty at its end. If the future is dropped, no bytes are lost.
 async fn beginning(stream: &mut Stream) -> io::Result<Bytes> {
     if !stream.prefix.is_empty() {
         return Ok(stream.prefix.clone());
@@ -102,8 +102,8 @@ async fn beginning(stream: &mut Stream) -> io::Result<Bytes> {
     Ok(stream.prefix.clone())
 }
 
-/// Returns whether a server that begins with these bytes sends first by its protocol. Servers of HTTP/1 send
-/// 408 to idle clients, those of TLS an alert, and those of HTTP/2 may send SETTINGS at once.
+/// Returns whether a server that begins with these bytes sends first by its protocol. HTTP/1 servers send 408 to idle
+/// clients, TLS servers an alert, and HTTP/2 servers may send SETTINGS immediately.
 fn is_greeting(bytes: &[u8]) -> bool {
     let frame = |bytes: &[u8]| bytes[3] == SETTINGS && bytes[5..ENOUGH] == [0; 4];
     let record = |bytes: &[u8]| (0x14..=0x17).contains(&bytes[0]) && bytes[1] == 3;

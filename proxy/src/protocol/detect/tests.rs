@@ -192,7 +192,7 @@ fn a_client_hello_is_read_although_we_would_not_speak_with_its_sender() {
     assert_eq!(read(&[unknown, (0, name)]).unwrap(), hello(Some("a"), &[]));
     let alpn: &[u8] = b"\0\x06\x02h2\x02h3";
     assert_eq!(read(&[(16, alpn)]).unwrap(), hello(None, &["h2", "h3"]));
-    // A text that is no valid host name is ignored.
+    // A text that is not a valid host name is ignored.
     for nameless in [&b"\0\x03\0\0\0"[..], b"\0\x04\0\0\x01\xff", b"\0\0"] {
         assert_eq!(read(&[(0, nameless)]).unwrap(), hello(None, &[]));
     }
@@ -286,7 +286,7 @@ fn check_destination(selector: &ChainSelector, destination: &str, expect: Option
     );
 }
 
-/// The connection of a Unix socket.
+/// The connection of a Unix socket has no addresses.
 #[test]
 fn a_connection_without_addresses_takes_a_chain_that_asks_for_none() {
     let nothing = ClientHello::default();
@@ -405,7 +405,7 @@ fn name_before_protocol_before_source_and_all_must_hold() {
     check(&s, "a.example.com", &["http/1.1"], "10.1.1.1", Some(1));
     check(&s, "", &["h2"], "10.1.1.1", Some(0));
     check(&s, "", &["h2"], "10.1.1.2", None);
-    // The exact name's chain requires another protocol: the wildcard's matches.
+    // The exact name's chain requires another protocol, so the wildcard's chain matches.
     check(&s, "b.example.com", &["h2"], "10.1.1.1", Some(3));
     check(&s, "b.example.com", &["h2"], "192.0.2.1", None);
 }

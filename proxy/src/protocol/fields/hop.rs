@@ -1,4 +1,4 @@
-//! Removal of fields that concern one connection only (RFC 9110 §7.6.1).
+//! Removal of hop-by-hop fields (RFC 9110 §7.6.1).
 
 use super::{Fields, Key, Known};
 
@@ -12,7 +12,7 @@ pub(crate) const CONNECTION_FIELDS: [Known; 5] = [
 ];
 
 impl Fields {
-    /// Removes the fields that concern only the connection by which the message arrived.
+    /// Removes the fields that concern only the connection over which the message arrived.
     pub(crate) fn remove_hop_by_hop(&mut self) {
         if self.contains(Known::Connection) {
             self.remove_named();
@@ -26,15 +26,14 @@ impl Fields {
 
     /// Removes the fields that `connection` names.
     fn remove_named(&mut self) {
-        // The value of most messages; the field of that name is removed anyway.
+        // The most common value; the field `keep-alive` is removed anyway.
         let connection = self.get(Known::Connection);
         if connection == Some(b"keep-alive") && self.all(Known::Connection).count() == 1 {
             return;
         }
         let named: Vec<Vec<u8>> = self
             .tokens(Known::Connection)
-            // Removing these would change the meaning of the message, not its transfer; `te` has rules of its
-            // own.
+            // Removing these would change the meaning of the message, not its transfer; `te` is handled separately.
             .filter(|name| {
                 let kept: [&[u8]; 3] = [b"host", b"content-length", b"te"];
                 !kept.iter().any(|kept| name.eq_ignore_ascii_case(kept))

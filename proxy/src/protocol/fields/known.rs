@@ -62,8 +62,8 @@ known! {
     XRequestId = "x-request-id",
 }
 
-/// Returns whether `known` is `name` in lower case. Both have the same length and consist of characters that
-/// are valid in names: letters, digits and dashes remain distinct with bit 0x20 set.
+/// Returns whether `known` is `name` in lower case. Both must have the same length and consist of valid name
+/// characters: letters, digits and hyphens remain distinct when bit 0x20 is set.
 fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     // Eight bytes at a time; the last eight may overlap.
@@ -82,13 +82,13 @@ fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
 
 /// Returns the index in [`BY_SLOT`] of a name of this length with these lower-case letters at its ends.
 const fn slot(len: usize, first: u8, last: u8) -> usize {
-    // The factor was found by search: with it no two known names collide.
+    // The factor was found by search: no two known names collide.
     (len + first as usize + 52 * last as usize) % SLOTS
 }
 
 const SLOTS: usize = 128;
 
-/// Known names by their slot; 0 is none.
+/// Index of the known name in each slot; 0 means none.
 static BY_SLOT: [u8; SLOTS] = {
     let mut slots = [0; SLOTS];
     let mut at = 1;

@@ -1,11 +1,11 @@
 //! Header fields of one message, in a form that is cheap to forward.
 //!
-//! A proxy reads few fields, changes fewer and writes all of them out again. So the text of a head is copied
-//! once, fields are spans of it, new text is appended to it, and runs of unchanged lines are written with one
-//! copy. Names that the proxy itself uses are recognized during parsing, and a bit set records which of them
-//! are present: a lookup of an absent one costs a bit test.
+//! A proxy reads few fields, changes fewer and writes all of them out again. Therefore the text of a head is copied
+//! once, fields are spans of it, new text is appended to it, and runs of unchanged lines are written with one copy.
+//! Names that the proxy itself uses are recognized during parsing, and a bit set records which of them are present:
+//! the lookup of an absent name costs one bit test.
 //!
-//! Order and spelling of names are preserved. Buffers are recycled by thread.
+//! Order and spelling of names are preserved. Each thread recycles its buffers.
 
 mod hop;
 mod known;
@@ -20,12 +20,12 @@ pub(crate) use self::known::Known;
 
 /// Maximum number of buffers that a thread keeps for further messages.
 const RECYCLED: usize = 64;
-/// Maximum capacities of kept buffers; larger ones are freed.
+/// Maximum capacities of recycled buffers; larger ones are freed.
 const RECYCLED_TEXT: usize = 8 * 1024;
 const RECYCLED_FIELDS: usize = 128;
 
-/// Room in new buffers for what the proxy adds to a head: with more messages than `RECYCLED` at a time most buffers
-/// are new, and growing them costs more than filling them.
+/// Capacity of new buffers for fields that the proxy adds to a head. If there are more than `RECYCLED` messages at a
+/// time, most buffers are new, and growing them costs more than filling them.
 const ADDED_TEXT: usize = 192;
 const ADDED_FIELDS: usize = 6;
 
@@ -70,7 +70,7 @@ pub(crate) struct Span {
 
 impl Span {
     pub(crate) fn new(start: usize, len: usize) -> Self {
-        // Heads are far smaller than 4 GiB; a span out of range would read as empty.
+        // Heads are far smaller than 4 GiB; an out-of-range span would read as empty.
         let to = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Self {
             start: to(start),
@@ -115,7 +115,7 @@ impl Field {
     }
 }
 
-/// See the module's documentation.
+/// The header fields of one message.
 #[derive(Debug)]
 pub(crate) struct Fields {
     text: Vec<u8>,
@@ -154,7 +154,7 @@ impl Drop for Fields {
         }
         text.clear();
         list.clear();
-        // The thread may be ending; then the buffers are simply freed.
+        // If the thread is ending, the buffers are simply freed.
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < RECYCLED {
@@ -164,7 +164,7 @@ impl Drop for Fields {
     }
 }
 
-/// Frees the buffers that this thread keeps for further messages.
+/// Frees the buffers that the calling thread has recycled.
 pub(crate) fn forget_buffers() {
     POOL.take();
 }
@@ -210,7 +210,8 @@ impl Fields {
         self.present |= known.bit();
     }
 
-    /// Adds fields whose text is already present, as names and the spans of name and value.
+    /// Adds fields whose text is already present. Each item is a known name, the span of the name, and the span of
+    /// the value.
     pub(crate) fn extend(&mut self, fields: impl Iterator<Item = (Known, Span, Span)>) {
         if self.list.capacity() == 0 {
             self.list.reserve_exact(fields.size_hint().0 + ADDED_FIELDS);
@@ -224,7 +225,7 @@ impl Fields {
         self.present = present;
     }
 
-    /// Adds a field. Name and value are valid: they are of types that check them, or constants.
+    /// Adds a field. The name and value must be valid: they come from types that check them, or are constants.
     pub(crate) fn push<'a>(&mut self, key: impl Into<Key<'a>>, value: &[u8]) {
         self.push_parts(key, &[value]);
     }
@@ -273,7 +274,7 @@ impl Fields {
             .map(|field| field.value)
     }
 
-    /// Replaces all fields of a name by one.
+    /// Replaces all fields of a name with one.
     pub(crate) fn set<'a>(&mut self, key: impl Into<Key<'a>>, value: &[u8]) {
         let key = key.into();
         self.remove(key);
@@ -297,8 +298,8 @@ impl Fields {
         }
     }
 
-    /// Removes fields whose names differ from a known one by underscores only. Where names become variables
-    /// (CGI, WSGI, PHP), both are the same.
+    /// Removes fields whose names differ from a known one only by underscores. Where names become variables (CGI,
+    /// WSGI, PHP), both names are the same.
     pub(crate) fn remove_lookalikes(&mut self, known: Known) {
         let wanted = known.as_str().as_bytes();
         let Self { text, list, .. } = self;
@@ -387,8 +388,8 @@ impl Fields {
         out.extend_from_slice(self.slice(run));
     }
 
-    /// Creates the fields of a message that was not received as text. White space around a value is removed, as
-    /// in HTTP/1.1: rules must get the value that an endpoint will get.
+    /// Creates the fields of a message that was not received as text. Whitespace around a value is removed, as in
+    /// HTTP/1.1, so that rules see the same value as the endpoint.
     pub(crate) fn from_map(map: &HeaderMap) -> Self {
         let mut fields = Self::default();
         for (name, value) in map {
@@ -397,7 +398,8 @@ impl Fields {
         fields
     }
 
-    /// Returns the fields for a message that is not sent as text, except for some.
+    /// Returns the fields as a map, for a message that is not sent as text. Fields whose names are in `without` are
+    /// left out.
     pub(crate) fn to_map(&self, without: &[Known]) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.list.len());
         for field in self

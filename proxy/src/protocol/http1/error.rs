@@ -1,39 +1,39 @@
-//! Errors of parsing a head.
+//! Errors in parsing a message head.
 
-/// See the module's documentation.
+/// Error in parsing a message head.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HeadError {
-    /// Some servers accept it as a line end, others do not.
+    /// A line ends in LF without CR, which some servers accept and others do not.
     #[error("a line ends with a bare LF")]
     BareLf,
-    /// A field that concerns one connection of HTTP/1.1, on a connection that requests share.
+    /// A field that concerns one HTTP/1.1 connection was sent on a connection that requests share.
     #[error("a connection-specific field (`connection`, `upgrade`, …) in a protocol that has none")]
     ConnectionField,
-    /// Not a number, or several that differ.
+    /// `content-length` is not a number, or occurs several times with different values.
     #[error("malformed content-length")]
     ContentLength,
-    /// Recipients disagree on which of them frames the body: request smuggling.
+    /// Both fields are present. Recipients disagree on which one frames the body, which allows request smuggling.
     #[error("both content-length and transfer-encoding")]
     ContentLengthAndTransferEncoding,
-    /// RFC 9112 §3.2.
+    /// `host` is missing, invalid or repeated (RFC 9112 §3.2).
     #[error("missing, repeated or malformed host header")]
     Host,
-    /// Not HTTP.
+    /// The input is not HTTP.
     #[error("malformed head")]
     Malformed,
-    /// RFC 9112 §3.2.
+    /// The request target is invalid (RFC 9112 §3.2).
     #[error("malformed request target")]
     Target,
-    /// `max_header_bytes`.
+    /// The head is longer than `max_header_bytes`.
     #[error("head larger than the limit")]
     TooLarge,
-    /// `max_headers`.
+    /// The head has more fields than `max_headers`.
     #[error("more headers than the limit")]
     TooManyHeaders,
-    /// Other codings are not implemented.
+    /// `transfer-encoding` is other than `chunked`; other codings are not implemented.
     #[error("transfer-encoding is not chunked alone")]
     TransferEncoding,
-    /// Neither HTTP/1.0 nor HTTP/1.1.
+    /// The version is neither HTTP/1.0 nor HTTP/1.1.
     #[error("HTTP version is neither 1.0 nor 1.1")]
     Version,
 }

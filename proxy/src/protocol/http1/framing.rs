@@ -1,7 +1,7 @@
 //! Decoding and encoding of HTTP/1.1 body framing (RFC 9112 §6, §7).
 //!
-//! Sans-I/O: bytes in, bytes out. Strict on purpose: input that two parsers could read differently is an error,
-//! because a proxy that guesses makes request smuggling possible.
+//! Sans-I/O: bytes in, bytes out. Deliberately strict: input that two parsers could read differently is an error,
+//! because a proxy that guesses allows request smuggling.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
@@ -9,30 +9,30 @@ use http::HeaderMap;
 use super::error::HeadError;
 use super::head::{self, Framing};
 
-/// Maximum length of a size line with its extensions, in bytes; longer ones are an attack, not a message.
+/// Maximum length in bytes of a chunk-size line with its extensions; a longer one is considered an attack.
 const MAX_CHUNK_LINE: usize = 4096;
-/// Maximum length of trailers, in bytes, as of heads.
+/// Maximum length of a trailer section in bytes.
 const MAX_TRAILERS: usize = 64 * 1024;
 
 /// Error in a body's framing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FramingError {
-    /// The line is not `hex-digits [; extension] CRLF`.
+    /// The chunk-size line is not `hex-digits [; extension] CRLF`.
     #[error("malformed chunk size line")]
     ChunkSize,
     /// The chunk extension is too long.
     #[error("chunk size line longer than {MAX_CHUNK_LINE} bytes")]
     ChunkLineTooLong,
-    /// The data is not as long as the chunk's size.
+    /// The data of a chunk is not as long as announced.
     #[error("chunk data not followed by CRLF")]
     ChunkEnd,
-    /// More data was received than was announced.
+    /// More data was received than announced.
     #[error("a body longer than its content-length")]
     Longer,
     /// A trailer line is malformed.
     #[error("malformed trailers: {0}")]
     Trailers(#[from] HeadError),
-    /// The body is shorter than announced.
+    /// The data ended before the announced length.
     #[error("connection closed in the middle of a body")]
     UnexpectedEof,
 }
@@ -84,7 +84,7 @@ impl Decoder {
         matches!(self.state, State::Done)
     }
 
-    /// Returns how many bytes can be read at once without being part of the next message.
+    /// Returns the number of bytes that can be read at once without reading part of the next message.
     pub(crate) fn expected(&self) -> u64 {
         match self.state {
             State::ChunkData(n) | State::Length(n) => n,
@@ -93,7 +93,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next piece out of `buf`.
+    /// Decodes and removes the next piece of the body from `buf`.
     pub(crate) fn decode(&mut self, buf: &mut BytesMut) -> Result<Piece, FramingError> {
         loop {
             match self.state {
@@ -178,7 +178,7 @@ impl Decoder {
     }
 }
 
-/// Takes up to `limit` bytes off the front, and returns what is left of the limit.
+/// Removes up to `limit` bytes from the front, and returns them with the rest of the limit.
 fn take(buf: &mut BytesMut, limit: u64) -> Option<(Bytes, u64)> {
     if buf.is_empty() {
         return None;
@@ -205,11 +205,11 @@ fn chunk_size(buf: &mut BytesMut) -> Result<Option<u64>, FramingError> {
 
 fn parse_chunk_line(line: &[u8]) -> Result<u64, FramingError> {
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    // 15 digits are an exabyte, which is enough and cannot overflow.
+    // 15 digits allow an exabyte, which is sufficient and cannot overflow.
     if digits == 0 || digits > 15 {
         return Err(FramingError::ChunkSize);
     }
-    // Only these are white space here (RFC 9112 §7.1.1), not a CR or a form feed.
+    // Only these are whitespace here (RFC 9112 §7.1.1), not CR or form feed.
     let is_space = |b: &u8| matches!(b, b' ' | b'\t');
     let spaces = line[digits..].iter().take_while(|b| is_space(b)).count();
     let rest = &line[digits + spaces..];

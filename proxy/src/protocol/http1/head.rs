@@ -1,7 +1,7 @@
 //! Parsing and encoding of the heads of HTTP/1.1 messages (RFC 9112 §2–§6).
 //!
-//! httparse splits the lines; this module determines the meaning of a head: framing, persistence, host. Where
-//! the RFC allows a recipient to be lenient about framing, it is strict.
+//! httparse splits the lines; this module determines the meaning of a head: framing, persistence, host. Where the RFC
+//! allows a recipient to be lenient about framing, this module is strict.
 
 use std::mem::MaybeUninit;
 
@@ -19,9 +19,9 @@ const MAX_HEADERS: usize = 512;
 /// Limits of a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Length in bytes, including request line and final CRLF.
+    /// Maximum length in bytes, including the request line and the final CRLF.
     pub(crate) bytes: usize,
-    /// Number of header fields.
+    /// Maximum number of header fields.
     pub(crate) headers: usize,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Framing {
     Chunked,
     /// The sender closes the connection (responses only).
     Close,
-    /// Length in bytes; 0 = no body.
+    /// The body has this length in bytes; 0 means no body.
     Length(u64),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct RequestHead {
     pub(crate) version: Version,
     pub(crate) fields: Fields,
     pub(crate) framing: Framing,
-    /// Whether the client wants the connection kept.
+    /// Whether the client wants to keep the connection open.
     pub(crate) keep_alive: bool,
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct ResponseHead {
     pub(crate) status: StatusCode,
     pub(crate) fields: Fields,
     pub(crate) framing: Framing,
-    /// Whether the server keeps the connection.
+    /// Whether the server keeps the connection open.
     pub(crate) keep_alive: bool,
 }
 
-/// Parses a request head at the start of `buf`; `None` = more bytes are needed. The second value
-/// is its length.
+/// Parses a request head at the start of `buf`; `None` if more bytes are needed. The second value is the length of
+/// the head.
 pub(crate) fn parse_request(
     buf: &[u8],
     limits: Limits,
@@ -105,7 +105,7 @@ pub(crate) fn parse_request(
     Ok(Some((head, len)))
 }
 
-/// Parses a response head; `method` is the request's.
+/// Parses a response head; `method` is the method of the request.
 pub(crate) fn parse_response(
     buf: &[u8],
     limits: Limits,
@@ -185,11 +185,11 @@ fn check_bytes(head: &[u8], limits: Limits) -> Result<(), HeadError> {
     Ok(())
 }
 
-/// httparse accepts a bare LF as a line end; some servers do not, so it is refused.
+/// Returns whether a line ends in LF without CR. httparse accepts this, but some servers do not, so it is rejected.
 fn has_bare_lf(head: &[u8]) -> bool {
     let begins = head.first() == Some(&b'\n');
     let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
-    // No early exit: this way the compiler compares sixteen bytes at a time.
+    // There is no early exit, so that the compiler can compare sixteen bytes at a time.
     let bare = pairs.fold(0, |found, (&before, &byte)| {
         found | u8::from(byte == b'\n') & u8::from(before != b'\r')
     });
@@ -204,8 +204,8 @@ fn head_error(error: httparse::Error) -> HeadError {
     }
 }
 
-/// Returns the error of a head. One without an end within its limit is too large, whatever else is wrong with
-/// the received part: otherwise the result would depend on how much is read at once.
+/// Returns the error for a head. A head whose end is not within its limit is too large, regardless of other errors in
+/// the received part. Otherwise the result would depend on how much is read at once.
 #[cold]
 fn head_error_within(error: httparse::Error, buf: &[u8], limits: Limits) -> HeadError {
     match buf.get(..limits.bytes) {
@@ -250,18 +250,18 @@ fn check_host(fields: &Fields, version: Version) -> Result<(), HeadError> {
     }
 }
 
-/// Checks the host of a request of HTTP/2: its authority, or its `host` without one (RFC 9113 §8.3.1).
+/// Checks the host of an HTTP/2 request: its authority or, without an authority, its `host` field (RFC 9113 §8.3.1).
 pub(crate) fn check_authority(authority: Option<&[u8]>, fields: &Fields) -> Result<(), HeadError> {
     match authority {
         Some(authority) if is_host(authority) => Ok(()),
         Some(_) => Err(HeadError::Host),
-        // Without both, a server behind this proxy would treat the request as one to its own address.
+        // Without either, a server behind this proxy would assume that the request is for its own address.
         None if fields.get(Known::Host).is_none_or(<[u8]>::is_empty) => Err(HeadError::Host),
         None => check_host(fields, Version::HTTP_2),
     }
 }
 
-/// Merges repeated lengths of an HTTP/2 request into one, because HTTP/1.1 allows only one.
+/// Merges repeated `content-length` fields of an HTTP/2 request into one, because HTTP/1.1 allows only one.
 pub(crate) fn settle_length(fields: &mut Fields) -> Result<Option<u64>, HeadError> {
     let present = fields.contains(Known::ContentLength);
     present.then(|| content_length(fields)).transpose()

@@ -1,10 +1,10 @@
 //! HTTP/1.1 on the wire: heads, body framing, reading and writing.
 //!
-//! It is not taken from hyper for four reasons, each of them a requirement: an idle connection must be able to
-//! release everything but its socket; informational (1xx) responses must be forwarded; a request must not move
-//! between tasks (the endpoint's socket is polled by the client's task); and input that two parsers could read
-//! differently must be refused. The lexing of heads is httparse's. The connections themselves are in
-//! [`crate::http`] (client side) and [`crate::upstream`] (endpoint side).
+//! hyper is not used because it does not meet four requirements: an idle connection must be able to release
+//! everything but its socket; informational (1xx) responses must be forwarded; a request must not move between tasks
+//! (the endpoint's socket is polled by the client's task); and input that two parsers could read differently must be
+//! rejected. httparse tokenizes heads. The connections themselves are in [`crate::http`] (client side) and
+//! [`crate::upstream`] (endpoint side).
 
 mod error;
 mod framing;

@@ -1,7 +1,7 @@
 //! A read buffer for each thread.
 //!
 //! A socket is read only when it is readable, a head is parsed in the buffer, and data that must live longer is
-//! copied out at its exact size. So thousands of connections need one buffer, which stays in the cache.
+//! copied out at its exact size. Thousands of connections thus need only one buffer, which stays in the CPU cache.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ use crate::net::io::Io;
 use crate::os::memory;
 
 const SIZE: usize = 64 * 1024;
-/// Size in bytes from which body reads use their own buffer instead of the thread's.
+/// Number of expected bytes from which body reads use their own buffer instead of the thread's.
 const DIRECT_READ: u64 = 4 * 1024;
 const MAX_DIRECT_READ: u64 = 64 * 1024;
 
@@ -56,7 +56,7 @@ pub(crate) fn poll_read_body(
     if expected >= DIRECT_READ {
         let most = MAX_DIRECT_READ.min(memory::read_limit());
         let want = usize::try_from(expected.min(most)).unwrap_or(usize::MAX);
-        // Only reserve when there is something to read: a waiting connection holds no buffer. Under TLS,
+        // Memory is reserved only when there is something to read: a waiting connection holds no buffer. Under TLS,
         // decrypted bytes may be available although the socket is not readable.
         if let Io::Tcp(tcp) = io {
             ready!(tcp.poll_read_ready(cx))?;

@@ -12,7 +12,7 @@ pub(crate) struct Target {
     pub(crate) path_and_query: Span,
     pub(crate) path: Span,
     pub(crate) query: Option<Span>,
-    /// Host and port, if the target contains them.
+    /// Host and port; `None` if the target does not contain them.
     pub(crate) authority: Option<Span>,
 }
 
@@ -89,8 +89,8 @@ fn split_port(authority: &[u8]) -> Option<(&[u8], &[u8])> {
         .then(|| (&authority[..colon], port))
 }
 
-/// Returns whether a text is a host, perhaps with a port (RFC 9110 §7.2). Credentials are refused, and so are
-/// two ports: one parser would end the host at the first colon, another at the last.
+/// Returns whether a text is a host with an optional port (RFC 9110 §7.2). Credentials are rejected, and so are two
+/// ports: one parser would end the host at the first colon, another at the last.
 pub(super) fn is_host(text: &[u8]) -> bool {
     let (host, after) = match text {
         [b'[', address @ ..] => match memchr::memchr(b']', address) {
@@ -109,8 +109,8 @@ pub(super) fn is_host(text: &[u8]) -> bool {
     port && !host.is_empty() && host.iter().all(may_stand)
 }
 
-/// Returns whether a byte may be part of a host's name (RFC 3986 §3.2.2), except for `%`: with encoded bytes,
-/// routes and rules would apply to another host than that of a server that decodes them.
+/// Returns whether a byte may be part of a host name (RFC 3986 §3.2.2). `%` is excluded: with encoded bytes, routes
+/// and rules would apply to a different host than a server that decodes them would see.
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

@@ -1,8 +1,8 @@
 //! Filter of the fields that may occur in a trailer section (RFC 9110 §6.5.1).
 //!
-//! One rule for requests and responses, and for every protocol. Fields that frame, route, authenticate or
-//! identify a message, or control its processing, have been read from its head before trailers arrive: a
-//! recipient that merged later ones into the head would act on fields to which no rule was applied.
+//! The same rule applies to requests and responses of every protocol. Fields that frame, route, authenticate or
+//! identify a message, or control its processing, have been read from the message head before trailers arrive. A
+//! recipient that merged trailers into the head would act on fields to which no rule was applied.
 
 use http::HeaderMap;
 
@@ -54,12 +54,12 @@ const UNFIT: &[&str] = &[
     "content-type",
 ];
 
-/// Prefixes of further such names.
+/// Prefixes of further names that must not occur.
 const UNFIT_PREFIXES: &[&str] = &["if-", "proxy-", "x-envoy-", "x-forwarded-", "x-maglor-"];
 
 /// Removes fields that must not be trailers.
 pub(crate) fn filter(trailers: &mut HeaderMap) {
-    // No allocation if all may stay, as in gRPC.
+    // No allocation if all fields are allowed, as in gRPC.
     let unfit: Vec<_> = trailers
         .keys()
         .filter(|name| !may_trail(name.as_str()))

@@ -1,4 +1,4 @@
-//! The output of a connection: small pieces are gathered in a buffer, large ones are written without a copy.
+//! The output of a connection: small pieces are gathered in a buffer, large ones are written without copying.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use tokio::io::AsyncWrite;
 use super::framing;
 use crate::net::io::Io;
 
-/// Maximum size in bytes of data that is copied behind the head, so that one `write` sends both.
+/// Maximum size in bytes of data that is copied after the head, so that both are sent by one `write`.
 const COPY_LIMIT: usize = 8 * 1024;
-/// Number of gathered bytes from which they are written.
+/// Number of gathered bytes from which they are written to the socket.
 const HIGH_WATER: usize = 16 * 1024;
 
 /// Pending output, in order: `gathered`, `large`, `tail`.
@@ -21,7 +21,7 @@ const HIGH_WATER: usize = 16 * 1024;
 pub(crate) struct Output {
     pub(crate) gathered: BytesMut,
     large: Bytes,
-    /// The CRLF after a large chunk.
+    /// The CRLF that follows a large chunk.
     tail: &'static [u8],
     /// Number of bytes written so far, which shows whether the peer reads.
     written: u64,
@@ -37,7 +37,7 @@ impl Output {
         self.gathered.is_empty() && self.large.is_empty() && self.tail.is_empty()
     }
 
-    /// Returns whether more can be added before something is written.
+    /// Returns whether more can be added before pending output is written.
     pub(crate) fn has_room(&self) -> bool {
         self.large.is_empty() && self.tail.is_empty() && self.gathered.len() < HIGH_WATER
     }
@@ -99,11 +99,11 @@ impl Output {
         self.large.advance(step);
         self.tail = &self.tail[n - step..];
         if self.large.is_empty() {
-            // An empty slice would keep the peer's buffer alive.
+            // Even an empty slice would keep the peer's buffer alive.
             self.large = Bytes::new();
         }
         if self.gathered.is_empty() {
-            // Keeps the allocation, drops the consumed front.
+            // Keeps the allocation and drops the consumed bytes.
             self.gathered.clear();
         }
     }

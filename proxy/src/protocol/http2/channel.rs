@@ -47,7 +47,7 @@ impl Channel {
         })
     }
 
-    /// Begins a run of the driver: later changes have to wake it again.
+    /// Begins a run of the driver: changes after this must wake the driver again.
     pub(super) fn begin_turn(&self, waker: &Waker) {
         self.woken.set(false);
         let mut driver = self.driver.borrow_mut();
@@ -65,7 +65,7 @@ impl Channel {
         }
     }
 
-    /// Ends every stream; received data can still be read.
+    /// Ends every stream; data already received can still be read.
     pub(super) fn close(&self, closed: Closed) {
         let (streams, waiting, starved) = {
             let core = &mut *self.core.borrow_mut();
@@ -140,12 +140,12 @@ impl Core {
         room > 0 && !self.waiting.is_empty()
     }
 
-    /// Records the arrival of body bytes. The connection's credit is renewed immediately, even if the bytes are
-    /// never read: buffered data is bounded by the windows of streams, and credit that depended on readers
-    /// would be held by slow ones, or lost with a stream that fails.
+    /// Records the arrival of body bytes. The connection's credit is renewed immediately, even if the bytes are never
+    /// read: buffered data is bounded by the windows of streams, and credit that depended on readers would be held
+    /// back by slow ones, or lost with a failing stream.
     ///
     /// # Errors
-    /// When the peer had no credit for them.
+    /// If the peer had no credit for these bytes.
     pub(super) fn arrived(&mut self, bytes: u32) -> Result<(), Malformed> {
         let left = self.receive_window.checked_sub(bytes);
         self.receive_window = left.ok_or(Malformed::flow("more bytes than the window allows"))?;
@@ -158,7 +158,7 @@ impl Core {
         Ok(())
     }
 
-    /// Queues a GOAWAY frame with the number of the last stream.
+    /// Queues a GOAWAY frame that contains the number of the last stream.
     pub(super) fn goaway(&mut self, last: u32, reason: Reason) {
         let words = [last, reason as u32];
         frame::encode_words(kind::GOAWAY, 0, &words, self.output.tail());
@@ -172,7 +172,7 @@ impl Core {
         frame::encode_words(kind::RST_STREAM, stream, &words, self.output.tail());
     }
 
-    /// Removes a stream of which both sides have ended.
+    /// Removes a stream whose sides have both ended.
     pub(super) fn over(&mut self, stream: u32) {
         self.streams.remove(&stream);
         self.past.add(stream, End::Over);

@@ -12,22 +12,22 @@ pub(crate) enum Closed {
     /// The peer does not read its data.
     #[error("the peer does not read")]
     Backlog,
-    /// The peer has closed it.
+    /// The peer has closed the connection.
     #[error("closed by the peer")]
     ByPeer,
-    /// The peer has exceeded a limit on frames that cost it nothing.
+    /// The peer has exceeded a limit on frames that are cheap to send.
     #[error("too many frames without effect")]
     Flood,
-    /// The peer has taken too long to send its preface, or a head.
+    /// The peer has taken too long to send its preface or a request head.
     #[error("timeout while reading the preface or a head")]
     HeadTimeout,
-    /// The socket, or TLS, has failed.
+    /// The socket or TLS has failed.
     #[error("i/o: {0}")]
     Io(io::ErrorKind),
     /// The peer has violated the protocol.
     #[error("malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// This side has closed it, with nothing left to do.
+    /// This side has closed the connection, because no stream was left.
     #[error("closed")]
     Quiet,
     /// The peer does not respond.
@@ -36,7 +36,7 @@ pub(crate) enum Closed {
 }
 
 impl Closed {
-    /// Returns the error code that is sent to the peer; `None` if it cannot be reached, or has been informed.
+    /// Returns the error code to send to the peer; `None` if the peer cannot be reached or was already informed.
     pub(super) fn reason(self) -> Option<Reason> {
         match self {
             Self::Malformed(malformed) => Some(malformed.reason),
@@ -50,11 +50,11 @@ impl Closed {
 /// Reason why a stream has failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Failed {
-    /// Its body is not as long as its head announces, or its trailers are malformed.
+    /// The length of the body differs from the announced one, or the trailers are malformed.
     Body(FramingError),
-    /// The peer has reset it, or the connection has ended.
+    /// The peer has reset the stream, or the connection has ended.
     Gone,
-    /// The peer has violated the protocol on it.
+    /// The peer has violated the protocol on this stream.
     Malformed,
 }
 

@@ -1,5 +1,5 @@
-//! The types of one connection and its streams. They refer to each other: a connection has its streams and the
-//! requests that it has accepted, and a stream has its connection. What they do is in the modules above this one.
+//! The types of one connection and its streams. They refer to each other: a connection has its streams and accepted
+//! requests, and a stream has its connection. Their methods are in the other modules of this directory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,11 +41,11 @@ pub(super) struct Core {
     pub(super) stream_window: u32,
     /// Connection window for receiving, in bytes.
     pub(super) receive_window: u32,
-    /// Number of bytes that have arrived since the peer last got credit.
+    /// Number of bytes that have arrived since the peer was last given credit.
     pub(super) arrived: u32,
     /// Size of the peer's decoding table, in bytes.
     pub(super) table: u32,
-    /// Whether that size was reduced, which the next field block must signal (RFC 9113, section 4.3.1).
+    /// Whether the table size was reduced, which the next field block must signal (RFC 9113, section 4.3.1).
     pub(super) table_reduced: bool,
     /// Tasks that wait for room in the outbox.
     pub(super) waiting: VecDeque<Waker>,
@@ -54,11 +54,11 @@ pub(super) struct Core {
     /// Whether to close the connection when no stream is left.
     pub(super) leaving: bool,
     pub(super) closed: Option<Closed>,
-    /// Limits on frames that cost the peer nothing.
+    /// Limits on frames that are cheap to send.
     pub(super) flood: FloodLimits,
 }
 
-/// Limits of one client.
+/// Limits of one client; `None` for a connection to a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Limits of the head of a request.
@@ -70,21 +70,21 @@ pub(crate) struct Limits {
 /// State of accepting streams.
 pub(super) struct Accepting {
     pub(super) limits: Limits,
-    /// Returns whether requests are refused for lack of memory.
+    /// Returns whether requests are rejected for lack of memory.
     pub(super) refuses: Box<dyn Fn() -> bool>,
     /// Number of the last stream that was begun.
     pub(super) last: u32,
-    /// Streams after this one are not accepted.
+    /// Number of the last stream that is accepted.
     pub(super) until: u32,
     pub(super) accepted: Vec<Accepted>,
 }
 
-/// A request, or its error.
+/// A request, or the error in parsing it.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) owner: Owner,
     pub(crate) request: Result<(Request, Body), ProxyError>,
-    /// Size of the head in bytes, which the connection has allocated.
+    /// Size of the head in bytes, for memory that the connection has allocated.
     pub(crate) head: usize,
 }
 
@@ -100,17 +100,17 @@ pub(crate) struct Stream {
 pub(super) struct State {
     pub(super) received: Received,
     pub(super) trailers: Option<HeaderMap>,
-    /// Number of missing bytes of the body, if the head announces its length.
+    /// Number of body bytes still to come; `None` if the head does not announce the length.
     pub(super) expected: Option<u64>,
     /// Number of bytes that the peer may send.
     pub(super) window: u32,
     /// Number of bytes that were forwarded since the peer was last given credit.
     pub(super) taken: u32,
-    /// Whether the body has no reader.
+    /// Whether the body is not read by anyone.
     pub(super) unwanted: bool,
     pub(super) remote_ended: bool,
     pub(super) local_ended: bool,
-    /// Whether it was reset by either side, or lost with the connection.
+    /// Whether the stream was reset by either side, or lost with the connection.
     pub(super) closed: bool,
     pub(super) failed: Option<Failed>,
     /// Window for sending, in bytes; below zero if the peer has reduced it (section 6.9.2).
@@ -119,7 +119,7 @@ pub(super) struct State {
     pub(super) writer: Option<Waker>,
 }
 
-/// The owning side of a stream. On drop it resets the stream, unless that has ended.
+/// The owning handle of a stream. On drop it resets the stream unless the stream has ended.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);
 

@@ -19,9 +19,9 @@ use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST};
 pub(super) struct Batch<'a> {
     pub(super) channel: &'a Rc<Channel>,
     pub(super) hpack: &'a mut Decoder,
-    /// Time at which they were read, once it has been needed.
+    /// Time at which the frames were read; `None` until it is needed.
     now: Option<Instant>,
-    /// Cost of handling them, besides their bytes.
+    /// Cost of handling the frames, in addition to their bytes.
     pub(super) cost: usize,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Batch<'a> {
 
 impl Core {
     /// # Errors
-    /// When the peer may not send such a frame now; the connection cannot go on.
+    /// If the peer may not send such a frame now; the connection must then end.
     pub(super) fn take(&mut self, batch: &mut Batch<'_>, frame: Frame<'_>) -> Result<(), Closed> {
         batch.cost += BY_FRAME;
         match frame {
@@ -91,7 +91,7 @@ impl Core {
             Frame::Window { stream, increment } => return self.credit(batch, stream, increment),
             Frame::Priority { stream, wrong } => {
                 if let Some(reason) = wrong {
-                    // A stream that was not begun cannot be reset.
+                    // A stream that was never begun cannot be reset.
                     match self.streams.contains_key(&stream) {
                         true => return self.blame(batch, stream, reason),
                         false => return Err(Malformed::new(reason, "a malformed PRIORITY").into()),
@@ -224,8 +224,8 @@ impl Core {
         }
     }
 
-    /// Resets a stream because of its peer's fault. That counts as if the peer had reset the stream itself:
-    /// otherwise it could begin any number of streams and have them reset.
+    /// Resets a stream because of a fault of the peer. This counts as if the peer had reset the stream itself:
+    /// otherwise a peer could begin any number of streams and have them reset.
     pub(super) fn blame(
         &mut self,
         batch: &mut Batch<'_>,

@@ -174,7 +174,7 @@ fn what_is_wrong_with_a_stream_costs_no_other_one() {
 #[test]
 fn what_comes_for_a_stream_that_has_ended_depends_on_how_it_did() {
     let mut one = Connection::new();
-    // Reset by the proxy: frames in transit are ignored, but count for the connection all the same.
+    // Reset by the proxy: frames in transit are ignored, but still count for the connection.
     one.begin(1);
     one.accepted.remove(&1);
     one.was_reset(1, Reason::Internal);
@@ -184,7 +184,7 @@ fn what_comes_for_a_stream_that_has_ended_depends_on_how_it_did() {
     one.frame(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]).unwrap();
     one.frame(kind::RST_STREAM, 0, 1, &[0; 4]).unwrap();
     assert_eq!(one.sent(), []);
-    // Its fields were added to the table.
+    // The fields of the ignored request were added to the table.
     let known = [&GET[..], &[0xbf]].concat();
     one.frame(kind::HEADERS, 0x5, 3, &known).unwrap();
     assert!(one.accepted[&3].request.is_ok());
@@ -193,7 +193,7 @@ fn what_comes_for_a_stream_that_has_ended_depends_on_how_it_did() {
     one.frame(kind::RST_STREAM, 0, 5, &[0, 0, 0, 8]).unwrap();
     one.frame(kind::DATA, 0, 5, b"x").unwrap();
     one.was_reset(5, Reason::StreamClosed);
-    // Over.
+    // Both sides have ended.
     one.begin(7);
     one.frame(kind::DATA, 1, 7, b"x").unwrap();
     one.answer(7, 1);
@@ -203,7 +203,7 @@ fn what_comes_for_a_stream_that_has_ended_depends_on_how_it_did() {
     assert_eq!(malformed(data), Some(Reason::StreamClosed));
     let head = one.frame(kind::HEADERS, 0x5, 7, &GET);
     assert_eq!(malformed(head), Some(Reason::StreamClosed));
-    // Never begun.
+    // The stream was never begun.
     for kind in [kind::DATA, kind::RST_STREAM, kind::WINDOW_UPDATE] {
         let early = one.frame(kind, 0, 9, &[0, 0, 0, 1]);
         assert_eq!(malformed(early), Some(Reason::Protocol), "{kind}");
@@ -232,7 +232,7 @@ fn a_client_cannot_have_any_number_of_streams_reset() {
     let mut stream = 1;
     let flooded = loop {
         one.begin(stream);
-        // Reset by the proxy, because the frame is malformed.
+        // The proxy resets the stream because the frame is malformed.
         if let Err(closed) = one.frame(kind::WINDOW_UPDATE, 0, stream, &[0; 4]) {
             break closed;
         }
@@ -258,7 +258,7 @@ fn a_request_whose_reset_was_read_with_it_does_not_begin() {
     let mut rest = &bytes[..];
     let mut turns = 0;
     while !rest.is_empty() {
-        // A request alone costs more.
+        // The request alone costs more.
         let cost = connection
             .inbox
             .take(&connection.channel, &mut rest, 1)
@@ -289,7 +289,7 @@ fn a_smaller_table_is_acknowledged_by_the_next_block() {
         first.push(one.sent().remove(0).3);
     }
     assert_eq!(first, [vec![0x20, 0x88], vec![0x88]]);
-    // A larger one needs no signal.
+    // A larger table needs no signal.
     one.frame(kind::SETTINGS, 0, 0, &[0, 1, 0, 1, 0, 0])
         .unwrap();
     one.sent();
@@ -343,7 +343,7 @@ fn no_more_is_sent_than_both_windows_allow() {
         .unwrap();
     one.go_on(1, &mut sending);
     assert_eq!(data(one.sent()), 200);
-    // Below zero, and up again.
+    // The window goes below zero, and above it again.
     one.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 100])
         .unwrap();
     one.go_on(1, &mut sending);
@@ -358,7 +358,7 @@ fn no_more_is_sent_than_both_windows_allow() {
     let last = one.sent();
     assert_eq!(last.last().unwrap().1, flag::END_STREAM);
     assert_eq!(data(last), 5000 - 1201);
-    // Credit that makes a window too large is an error of the stream; a setting that does is one of the
+    // Credit that makes a window too large is an error of the stream; a setting that does so is an error of the
     // connection.
     one.begin(3);
     one.frame(kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1]).unwrap();
@@ -371,8 +371,8 @@ fn no_more_is_sent_than_both_windows_allow() {
     assert_eq!(malformed(much), Some(Reason::FlowControl));
 }
 
-/// Checks for any order of arrivals and reads: what a client may send is what it could send in the beginning,
-/// less the bytes that wait here and those of the next credit.
+/// Checked for any order of arrivals and reads: what a client may send is the initial window, minus the bytes that
+/// wait to be read and those of the next credit.
 #[test]
 fn windows_are_conserved() {
     let seed = std::env::var("SEED")
@@ -425,7 +425,7 @@ fn windows_are_conserved() {
                 assert_eq!(window + taken + waiting, STREAM_WINDOW);
             }
         }
-        // One byte more than it may.
+        // One byte more than the client may send.
         for stream in streams {
             let more = vec![0; 16_384];
             while one.frame(kind::DATA, 0, stream, &more).is_ok()

@@ -1,4 +1,4 @@
-//! Reads and writes the socket of a connection, and closes it without loss of data.
+//! Reads and writes the socket of a connection, and closes it without losing data.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -20,12 +20,11 @@ use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::Intake;
 
-/// How long the peer may take, and how many bytes it may send, until it closes a connection that has been shut
-/// down.
+/// How long the peer may take, and how many bytes it may send, until it closes a connection that was shut down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// See the module's documentation.
+/// Reads and writes the socket of a connection.
 pub(super) struct Driver {
     io: Io,
     intake: Intake,
@@ -37,11 +36,11 @@ pub(super) struct Driver {
     _guard: Option<Box<dyn Debug>>,
 }
 
-/// State of a connection that has been shut down and waits for the peer to close its side. If it were closed
-/// before, the socket would answer further data with a reset, and the peer would lose what it has not yet read.
+/// State of a connection that was shut down and waits for the peer to close its side. If the socket were closed
+/// earlier, it would respond to further data with a reset, and the peer would lose data that it has not read yet.
 struct Linger {
     limit: Pin<Box<Sleep>>,
-    /// Number of bytes that are still read and dropped.
+    /// Number of bytes that are still read and discarded.
     left: usize,
     shut: bool,
 }
@@ -61,7 +60,7 @@ impl Inbox {
         }
     }
 
-    /// Handles input up to the cost `most`, and returns the cost besides its bytes.
+    /// Handles input up to the cost `most`. Returns the cost of handling it, in addition to its bytes.
     pub(super) fn take(
         &mut self,
         channel: &Rc<Channel>,
@@ -70,8 +69,8 @@ impl Inbox {
     ) -> Result<usize, Closed> {
         let core = &mut *channel.core.borrow_mut();
         let mut batch = Batch::new(channel, &mut self.hpack);
-        // Requests begin when this returns. One whose reset has been read does not, so resets are handled
-        // beyond the cost.
+        // Requests begin when this returns. A request whose reset was already read does not begin, so resets are
+        // handled even beyond the cost limit.
         while (batch.cost < most || self.frames.is_reset_next(bytes))
             && let Some(frame) = self.frames.next(bytes)?
         {
@@ -120,7 +119,7 @@ impl Driver {
             return;
         }
         if let Some(reason) = closed.reason() {
-            // The details are in the log of this side.
+            // Only this side's log contains the details.
             let core = &mut *self.channel.core.borrow_mut();
             let last = core.accepting.last();
             core.goaway(last, reason);
@@ -182,7 +181,7 @@ impl Driver {
         }
         let flushed = core.output.poll_flush(&mut self.io, cx);
         if core.wake_waiting() {
-            // There may still be room when they have had their turn.
+            // There may still be room after the woken tasks have run.
             cx.waker().wake_by_ref();
         }
         if let Err(error) = ready!(flushed) {

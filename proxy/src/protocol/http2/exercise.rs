@@ -1,4 +1,4 @@
-//! A connection without a socket, for fuzzing: bytes of a client in, their effects out.
+//! A connection without a socket, for fuzzing: takes the bytes of a client and returns their effects.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use super::connection::{Accepted, Accepting, Channel, Limits};
 use super::driver::Inbox;
 use crate::protocol::http1;
 
-/// See the module's documentation.
+/// A connection without a socket.
 #[derive(Debug)]
 pub struct Exercise {
     channel: Rc<Channel>,
@@ -17,11 +17,11 @@ pub struct Exercise {
 /// Effects of a client's bytes.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Seen {
-    /// For each request its stream, and its method, authority, path and fields, or its error.
+    /// For each request, its stream number and either its method, authority, path and fields, or its error.
     pub requests: Vec<(u32, String)>,
-    /// Reason why the connection has ended, if it has.
+    /// Reason why the connection has ended; `None` if it has not.
     pub closed: Option<String>,
-    /// Number of body bytes that wait for their readers.
+    /// Number of body bytes that were not read yet.
     pub buffered: usize,
     /// Number of open streams.
     pub streams: usize,
@@ -45,17 +45,17 @@ impl Default for Exercise {
 }
 
 impl Exercise {
-    /// Handles pieces of a client's data, one after the other. No stream is read or answered.
+    /// Handles pieces of a client's data in order. No stream is read or answered.
     pub fn run(&mut self, pieces: &[&[u8]]) -> Seen {
         let mut closed = None;
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-            // In as many turns as needed.
+            // Repeated until the whole piece is handled.
             let mut rest = *piece;
             let mut taken = Ok(0);
             while taken.is_ok() && !rest.is_empty() {
                 taken = self.inbox.take(&self.channel, &mut rest, 1 + piece.len());
             }
-            // Including those that were reset in the same piece, so that the result does not depend on how
+            // This includes requests that were reset in the same piece, so that the result does not depend on how
             // bytes are split.
             self.accepted
                 .extend(self.channel.core.borrow_mut().accepting.take_all());

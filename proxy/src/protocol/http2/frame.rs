@@ -1,7 +1,7 @@
 //! Decoder and encoder of the frames of HTTP/2 (RFC 9113, sections 4 and 6), without a socket.
 //!
-//! A frame that is wrong regardless of earlier ones ends the connection here. Checks that depend on the state
-//! of a stream are left to the caller.
+//! A frame that is invalid regardless of earlier frames is an error that ends the connection. Checks that depend on
+//! the state of a stream are left to the caller.
 
 pub use super::header::PREFACE;
 pub(super) use super::header::{HEADER, MAX_PAYLOAD};
@@ -23,7 +23,7 @@ pub(crate) enum Frame<'a> {
         /// Whether the message ends here.
         end: bool,
     },
-    /// The peer begins no further streams.
+    /// The peer will begin no further streams.
     Goaway,
     /// A whole field block.
     Headers {
@@ -36,20 +36,20 @@ pub(crate) enum Frame<'a> {
         /// Whether the stream depends on itself, which is a stream error.
         circular: bool,
     },
-    /// A part of a field block that continues.
+    /// A part of a field block that is continued in the next frame.
     Part {
         /// Whether it has no bytes.
         empty: bool,
     },
-    /// Data to be sent back.
+    /// A PING with the data to be sent back.
     Ping([u8; 8]),
-    /// Data that was sent has been sent back.
+    /// The acknowledgement of a PING.
     Pong,
-    /// Advice that is ignored; an error of its stream if there is a reason.
+    /// A priority, which is ignored; a malformed one is an error of its stream.
     Priority {
         /// The stream.
         stream: u32,
-        /// The error, if it is malformed.
+        /// The error; `None` if the priority is valid.
         wrong: Option<Reason>,
     },
     /// The stream is reset.
@@ -59,17 +59,17 @@ pub(crate) enum Frame<'a> {
         /// The error code.
         reason: Reason,
     },
-    /// Pairs of identifier (two bytes) and value (four bytes).
+    /// The peer's settings: pairs of an identifier (two bytes) and a value (four bytes).
     Settings(&'a [u8]),
     /// The peer has acknowledged our settings.
     SettingsTaken,
-    /// An unknown type of frame.
+    /// A frame of an unknown type.
     Unknown,
     /// Credit for further bytes of bodies.
     Window {
-        /// The stream; 0 = the connection.
+        /// The stream; 0 stands for the connection.
         stream: u32,
-        /// In bytes; 0 is an error of the stream, or of the connection.
+        /// The credit in bytes; 0 is an error of the stream or of the connection.
         increment: u32,
     },
 }
@@ -80,7 +80,7 @@ enum State {
     /// Number of received bytes of the preface.
     Preface(usize),
     Header,
-    /// Before the length of a DATA frame's padding.
+    /// Before the byte that contains the padding length of a DATA frame.
     Padding(Header),
     /// In a body: remaining bytes, and the length of the padding.
     Data(Header, usize, u8),
@@ -104,7 +104,7 @@ enum Payload<'i> {
     Partial,
 }
 
-/// Splits input into frames, however it is cut.
+/// Splits input of any fragmentation into frames.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     state: State,
@@ -120,7 +120,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder of a client's data; `block_limit` is the maximum length of a field block, in bytes.
+    /// Creates a decoder of a client's data. `block_limit` is the maximum length of a field block, in bytes.
     #[must_use]
     pub(crate) fn new(block_limit: usize) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Decoder {
         }
     }
 
-    /// Returns whether the peer's preface, or a part of a field block, is missing.
+    /// Returns whether the peer's preface or the rest of a field block is missing.
     pub(super) fn is_in_head(&self) -> bool {
         let headers = |header: Header| matches!(header.kind, kind::HEADERS | kind::CONTINUATION);
         !self.settled
@@ -148,16 +148,16 @@ impl Decoder {
             && input.get(3) == Some(&kind::RST_STREAM)
     }
 
-    /// Returns the next frame; `None` = more input is needed, and all of it was taken.
+    /// Returns the next frame; `None` if all input was consumed and more is needed.
     ///
     /// # Errors
-    /// When the input is no valid frame; the connection cannot continue.
+    /// If the input is not a valid frame; the connection cannot continue.
     pub(crate) fn next<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
     ) -> Result<Option<Frame<'s>>, Malformed> {
         if std::mem::take(&mut self.spent) {
-            // Rarely used, so no capacity is kept.
+            // The buffer is rarely used, so its capacity is not kept.
             self.partial = Vec::new();
         }
         let (header, payload) = loop {
@@ -242,7 +242,7 @@ impl Decoder {
         Some(Header::parse(bytes))
     }
 
-    /// Checks whether such a frame is allowed here, and returns how its payload is handled.
+    /// Checks whether such a frame is allowed in the current state, and returns how its payload is handled.
     fn begin(&mut self, header: Header) -> Result<State, Malformed> {
         let Header {
             length,
@@ -301,7 +301,7 @@ impl Decoder {
             (true, 0) => State::Header,
             (true, padding) => State::Skip(padding.into()),
         };
-        // Including the byte that contains its length.
+        // This includes the byte that contains the padding length.
         let all_padding = match header.has(flag::PADDED) {
             true => u32::from(padding) + 1,
             false => 0,
@@ -409,7 +409,7 @@ impl Decoder {
             kind::PING if header.has(flag::ACK) => Frame::Pong,
             kind::PING => Frame::Ping(bytes.first_chunk().copied().unwrap_or_default()),
             kind::GOAWAY => Frame::Goaway,
-            // WINDOW_UPDATE; others are never returned.
+            // WINDOW_UPDATE; other types are never returned.
             _ => Frame::Window {
                 stream,
                 increment: word(0) & LAST_STREAM,
@@ -422,7 +422,7 @@ const TOO_LONG: Malformed = Malformed::new(
     Reason::EnhanceYourCalm,
     "a field block longer than the limit",
 );
-/// Takes up to `n` bytes from the front.
+/// Removes up to `n` bytes from the front and returns them.
 fn take<'i>(input: &mut &'i [u8], n: usize) -> &'i [u8] {
     let (taken, rest) = input.split_at(n.min(input.len()));
     *input = rest;

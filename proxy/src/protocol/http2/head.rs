@@ -1,7 +1,7 @@
 //! Converts a field block to a request or to trailers (RFC 9113, sections 8.1 to 8.3 and 8.5).
 //!
-//! A block is always decoded to its end, because later ones refer to it; errors in its fields affect its
-//! message alone.
+//! A block is always decoded to its end, because later blocks refer to it; errors in its fields affect only its
+//! message.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
@@ -11,12 +11,12 @@ use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known, Span};
 use crate::protocol::http1::{self, HeadError, Limits, Target};
 use crate::protocol::message::Request;
 
-/// Reason why a message is refused.
+/// Reason why a message is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Unfit {
-    /// Malformed by the rules of HTTP/2: its stream is reset.
+    /// The message is malformed by the rules of HTTP/2; its stream is reset.
     Malformed,
-    /// Invalid by the rules of HTTP: it is answered with an error.
+    /// The message is invalid by the rules of HTTP; the response is an error.
     Refused(HeadError),
 }
 
@@ -28,17 +28,17 @@ impl From<HeadError> for Unfit {
 
 type Fit<T> = Result<T, Unfit>;
 
-/// A request and the length of its body, if known.
+/// A request and the length of its body; `None` if the length is unknown.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) request: Request,
     pub(super) length: Option<u64>,
 }
 
-/// Decodes the head of a request; `end` = there is no body.
+/// Decodes the head of a request; `end` is true if there is no body.
 ///
 /// # Errors
-/// When the block cannot be decoded; the connection cannot continue.
+/// If the block cannot be decoded; the connection cannot continue.
 pub(super) fn request(
     hpack: &mut Decoder,
     mut block: &[u8],
@@ -73,11 +73,11 @@ struct Reading {
     path: Option<Span>,
     authority: Option<Span>,
     scheme: bool,
-    /// Whether a field that is no pseudo-header field has been decoded.
+    /// Whether a regular field, which is not a pseudo-header field, was decoded.
     regular: bool,
-    /// Remaining number of bytes for fields.
+    /// Number of bytes that further fields may have.
     left: usize,
-    /// Remaining number of fields.
+    /// Number of further fields that are allowed.
     places: usize,
 }
 
@@ -126,7 +126,7 @@ impl Reading {
             }
             Name::Path => once(set(&mut self.path, line)),
             Name::Authority => once(set(&mut self.authority, line)),
-            // A field of responses, or an unknown one.
+            // A response pseudo-header field, or an unknown one.
             Name::Field(_) | Name::Malformed | Name::Status => Err(Unfit::Malformed),
         }
     }
@@ -194,7 +194,7 @@ impl Reading {
 /// Decodes trailers.
 ///
 /// # Errors
-/// When the block cannot be decoded; the connection cannot continue.
+/// If the block cannot be decoded; the connection cannot continue.
 pub(super) fn trailers(
     hpack: &mut Decoder,
     mut block: &[u8],
@@ -240,8 +240,7 @@ fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -
     let part = |span: Span| text.get(span.start as usize..span.end as usize);
     let (name, value) = part(name).zip(part(value)).ok_or(Unfit::Malformed)?;
     check_field(known, value)?;
-    // The length is announced before the content; one after it could only differ (RFC 9110 §6.5.1). Peers
-    // refuse it, too.
+    // The length must be announced before the content (RFC 9110 §6.5.1). Peers reject it in trailers, too.
     once(known != Known::ContentLength)?;
     let name = HeaderName::from_bytes(name).map_err(|_| Unfit::Malformed)?;
     let value = HeaderValue::from_bytes(value).map_err(|_| Unfit::Malformed)?;
@@ -249,8 +248,8 @@ fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -
     Ok(())
 }
 
-/// Checks for fields of one connection. They have no meaning here, and a recipient that applied them would get
-/// another message (section 8.2.2).
+/// Rejects connection-specific fields. They have no meaning in HTTP/2, and a recipient that applied them would see a
+/// different message (section 8.2.2).
 fn check_field(known: Known, value: &[u8]) -> Fit<()> {
     let may_stand = match known {
         Known::Te => value == b"trailers",
@@ -263,7 +262,7 @@ fn once(fits: bool) -> Fit<()> {
     fits.then_some(()).ok_or(Unfit::Malformed)
 }
 
-/// Stores a value; returns false if there is none or it is a repetition.
+/// Stores a value; returns false if there is no value or it is a repetition.
 fn set(place: &mut Option<Span>, line: &Line) -> bool {
     let value = line.spans.map(|(_, value)| value);
     value.is_some_and(|value| place.replace(value).is_none())
@@ -275,8 +274,8 @@ fn is_scheme(text: &[u8]) -> bool {
     text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(inside)
 }
 
-/// Returns whether a text is syntactically a host and a port (RFC 3986, section 3.2); if it is, a later error
-/// describes what is not allowed here.
+/// Returns whether a text is syntactically a host and port (RFC 3986, section 3.2). If it is, a later check reports
+/// what is not allowed.
 fn is_authority(text: &[u8]) -> bool {
     let allowed = |byte: &u8| {
         byte.is_ascii_alphanumeric() || memchr::memchr(*byte, b"-._~!$&'()*+,;=:@[]%").is_some()
@@ -284,8 +283,8 @@ fn is_authority(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(allowed)
 }
 
-/// Returns whether a text is a path with or without query, and without fragment (section 8.3.1). As in a
-/// request line of HTTP/1.1, some characters are accepted that should be encoded.
+/// Returns whether a text is a path with an optional query, but without a fragment (section 8.3.1). As in an HTTP/1.1
+/// request line, some characters that should be encoded are accepted.
 fn is_path(text: &[u8]) -> bool {
     text.first() == Some(&b'/') && text.iter().all(|byte| PATH[usize::from(*byte)])
 }

@@ -1,4 +1,4 @@
-//! Headers of frames and the beginnings of their payloads (RFC 9113, sections 4.1 and 6).
+//! Headers of frames, and the parts of payloads that precede their content (RFC 9113, sections 4.1 and 6).
 
 use bytes::BytesMut;
 
@@ -6,10 +6,9 @@ use super::reason::Malformed;
 
 /// Length of a frame's header, in bytes.
 pub(crate) const HEADER: usize = 9;
-/// Maximum length of a payload in either direction, in bytes: the default that applies until the other end
-/// allows more.
+/// Maximum length of a payload in either direction, in bytes: the default unless the peer allows more.
 pub(crate) const MAX_PAYLOAD: usize = 16 * 1024;
-/// The first bytes of a client.
+/// The first bytes that a client sends.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.
@@ -35,7 +34,7 @@ pub(super) mod flag {
     pub(in crate::protocol::http2) const PRIORITY: u8 = 0x20;
 }
 
-/// Maximum number of a stream, and maximum window.
+/// Maximum number of a stream, and maximum size of a window.
 pub(super) const LAST_STREAM: u32 = 0x7fff_ffff;
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +63,7 @@ impl Header {
 
 pub(super) const TOO_MUCH_PADDING: Malformed = Malformed::protocol("padding longer than its frame");
 
-/// Checks lengths that are wrong regardless of the stream.
+/// Checks for lengths that are invalid regardless of the stream.
 pub(super) fn check_size(header: Header) -> Result<(), Malformed> {
     let length = header.length;
     let fits = match header.kind {
@@ -81,7 +80,7 @@ pub(super) fn check_size(header: Header) -> Result<(), Malformed> {
     ))
 }
 
-/// Returns the part of a field block in a payload, and whether its stream depends on itself.
+/// Returns the part of a field block that a payload contains, and whether the stream depends on itself.
 pub(super) fn fragment(header: Header, payload: &[u8]) -> Result<(&[u8], bool), Malformed> {
     const SHORT: Malformed = Malformed::size("a HEADERS frame without its first fields");
     let mut part = payload;
@@ -114,7 +113,7 @@ pub(super) fn header(length: usize, kind: u8, flags: u8, stream: u32) -> [u8; HE
     [l0, l1, l2, kind, flags, s0, s1, s2, s3]
 }
 
-/// Appends a frame of one or two words.
+/// Appends a frame whose payload is one or two 32-bit words.
 pub(super) fn encode_words(kind: u8, stream: u32, words: &[u32], out: &mut BytesMut) {
     out.extend_from_slice(&header(4 * words.len(), kind, 0, stream));
     for word in words {

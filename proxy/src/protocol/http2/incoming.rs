@@ -1,4 +1,4 @@
-//! The body that is received on a stream, and the owner of the stream.
+//! The body received on a stream, and the owner of the stream.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -14,8 +14,7 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
 use crate::protocol::receive_buffer::Received;
 
-/// Maximum number of bytes that are forwarded at a time: streams that wait for credit together get it in turn,
-/// by pieces.
+/// Maximum number of bytes that are forwarded at a time, so that streams that wait for credit take turns.
 const PIECE: usize = 16 * 1024;
 
 impl Owner {
@@ -37,7 +36,7 @@ impl Drop for Owner {
     }
 }
 
-/// The body that is received on a stream.
+/// The body received on a stream.
 #[derive(Debug)]
 pub(super) struct Incoming(pub(super) Rc<Stream>);
 

@@ -1,13 +1,12 @@
 //! The server side of HTTP/2 (RFC 9113): many requests on one connection.
 //!
-//! [`frame`] splits bytes into frames, [`hpack`] decodes fields into the text in which the proxy keeps them,
-//! `head` makes a request of them. `connection` has the types; `channel` is the state that the streams of a connection share, `dispatch`
-//! applies frames to it, `stream` is one request, `driver` the socket, and `server` the whole connection. The
-//! driver of a connection is a task of its own; the tasks of requests put frames into its buffer and wake it
-//! once.
+//! [`frame`] splits bytes into frames, [`hpack`] decodes fields into text, and `head` creates a request from this
+//! text. `connection` has the types; `channel` is the state that the streams of a connection share, `dispatch`
+//! applies frames to it, `stream` is one request, `driver` the socket, and `server` the whole connection. The driver
+//! of a connection is a separate task; the tasks of requests put frames into its buffer and wake it once.
 //!
-//! A fault of one message affects its own stream only: the connection ends only where the RFC demands it, or
-//! where a peer exceeds a limit on the work that it causes.
+//! An error in one message affects only its stream: the connection ends only where the RFC requires it, or where a
+//! peer exceeds a limit on the work that it causes.
 
 mod channel;
 mod closed;
@@ -39,11 +38,11 @@ pub(crate) use server::Server;
 
 /// Number of bytes of a body that a peer may send before they are read; it bounds the buffer of a stream.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// Number of bytes of all bodies that may be in transit. Bytes that have arrived do not count, whether read or
-/// not, so that no number of slow streams uses up the credit of the others. The buffers are bounded by the
-/// windows of streams.
+/// Number of bytes of all bodies that may be in transit. Bytes that have arrived do not count, whether or not they
+/// were read, so that slow streams cannot use up the credit of others. The buffers are bounded by the windows of
+/// streams.
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// Initial windows (RFC 9113, section 6.9.2).
+/// Initial size of windows (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
-/// Interval of keepalive checks. A silent peer is sent a PING after three of them and has one to answer.
+/// Interval of keepalive checks. A silent peer is sent a PING after three intervals and must respond within one.
 const KEEPALIVE: Duration = Duration::from_secs(20);

@@ -1,17 +1,17 @@
-//! Streams that have ended: how late frames are handled depends on how they did (RFC 9113, section 5.1).
+//! Streams that have ended. How late frames are handled depends on how their stream ended (RFC 9113, section 5.1).
 
 use std::collections::VecDeque;
 
 /// How a stream has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
-    /// Both sides have sent their whole message.
+    /// Both sides have sent their complete messages.
     Over,
-    /// The peer has reset it.
+    /// The peer has reset the stream.
     ResetByPeer,
-    /// It was reset here: frames that the peer sent before it knew are in transit.
+    /// This side has reset the stream: frames that the peer sent before it learned of this are in transit.
     ResetHere,
-    /// It ended long ago, or was never begun.
+    /// The stream ended long ago or was never begun.
     Unknown,
 }
 

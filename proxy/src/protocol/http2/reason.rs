@@ -8,21 +8,21 @@ pub(crate) enum Reason {
     NoError = 0,
     /// The peer has violated a rule that has no code of its own.
     Protocol = 1,
-    /// This side cannot finish it.
+    /// This side cannot finish the request.
     Internal = 2,
     /// The peer has sent, or allowed, more bytes than are permitted.
     FlowControl = 3,
     /// The peer has not acknowledged settings.
     SettingsTimeout = 4,
-    /// A frame for a stream that has ended.
+    /// A frame was received for a stream that has ended.
     StreamClosed = 5,
-    /// A frame of a wrong length.
+    /// A frame has a wrong length.
     FrameSize = 6,
     /// The request was not processed and may be sent again.
     RefusedStream = 7,
     /// The request is cancelled.
     Cancel = 8,
-    /// A field block that cannot be decoded.
+    /// A field block cannot be decoded.
     Compression = 9,
     /// The connection behind a CONNECT request has failed.
     Connect = 10,
@@ -35,7 +35,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Returns the name in the RFC.
+    /// Returns the name of the code in the RFC.
     #[must_use]
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Reason {
         }
     }
 
-    /// Converts a received code. Unknown ones have no special meaning (section 7).
+    /// Converts a received code. Unknown codes have no special meaning (section 7).
     pub(super) fn of(code: u32) -> Self {
         const ALL: [Reason; 14] = [
             Reason::NoError,
@@ -89,7 +89,7 @@ impl std::fmt::Display for Reason {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what} ({reason})")]
 pub(crate) struct Malformed {
-    /// The code of the GOAWAY.
+    /// The code of the GOAWAY frame.
     pub reason: Reason,
     what: &'static str,
 }

@@ -11,19 +11,19 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 
-/// Number of bytes that are read the first time, when the speed of the peer is unknown.
+/// Number of bytes of the first read, when the speed of the peer is unknown.
 const FIRST: u64 = 16 * 1024;
-/// Minimum number of bytes that are read each time, even if the peer has less credit.
+/// Minimum number of bytes of each read, even if the peer has granted less credit.
 const LEAST: u64 = 4 * 1024;
 
-/// Sends a body on a stream at the pace of the peer. No more is read than the peer has credit for, so that a
-/// stream that is not read holds next to nothing.
+/// Sends a body on a stream at the pace of the peer. No more is read than the peer has granted credit for, so that a
+/// stream whose peer does not read holds almost no memory.
 #[derive(Debug)]
 pub(crate) struct Sending {
     body: Body,
-    /// Bytes that were read of the body and not yet sent.
+    /// Bytes of the body that were read but not sent.
     data: Bytes,
-    /// Whether nothing follows `data`.
+    /// Whether `data` is the end of the body.
     last: bool,
     /// Whether the body has been polled.
     begun: bool,
@@ -39,7 +39,7 @@ impl Sending {
         }
     }
 
-    /// Records that the body was sent as a whole, unless the stream was closed.
+    /// Records that the body was sent completely, unless the stream was closed.
     fn delivered(&mut self, stream: &Stream) {
         if !stream.is_closed() {
             self.body.delivered();
@@ -49,7 +49,7 @@ impl Sending {
     /// Becomes ready when the whole body has been sent, or the stream is closed.
     ///
     /// # Errors
-    /// When the body fails, or takes too long.
+    /// If the body fails or takes too long.
     pub(crate) fn poll(
         &mut self,
         stream: &Stream,

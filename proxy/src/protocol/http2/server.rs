@@ -19,14 +19,14 @@ use crate::protocol::http1;
 use crate::protocol::message::Body;
 
 impl Limits {
-    /// Returns the maximum length of a field block in bytes: a head beyond its limit can still be answered,
-    /// unless it is far beyond.
+    /// Returns the maximum length of a field block in bytes. It is larger than the limit of a head, so that a head
+    /// somewhat above its limit still gets a response.
     pub(super) fn block(self) -> usize {
         self.head.bytes + MAX_PAYLOAD
     }
 }
 
-/// See the module's documentation.
+/// The server side of one connection.
 pub(crate) struct Server {
     channel: Rc<Channel>,
     driver: RefCell<Driver>,
@@ -62,7 +62,7 @@ impl Accepting {
         std::mem::take(&mut self.accepted)
     }
 
-    /// Returns those of them that were not reset in the meantime.
+    /// Returns the requests that have arrived since the last call and were not reset in the meantime.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Accepted> + use<> {
         let live = |accepted: &Accepted| {
             let live = !accepted.owner.stream().is_closed();
@@ -76,7 +76,7 @@ impl Accepting {
 }
 
 impl Server {
-    /// Creates a server on a connection; `refuses` returns, before a head is decoded, whether memory is
+    /// Creates a server on a connection. `refuses` is called before a head is decoded, and returns whether memory is
     /// lacking.
     pub(crate) fn new(
         stream: io::Stream,
@@ -101,7 +101,7 @@ impl Server {
         self.driver.borrow().is_in_head()
     }
 
-    /// Ends the connection because that has taken too long.
+    /// Ends the connection because the preface or a head has taken too long.
     pub(crate) fn time_out(&self) {
         self.driver.borrow_mut().end(Closed::HeadTimeout);
         self.channel.wake();
@@ -112,7 +112,7 @@ impl Server {
         self.channel.core.borrow_mut().accepting.take()
     }
 
-    /// Announces to the client that it should begin no further streams; those that it begins all the same are
+    /// Announces to the client that it should begin no further streams. Streams that it nevertheless begins are
     /// accepted (RFC 9113, section 6.8).
     pub(crate) fn say_farewell(&self) {
         let core = &mut *self.channel.core.borrow_mut();
@@ -120,7 +120,7 @@ impl Server {
         self.channel.wake();
     }
 
-    /// Stops accepting streams; the connection ends when the accepted ones have.
+    /// Stops accepting streams; the connection ends when the accepted ones have ended.
     pub(crate) fn leave(&self) {
         let core = &mut *self.channel.core.borrow_mut();
         let last = core.accepting.last;
@@ -140,8 +140,8 @@ impl Drop for Server {
 }
 
 impl Core {
-    /// Accepts a request whose head was received; `flags` are whether it has no body, and whether it depends on
-    /// itself.
+    /// Accepts a request whose head was received. `flags` are whether the request has no body, and whether its stream
+    /// depends on itself.
     pub(super) fn accept(
         &mut self,
         batch: &mut Batch<'_>,
@@ -159,7 +159,7 @@ impl Core {
             batch.hpack.skip(block)?;
             return self.blame(batch, id, Reason::Protocol);
         }
-        // Before the head is decoded: its HPACK encoding may be a hundredth of its size.
+        // Checked before the head is decoded, which may be a hundred times larger than its HPACK encoding.
         let parsed = if (self.accepting.refuses)() {
             batch.hpack.skip(block)?;
             Err(ProxyError::MemoryBudget)

@@ -1,4 +1,4 @@
-//! Settings (RFC 9113, section 6.5.2): encoding of our own, parsing of the peer's.
+//! Settings (RFC 9113, section 6.5.2): encodes those of this side, and parses those of the peer.
 
 use bytes::BytesMut;
 
@@ -12,17 +12,17 @@ const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
-/// RFC 8441, section 3.
+/// Setting of RFC 8441, section 3.
 const ENABLE_CONNECT_PROTOCOL: u16 = 8;
-/// RFC 9218, section 2.1.
+/// Setting of RFC 9218, section 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
 /// The settings of the peer that concern a server.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Settings {
-    /// Size of the peer's decoding table in bytes, the smallest that it set.
+    /// Size of the peer's decoding table in bytes: the smallest value in the frame; `None` if unchanged.
     pub(super) table: Option<u32>,
-    /// Initial window of a stream, in bytes.
+    /// Initial window of a stream in bytes; `None` if unchanged.
     pub(super) window: Option<u32>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Settings {
 /// were processed one after the other.
 ///
 /// # Errors
-/// For a value that a setting cannot have.
+/// If a setting has an invalid value.
 pub(super) fn parse(payload: &[u8]) -> Result<Settings, Malformed> {
     let mut settings = Settings::default();
     for [n0, n1, v0, v1, v2, v3] in payload.as_chunks::<6>().0 {

@@ -20,13 +20,13 @@ use crate::protocol::http1::{FramingError, HeadError};
 use crate::protocol::message::Interim;
 use crate::protocol::receive_buffer::Received;
 
-/// Result of a frame for its stream.
+/// Effect of a frame on its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FrameOutcome {
     Open,
     /// Both sides have ended.
     Closed,
-    /// The peer has violated the protocol: the stream is to be reset.
+    /// The peer has violated the protocol: the stream must be reset.
     Violation(Reason),
 }
 
@@ -70,7 +70,8 @@ impl State {
 
 /// Effects of received frames; the connection's core is borrowed.
 impl Stream {
-    /// Creates the stream of a request whose head was received; `expected` is the length of its body, if known.
+    /// Creates the stream of a request whose head was received. `expected` is the length of the body; `None` if
+    /// unknown.
     pub(super) fn accepted(
         channel: &Rc<Channel>,
         id: u32,
@@ -161,7 +162,7 @@ impl Stream {
         state.outcome()
     }
 
-    /// Changes the window for sending; returns whether the result is valid.
+    /// Changes the send window; returns whether the result is valid.
     pub(super) fn resize(&self, change: i64) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.send_window += change;
@@ -171,12 +172,12 @@ impl Stream {
         state.send_window <= LAST_STREAM.into()
     }
 
-    /// Records that the peer has reset it. A request that was complete stays valid.
+    /// Records that the peer has reset the stream. A request that was complete stays valid.
     pub(super) fn given_up(&self) {
         self.state.borrow_mut().fail(Failed::Gone);
     }
 
-    /// Records that the peer has violated the protocol on it.
+    /// Records that the peer has violated the protocol on this stream.
     pub(super) fn break_off(&self) {
         self.state.borrow_mut().fail(Failed::Malformed);
     }
@@ -188,7 +189,7 @@ impl Stream {
 }
 
 impl State {
-    /// Returns the credit to grant to the peer, once it is worth a frame.
+    /// Returns the credit to grant to the peer once there is enough for a frame.
     pub(super) fn credit(&mut self) -> Option<u32> {
         if self.taken < STREAM_WINDOW / 2 || self.remote_ended || self.closed {
             return None;
@@ -201,7 +202,7 @@ impl State {
 
 /// Operations of this side.
 impl Stream {
-    /// Becomes ready when it has been reset; polled by the task that answers it.
+    /// Becomes ready when the stream has been reset; polled by the task that responds to the request.
     pub(crate) fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -220,7 +221,7 @@ impl Stream {
         self.channel.poll_room(cx)
     }
 
-    /// Sends the head of a response, without fields that have no meaning here.
+    /// Sends the head of a response, without fields that have no meaning in HTTP/2.
     pub(crate) fn send_head(&self, status: StatusCode, fields: &Fields, end: bool) {
         self.send_block(end, |out| {
             hpack::status(status, out);
@@ -252,7 +253,7 @@ impl Stream {
         let reduced = std::mem::take(&mut core.table_reduced);
         encode_block(self.id, flags, core.output.tail(), |out| {
             if reduced {
-                // A table of no bytes, as the encoder uses it (RFC 7541, section 6.3).
+                // Sets the table size to 0, which is all that the encoder uses (RFC 7541, section 6.3).
                 out.extend_from_slice(&[0x20]);
             }
             write(out);
@@ -320,8 +321,8 @@ impl Stream {
         self.channel.wake();
     }
 
-    /// Returns the number of bytes that can be sent on this stream, once there is any use in more; also ready
-    /// when it has ended.
+    /// Returns the number of bytes that can be sent on this stream, once reading more data is useful; also becomes
+    /// ready when the stream has ended.
     pub(super) fn poll_credit(&self, cx: &Context<'_>) -> Poll<u32> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -339,7 +340,7 @@ impl Stream {
         Poll::Ready(window)
     }
 
-    /// Resets it from this side, unless it has ended.
+    /// Resets the stream from this side, unless it has ended.
     pub(crate) fn abandon(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.outcome() == FrameOutcome::Closed {
@@ -363,7 +364,7 @@ impl Stream {
     }
 }
 
-/// Appends a field block, which `write` appends to its buffer, in as many frames as needed.
+/// Appends a field block in as many frames as needed. `write` appends the block to its argument.
 fn encode_block(stream: u32, flags: u8, out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);

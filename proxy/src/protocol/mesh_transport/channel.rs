@@ -1,4 +1,4 @@
-//! One connection: its socket, pending output and streams, and their common end.
+//! One connection: its socket, pending output and streams, and how they end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,11 +21,10 @@ use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST};
 
-/// Interval of keepalive checks. A silent peer is sent a PING after three of them, and has one to answer.
+/// Interval of keepalive checks. A silent peer is sent a PING after three intervals and must respond within one.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// How long the peer may take, and how many bytes it may send, until it closes a connection that has been shut
-/// down.
+/// How long the peer may take, and how many bytes it may send, until it closes a connection that was shut down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 
@@ -65,7 +64,7 @@ impl Channel {
             None => {
                 let closed = ready!(self.poll_open(cx));
                 if let Some(reason) = closed.reason() {
-                    // The details are in the log of this side.
+                    // Only this side's log contains the details.
                     self.core.borrow_mut().goaway(reason);
                 }
                 if closed == Closed::Quiet || closed.reason().is_some() {
@@ -139,7 +138,7 @@ impl Channel {
         intake.poll(io, cx, Closed::Io, |bytes, most| self.take(bytes, most))
     }
 
-    /// Handles input up to the cost `most`, and returns the cost besides its bytes.
+    /// Handles input up to the cost `most`. Returns the cost of handling it, in addition to its bytes.
     fn take(self: &Rc<Self>, bytes: &mut &[u8], most: usize) -> Result<usize, Closed> {
         if bytes.is_empty() {
             return Err(Closed::ByPeer);
@@ -149,8 +148,8 @@ impl Channel {
         let decoder = &mut *self.decoder.borrow_mut();
         let mut cost = 0;
         let mut now = None;
-        // Requests begin when this returns. One whose reset has been read does not, so resets are handled
-        // beyond the cost.
+        // Requests begin when this returns. A request whose reset was already read does not begin, so resets are
+        // handled even beyond the cost limit.
         while (cost < most || decoder.is_reset_next(bytes))
             && let Some(frame) = decoder.next(bytes)?
         {
@@ -183,7 +182,7 @@ impl Channel {
         }
         let flushed = core.output.poll_flush(io, cx);
         if core.wake_waiting() {
-            // There may still be room when they have had their turn.
+            // There may still be room after the woken tasks have run.
             cx.waker().wake_by_ref();
         }
         if let Err(error) = ready!(flushed) {
@@ -199,7 +198,7 @@ impl Channel {
         }
     }
 
-    /// Ends every stream; received data can still be read.
+    /// Ends every stream; data already received can still be read.
     pub(super) fn close(&self, closed: Closed) {
         let (streams, waiting, starved) = {
             let core = &mut *self.core.borrow_mut();
@@ -283,12 +282,12 @@ impl Core {
         room > 0 && !self.waiting.is_empty()
     }
 
-    /// Records the arrival of body bytes. The connection's credit is renewed immediately, even if the bytes are
-    /// never read: buffered data is bounded by the windows of streams, and credit that depended on readers
-    /// would be held by slow ones, or lost with a stream that fails.
+    /// Records the arrival of body bytes. The connection's credit is renewed immediately, even if the bytes are never
+    /// read: buffered data is bounded by the windows of streams, and credit that depended on readers would be held
+    /// back by slow ones, or lost with a failing stream.
     ///
     /// # Errors
-    /// [`Malformed::FlowControl`], when the peer had no credit for them.
+    /// [`Malformed::FlowControl`] if the peer had no credit for these bytes.
     pub(super) fn arrived(&mut self, bytes: u32) -> Result<(), Malformed> {
         let left = self.receive_window.checked_sub(bytes);
         self.receive_window = left.ok_or(Malformed::FlowControl)?;

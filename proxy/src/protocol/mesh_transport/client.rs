@@ -26,7 +26,7 @@ pub(crate) struct Client(Rc<Channel>);
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     Failed(ProxyError),
-    /// The server has not processed it; its body is complete.
+    /// The server has not processed the request; this is its complete body.
     NotSeen(Body),
 }
 
@@ -54,7 +54,7 @@ impl Client {
         Self(channel)
     }
 
-    /// Returns whether no further request can be sent.
+    /// Returns whether no further requests can be sent.
     pub(crate) fn is_gone(&self) -> bool {
         let core = self.0.core.borrow();
         let usable = matches!(core.role, Role::Client { gone: false, next, .. } if next < u32::MAX);
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// Sends a request, and returns when the response's head has been received.
+    /// Sends a request, and returns when the head of the response was received.
     pub(crate) async fn round_trip(
         &self,
         request: &Request,

@@ -12,19 +12,19 @@ pub(crate) enum Closed {
     /// The peer does not read its data.
     #[error("the peer does not read")]
     Backlog,
-    /// The peer has closed it.
+    /// The peer has closed the connection.
     #[error("closed by the peer")]
     ByPeer,
-    /// The peer has exceeded a limit on frames that cost it nothing.
+    /// The peer has exceeded a limit on frames that are cheap to send.
     #[error("too many frames without effect")]
     Flood,
-    /// The socket, or TLS, has failed.
+    /// The socket or TLS has failed.
     #[error("i/o: {0}")]
     Io(io::ErrorKind),
     /// The peer has violated the protocol.
     #[error("malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// This side has closed it, with nothing left to do.
+    /// This side has closed the connection, because no stream was left.
     #[error("closed")]
     Quiet,
     /// The peer does not respond.
@@ -33,10 +33,10 @@ pub(crate) enum Closed {
 }
 
 impl Closed {
-    /// Reasons that are the peer's fault, as named in metrics.
+    /// Names in metrics of the reasons that are the peer's fault.
     pub(crate) const FAULTS: [&'static str; 4] = ["backlog", "malformed", "unresponsive", "flood"];
 
-    /// Returns the index in [`Closed::FAULTS`], if it is one of them.
+    /// Returns the index of this reason in [`Closed::FAULTS`]; `None` if it is not the peer's fault.
     pub(crate) fn fault(self) -> Option<usize> {
         match self {
             Self::Backlog => Some(0),
@@ -47,7 +47,7 @@ impl Closed {
         }
     }
 
-    /// Returns the reason that is sent to the peer, if it has violated the protocol.
+    /// Returns the reason to send to the peer; `None` unless the peer has violated the protocol.
     pub(super) fn reason(self) -> Option<Reason> {
         match self {
             Self::Malformed(_) => Some(Reason::Protocol),
@@ -60,24 +60,25 @@ impl Closed {
 /// Reason why a stream has failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Failed {
-    /// Its body is malformed, or not as long as its head announces.
+    /// The body is malformed or does not have the announced length.
     Body(FramingError),
     /// The connection has ended.
     Closed,
-    /// Its head cannot be parsed.
+    /// The head cannot be parsed.
     Head(HeadError),
-    /// The peer accepts no more at present, and has not processed it.
+    /// The peer currently accepts no further requests and has not processed this one.
     Refused,
-    /// The peer has reset it.
+    /// The peer has reset the stream.
     Reset(Reason),
-    /// The sender of the request has gone.
+    /// The sender of the request is gone.
     Sender,
-    /// The peer is closing the connection, and has not processed it.
+    /// The peer is closing the connection and has not processed the request.
     Unseen,
 }
 
 impl Failed {
-    /// Returns the error that is reported about an endpoint; `answered` = the response's head was received.
+    /// Returns the error that is reported about an endpoint. `answered` is whether the head of the response was
+    /// received.
     pub(super) fn of_upstream(self, answered: bool) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::UpstreamBody(error),

@@ -1,5 +1,5 @@
-//! The types of one connection and its streams. They refer to each other: a connection has its streams and the
-//! requests that it has accepted, and a stream has its connection. What they do is in the modules above this one.
+//! The types of one connection and its streams. They refer to each other: a connection has its streams and accepted
+//! requests, and a stream has its connection. Their methods are in the other modules of this directory.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::protocol::message::{Body, Request};
 use crate::protocol::read_budget::Intake;
 use crate::protocol::receive_buffer::Received;
 
-/// One connection; only its driver uses the socket.
+/// One connection. Only its driver uses the socket.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) io: RefCell<Io>,
@@ -36,12 +36,12 @@ pub(super) struct Channel {
     pub(super) core: RefCell<Core>,
 }
 
-/// State of a connection that has been shut down and waits for the peer to close its side. If it were closed
-/// before, the socket would answer further data with a reset, and the peer would lose what it has not yet read.
+/// State of a connection that was shut down and waits for the peer to close its side. If the socket were closed
+/// earlier, it would respond to further data with a reset, and the peer would lose data that it has not read yet.
 #[derive(Debug)]
 pub(super) struct Linger {
     pub(super) limit: Pin<Box<Sleep>>,
-    /// Number of bytes that are still read and dropped.
+    /// Number of bytes that are still read and discarded.
     pub(super) left: usize,
     pub(super) shut: bool,
 }
@@ -56,7 +56,7 @@ pub(super) struct Core {
     pub(super) send_window: u32,
     /// Connection window for receiving, in bytes.
     pub(super) receive_window: u32,
-    /// Number of bytes that have arrived since the peer last got credit.
+    /// Number of bytes that have arrived since the peer was last given credit.
     pub(super) arrived: u32,
     /// Tasks that wait for room in the outbox.
     pub(super) waiting: VecDeque<Waker>,
@@ -65,7 +65,7 @@ pub(super) struct Core {
     /// Whether to close the connection when no stream is left.
     pub(super) leaving: bool,
     pub(super) closed: Option<Closed>,
-    /// Limits on frames that cost the peer nothing.
+    /// Limits on frames that are cheap to send.
     pub(super) flood: FloodLimits,
 }
 
@@ -89,12 +89,12 @@ pub(super) struct Accepting {
     pub(super) max_streams: u32,
     /// Number of the last stream that was begun.
     pub(super) last: u32,
-    /// Streams after this one are not accepted.
+    /// Number of the last stream that is accepted.
     pub(super) until: u32,
     pub(super) accepted: Vec<Accepted>,
 }
 
-/// A request, or its error.
+/// A request, or the error in parsing it.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) owner: Owner,
@@ -115,17 +115,17 @@ pub(super) struct State {
     pub(super) answer: Answer,
     pub(super) received: Received,
     pub(super) trailers: Option<HeaderMap>,
-    /// Number of missing bytes of the body, if the head announces its length.
+    /// Number of body bytes still to come; `None` if the head does not announce the length.
     pub(super) expected: Option<u64>,
     /// Number of bytes that the peer may send.
     pub(super) window: u32,
     /// Number of bytes that were forwarded since the peer was last given credit.
     pub(super) taken: u32,
-    /// Whether the body has no reader.
+    /// Whether the body is not read by anyone.
     pub(super) unwanted: bool,
     pub(super) remote_ended: bool,
     pub(super) local_ended: bool,
-    /// Whether it was reset by either side, or lost with the connection.
+    /// Whether the stream was reset by either side, or lost with the connection.
     pub(super) closed: bool,
     pub(super) failed: Option<Failed>,
     /// Window for sending, in bytes.
@@ -134,17 +134,17 @@ pub(super) struct State {
     pub(super) writer: Option<Waker>,
 }
 
-/// A client's state of the response.
+/// State of the response, at the client.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// Whether the request was HEAD.
     pub(super) to_head: bool,
-    /// Whether the final head has been received.
+    /// Whether the final response head has been received.
     pub(super) here: bool,
     pub(super) head: Option<ResponseHead>,
     pub(super) interim: Vec<ResponseHead>,
 }
 
-/// The owning side of a stream. On drop it resets the stream, unless that has ended.
+/// The owning handle of a stream. On drop it resets the stream unless the stream has ended.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);

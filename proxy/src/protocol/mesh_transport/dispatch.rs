@@ -11,7 +11,7 @@ use super::stream::FrameOutcome;
 
 impl Core {
     /// # Errors
-    /// When the peer may not send such a frame now; the connection cannot continue.
+    /// If the peer may not send such a frame now; the connection must then end.
     pub(super) fn take(
         &mut self,
         channel: &Rc<Channel>,
@@ -57,9 +57,9 @@ impl Core {
         Ok(())
     }
 
-    /// Applies the limits on frames that cost the peer almost nothing.
+    /// Applies the limits on frames that are cheap to send.
     fn bound(&mut self, frame: &Frame<'_>, now: &mut Option<Instant>) -> Result<(), Closed> {
-        // One reading of the clock for all that was read together.
+        // The clock is read once for all frames that were read together.
         let mut now = || *now.get_or_insert_with(Instant::now);
         let is_server = matches!(self.role, Role::Server(_));
         let allowed = match *frame {
@@ -84,7 +84,7 @@ impl Core {
         self.deliver(stream, kind::DATA, |s| s.data(bytes, end))
     }
 
-    /// Passes a frame to a stream, if that still exists.
+    /// Passes a frame to a stream, if the stream still exists.
     fn deliver(
         &mut self,
         stream: u32,
@@ -104,7 +104,7 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that a missing stream has existed.
+    /// Checks that a missing stream existed earlier.
     fn check_known(&self, stream: u32, kind: u8) -> Result<(), Malformed> {
         let known = match &self.role {
             Role::Client { next, .. } => stream < *next,

@@ -7,8 +7,8 @@
 //! +--------+------+-------+----------------+---------
 //! ```
 //!
-//! Numbers are big-endian, `length` is the payload's. A payload has at most [`MAX_PAYLOAD`] bytes, so that the
-//! longest frame fills one record of TLS. Frames of unknown kinds are ignored.
+//! Numbers are big-endian, and `length` is the length of the payload. A payload has at most [`MAX_PAYLOAD`] bytes, so
+//! that the longest frame fills one TLS record. Frames of unknown kinds are ignored.
 
 use bytes::BytesMut;
 
@@ -44,15 +44,15 @@ pub(super) mod flag {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum Reason {
-    /// No error: nothing more is wanted.
+    /// No error: nothing more is needed.
     Done = 0,
     /// The client has cancelled the request.
     Cancelled = 1,
-    /// It was not processed and may be sent again.
+    /// The request was not processed and may be sent again.
     Refused = 2,
     /// A frame violates the protocol.
     Protocol = 3,
-    /// It cannot be finished.
+    /// The request cannot be finished.
     Failed = 4,
     /// The peer exceeds a limit on the work that it causes.
     Calm = 5,
@@ -79,7 +79,7 @@ impl Reason {
             2 => Self::Refused,
             3 => Self::Protocol,
             5 => Self::Calm,
-            // A code of a later version.
+            // A code of a later version of the protocol.
             _ => Self::Failed,
         }
     }
@@ -88,22 +88,22 @@ impl Reason {
 /// Violation of the protocol by a peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Malformed {
-    /// Parts of a text with contradicting flags.
+    /// The parts of a text have contradictory flags.
     #[error("parts of a head with different flags")]
     Flags,
-    /// More bytes of a body than were allowed.
+    /// More bytes of a body than credit was granted for.
     #[error("more bytes than the flow-control window allows")]
     FlowControl,
-    /// A frame between the parts of a text.
+    /// A frame was received between the parts of a text.
     #[error("a frame between the parts of a head")]
     Interleaved,
-    /// A payload that is too short or too long for its kind.
+    /// The payload is too short or too long for the kind of frame.
     #[error("a frame of kind {0} with an invalid length")]
     Length(u8),
-    /// Empty DATA that ends nothing, or credit of zero bytes.
+    /// A DATA frame is empty and ends nothing, or a WINDOW frame grants zero bytes.
     #[error("a frame of kind {0} without effect")]
     Nothing(u8),
-    /// A frame of a stream on none, or a frame of the connection on a stream.
+    /// A frame of a stream without a stream number, or a frame of the connection with one.
     #[error("a frame of kind {0} on the wrong stream")]
     Stream(u8),
 }
@@ -111,11 +111,11 @@ pub enum Malformed {
 /// A decoded frame. DATA is reported piece by piece as it arrives; texts are reported whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
-    /// A piece of a body; `end` with the last one.
+    /// A piece of a body. `end` is set with the last one.
     Data {
         /// The stream.
         stream: u32,
-        /// The bytes; may be empty at the end.
+        /// The bytes; may be empty in the last piece.
         bytes: &'a [u8],
         /// Whether the message ends here.
         end: bool,
@@ -131,7 +131,7 @@ pub enum Frame<'a> {
     Head {
         /// The stream.
         stream: u32,
-        /// The text, with its final empty line.
+        /// The text, including the final empty line.
         text: Option<&'a [u8]>,
         /// Whether there is no body.
         end: bool,
@@ -149,7 +149,7 @@ pub enum Frame<'a> {
         /// The reason.
         reason: Reason,
     },
-    /// A frame without effect: of an unknown kind, or a part of a text that continues.
+    /// A frame without effect: it is of an unknown kind, or the text is continued in the next frame.
     Silent,
     /// Limits of the server.
     Settings {
@@ -160,14 +160,14 @@ pub enum Frame<'a> {
     Trailers {
         /// The stream.
         stream: u32,
-        /// The text, with its final empty line.
+        /// The text, including the final empty line.
         text: Option<&'a [u8]>,
     },
     /// Credit for further bytes of bodies.
     Window {
-        /// The stream; 0 = the connection.
+        /// The stream; 0 stands for the connection.
         stream: u32,
-        /// In bytes.
+        /// The credit in bytes.
         increment: u32,
     },
 }
@@ -226,7 +226,7 @@ enum Payload<'i> {
     Text(Text),
 }
 
-/// Splits input into frames, however it is cut.
+/// Splits input of any fragmentation into frames.
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
@@ -239,7 +239,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder; `text_limit` is the maximum length of a head, in bytes.
+    /// Creates a decoder. `text_limit` is the maximum length of a head in bytes.
     #[must_use]
     pub fn new(text_limit: usize) -> Self {
         Self {
@@ -258,16 +258,16 @@ impl Decoder {
             && input.get(2) == Some(&kind::RESET)
     }
 
-    /// Returns the next frame; `None` = more input is needed, and all of it was taken.
+    /// Returns the next frame; `None` if all input was consumed and more is needed.
     ///
     /// # Errors
-    /// When the input is no valid frame; the connection cannot continue.
+    /// If the input is not a valid frame; the connection cannot continue.
     pub fn next<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
     ) -> Result<Option<Frame<'s>>, Malformed> {
         if std::mem::take(&mut self.spent) {
-            // Rarely used, so no capacity is kept.
+            // The buffer is rarely used, so its capacity is not kept.
             self.partial = Vec::new();
         }
         let (header, payload) = loop {
@@ -335,7 +335,7 @@ impl Decoder {
         Some(Header::parse(bytes))
     }
 
-    /// Checks whether such a frame is allowed here, and returns how its payload is handled.
+    /// Checks whether such a frame is allowed in the current state, and returns how its payload is handled.
     fn begin(&mut self, header: Header) -> Result<State, Malformed> {
         let Header {
             length,
@@ -426,7 +426,7 @@ impl Decoder {
             Payload::Input(bytes) => (bytes, bytes.len() > self.text_limit),
             Payload::Partial => (&self.partial, self.partial.len() > self.text_limit),
             Payload::Text(text) => {
-                // Returned from the buffer for parts of frames.
+                // Returned from the buffer that otherwise holds parts of frames.
                 self.partial = text.bytes;
                 self.spent = true;
                 (&self.partial, text.too_long)
@@ -469,7 +469,7 @@ impl Decoder {
     }
 }
 
-/// Takes up to `n` bytes from the front.
+/// Removes up to `n` bytes from the front and returns them.
 fn take<'i>(input: &mut &'i [u8], n: usize) -> &'i [u8] {
     let (taken, rest) = input.split_at(n.min(input.len()));
     *input = rest;
@@ -484,7 +484,7 @@ pub(super) fn header(length: usize, kind: u8, flags: u8, stream: u32) -> [u8; HE
     [l0, l1, kind, flags, s0, s1, s2, s3]
 }
 
-/// Appends a frame of one or two words.
+/// Appends a frame whose payload is one or two 32-bit words.
 pub(super) fn encode_words(kind: u8, stream: u32, words: &[u32], out: &mut BytesMut) {
     out.extend_from_slice(&header(4 * words.len(), kind, 0, stream));
     for word in words {

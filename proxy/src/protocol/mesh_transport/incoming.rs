@@ -1,4 +1,4 @@
-//! The body that is received on a stream, and the owner of the stream.
+//! The body received on a stream, and the owner of the stream.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -38,7 +38,7 @@ impl Drop for Owner {
     }
 }
 
-/// The body that is received on a stream.
+/// The body received on a stream.
 #[derive(Debug)]
 pub(crate) struct Incoming(pub(super) Rc<Stream>);
 

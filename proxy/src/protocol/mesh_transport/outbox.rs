@@ -7,12 +7,12 @@ use bytes::{Bytes, BytesMut};
 use super::frame::{self, HEADER, MAX_PAYLOAD, flag, kind};
 use crate::protocol::outbox;
 
-/// See the module's documentation.
+/// Pending output frames.
 #[derive(Debug, Default)]
 pub(super) struct Outbox(outbox::Outbox);
 
 impl Outbox {
-    /// Adds a frame of numbers.
+    /// Adds a frame whose payload consists of 32-bit words.
     pub(super) fn words(&mut self, kind: u8, stream: u32, words: &[u32]) {
         frame::encode_words(kind, stream, words, self.tail());
     }
@@ -24,7 +24,7 @@ impl Outbox {
         self.0.data(&header, piece);
     }
 
-    /// Adds a text, which `write` appends to its buffer, in as many frames as needed.
+    /// Adds a text in as many frames as needed. `write` appends the text to its argument.
     pub(super) fn text(
         &mut self,
         kind: u8,

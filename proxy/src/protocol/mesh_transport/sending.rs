@@ -14,9 +14,9 @@ use crate::protocol::message::Body;
 #[derive(Debug)]
 pub(crate) struct Sending {
     body: Body,
-    /// Bytes that were read of the body and not yet sent.
+    /// Bytes of the body that were read but not sent.
     data: Bytes,
-    /// Whether nothing follows `data`.
+    /// Whether `data` is the end of the body.
     last: bool,
     /// Whether the body has been polled.
     touched: bool,
@@ -32,12 +32,12 @@ impl Sending {
         }
     }
 
-    /// Returns the body, unless it has been polled.
+    /// Returns the body unless it has been polled.
     pub(super) fn untouched(self) -> Option<Body> {
         (!self.touched).then_some(self.body)
     }
 
-    /// Records that the body was sent as a whole, unless the stream was closed.
+    /// Records that the body was sent completely, unless the stream was closed.
     fn delivered(&mut self, stream: &Stream) {
         if !stream.is_closed() {
             self.body.delivered();
@@ -47,7 +47,7 @@ impl Sending {
     /// Becomes ready when the whole body has been sent, or the stream is closed.
     ///
     /// # Errors
-    /// When the body fails, or takes too long.
+    /// If the body fails or takes too long.
     pub(crate) fn poll(
         &mut self,
         stream: &Stream,

@@ -59,7 +59,7 @@ impl Server {
         accepted.into_iter().filter(live)
     }
 
-    /// Announces to the client that it should begin no further streams; those that it begins all the same are
+    /// Announces to the client that it should begin no further streams. Streams that it nevertheless begins are
     /// accepted.
     pub(crate) fn say_farewell(&self) {
         let words = [u32::MAX, Reason::Done as u32];
@@ -68,7 +68,7 @@ impl Server {
         self.0.wake();
     }
 
-    /// Stops accepting streams; the connection ends when the accepted ones have.
+    /// Stops accepting streams; the connection ends when the accepted ones have ended.
     pub(crate) fn leave(&self) {
         {
             let core = &mut *self.0.core.borrow_mut();
@@ -90,7 +90,7 @@ impl Drop for Server {
 }
 
 impl Core {
-    /// Accepts a request whose head was received; `flags` are whether it has no body, and whether it was
+    /// Accepts a request whose head was received. `flags` are whether the request has no body, and whether it was
     /// originally HTTP/2.
     pub(super) fn accept(
         &mut self,
@@ -130,14 +130,14 @@ impl Core {
     }
 }
 
-/// Parses a request and the length of its body, if known.
+/// Parses a request and the length of its body; `None` if the length is unknown.
 fn parse(
     text: &[u8],
     limits: Limits,
     end: bool,
     http2: bool,
 ) -> Result<(Request, Option<u64>), HeadError> {
-    // The parser ignores an empty line before a request, for old clients of HTTP/1.1.
+    // The parser ignores an empty line before a request, for old HTTP/1.1 clients.
     if text.first().is_some_and(u8::is_ascii_whitespace) {
         return Err(HeadError::Malformed);
     }

@@ -22,10 +22,10 @@ pub(super) const RESPONSE: Limits = Limits {
     bytes: 128 * 1024,
     headers: 256,
 };
-/// Maximum number of informational responses that wait for their reader.
+/// Maximum number of informational responses that wait to be read.
 const MAX_INTERIM: usize = 16;
 
-/// Result of a frame for its stream.
+/// Effect of a frame on its stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FrameOutcome {
     Open,
@@ -71,7 +71,8 @@ impl State {
 
 /// Effects of received frames; the connection's core is borrowed.
 impl Stream {
-    /// Creates the stream of a request whose head was received; `expected` is the length of its body, if known.
+    /// Creates the stream of a request whose head was received. `expected` is the length of the body; `None` if
+    /// unknown.
     pub(super) fn accepted(
         channel: &Rc<Channel>,
         id: u32,
@@ -203,7 +204,7 @@ impl Stream {
         Ok(FrameOutcome::Open)
     }
 
-    /// Records that the peer has reset it. A message that was complete stays valid.
+    /// Records that the peer has reset the stream. A message that was complete stays valid.
     pub(super) fn given_up(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended && reason == Reason::Done {
@@ -218,7 +219,7 @@ impl Stream {
         }
     }
 
-    /// Records that the peer is closing the connection and will not process it.
+    /// Records that the peer is closing the connection and will not process the request.
     pub(super) fn go_unseen(&self) {
         self.state.borrow_mut().fail(Failed::Unseen);
     }
@@ -237,7 +238,7 @@ impl Stream {
 
 /// Operations of this side.
 impl Stream {
-    /// Becomes ready when it has been reset; polled by the task that answers it.
+    /// Becomes ready when the stream has been reset; polled by the task that responds to the request.
     pub(crate) fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -331,7 +332,7 @@ impl Stream {
         self.channel.wake();
     }
 
-    /// Becomes ready when the peer has granted credit for this stream, or when it has ended.
+    /// Becomes ready when the peer has granted credit for this stream, or when the stream has ended.
     pub(super) fn poll_credit(&self, cx: &Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.send_window > 0 {
@@ -341,7 +342,7 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Resets it from this side, unless it has ended.
+    /// Resets the stream from this side, unless it has ended.
     pub(crate) fn abandon(&self, reason: Reason) {
         let state = &mut *self.state.borrow_mut();
         if state.closed || state.outcome() == FrameOutcome::Closed {
@@ -355,7 +356,7 @@ impl Stream {
         self.channel.wake();
     }
 
-    /// Returns the response's head, once it has been received; informational ones are sent to `interim`.
+    /// Returns the response head once it has been received; informational responses are sent to `interim`.
     pub(super) fn poll_answer(
         &self,
         interim: Option<&dyn Interim>,
@@ -388,7 +389,7 @@ impl Stream {
     }
 }
 
-/// Parses the head of a response, and checks that it is allowed here.
+/// Parses a response head, and checks that its status and fields are allowed on this transport.
 fn read_head(text: Option<&[u8]>, to_head: bool) -> Result<ResponseHead, HeadError> {
     let text = text.ok_or(HeadError::TooLarge)?;
     let method = if to_head { Method::HEAD } else { Method::GET };
@@ -404,8 +405,8 @@ fn read_head(text: Option<&[u8]>, to_head: bool) -> Result<ResponseHead, HeadErr
     }
 }
 
-/// Checks that there are no fields that concern one connection of HTTP/1.1. They have no meaning here, and a
-/// server that applied them would get another message than this proxy.
+/// Checks that there are no connection-specific fields of HTTP/1.1. They have no meaning on this transport, and a
+/// server that applied them would see a different message than this proxy.
 pub(super) fn check_fields(fields: &Fields) -> Result<(), HeadError> {
     let found = CONNECTION_FIELDS.iter().any(|name| fields.contains(*name));
     (!found).then_some(()).ok_or(HeadError::ConnectionField)

@@ -1,11 +1,11 @@
 //! PROXY protocol, versions 1 (text) and 2 (binary), decoded and encoded.
 //!
-//! A load balancer puts its header before a connection's bytes to name the client:
+//! A load balancer sends this header before the data of a connection to report the client's address:
 //! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>. [`parse`] and the encoders do no I/O;
-//! [`read_header`] feeds the parser from a socket. Deadlines are up to the caller.
+//! [`read_header`] feeds the parser from a socket. The caller sets deadlines.
 //!
-//! Invariant: bytes after the header are never consumed, and bytes that are no header are never interpreted: a
-//! connection is either refused or its bytes are forwarded unchanged.
+//! Invariant: bytes after the header are never consumed, and bytes that are not a header are never interpreted. A
+//! connection is either refused, or its bytes are forwarded unchanged.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,7 +24,7 @@ mod tests;
 mod v1;
 mod v2;
 
-/// Both addresses of the connection as the sender of the header sees it.
+/// Both addresses of a connection, as the sender of the header sees them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Addresses {
     /// Address of the client.
@@ -36,16 +36,16 @@ pub struct Addresses {
 /// Result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Parsed {
-    /// No PROXY header.
+    /// There is no PROXY header.
     Absent,
     /// A complete header.
     Header {
-        /// Its length in bytes.
+        /// Length of the header in bytes.
         len: usize,
-        /// `None` for LOCAL and UNKNOWN: the socket's own addresses apply.
+        /// Addresses in the header; `None` for LOCAL and UNKNOWN, where the socket's own addresses apply.
         addresses: Option<Addresses>,
     },
-    /// The beginning of a header, or no bytes yet.
+    /// The beginning of a header; also if there are no bytes yet.
     Incomplete,
 }
 
@@ -58,10 +58,10 @@ pub enum Error {
     /// The socket failed.
     #[error("cannot read the header: {0}")]
     Io(#[from] io::Error),
-    /// The bytes begin as a header but are none.
+    /// The bytes begin like a header but are not a valid one.
     #[error("malformed header: {0}")]
     Malformed(&'static str),
-    /// A header is required and there is none.
+    /// A header is required, but there is none.
     #[error("no header, but the listener requires one")]
     Missing,
 }
@@ -69,7 +69,7 @@ pub enum Error {
 /// Parses a header at the beginning of `bytes`.
 ///
 /// # Errors
-/// `Error::Malformed` when the bytes begin as a header and break its rules.
+/// [`Error::Malformed`] if the bytes begin like a header but are not a valid one.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     if begins_with(bytes, v2::SIGNATURE) {
         v2::parse(bytes)
@@ -83,11 +83,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
 /// Reads the header from the socket according to `mode`.
 ///
 /// `buf` may hold bytes already read, and holds the bytes after the header when this returns. With
-/// [`ProxyProtocolIn::Accept`] the client must send first: before its first bytes have arrived it is unknown
-/// whether they are a header. Dropping the future keeps what was read in `buf`.
+/// [`ProxyProtocolIn::Accept`] the client must send first: until its first bytes have arrived, it is unknown whether
+/// they are a header. If the future is dropped, the bytes read stay in `buf`.
 ///
 /// # Errors
-/// When the header is malformed, missing though required, or the connection ends too early.
+/// If the header is malformed, or missing although required, or if the connection ends too early.
 pub(crate) async fn read_header(
     tcp: &mut TcpStream,
     buf: &mut BytesMut,
@@ -112,8 +112,8 @@ pub(crate) async fn read_header(
     }
 }
 
-/// Appends a header of the version that a cluster is configured to send. Without addresses it is LOCAL or
-/// UNKNOWN: the connection is the proxy's own.
+/// Appends a header of the version that the cluster is configured to send. Without addresses it is LOCAL or UNKNOWN,
+/// because the connection is the proxy's own.
 pub(crate) fn encode(version: ProxyProtocolOut, addresses: Option<&Addresses>, out: &mut BytesMut) {
     match version {
         ProxyProtocolOut::V1 => encode_v1(addresses, out),
@@ -121,7 +121,7 @@ pub(crate) fn encode(version: ProxyProtocolOut, addresses: Option<&Addresses>, o
     }
 }
 
-/// Returns whether one of the two is the beginning of the other.
+/// Returns whether either of the two is a prefix of the other.
 fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     let n = bytes.len().min(prefix.len());
     bytes[..n] == prefix[..n]

@@ -12,7 +12,7 @@ pub(super) const PREFIX: &[u8] = b"PROXY ";
 /// Maximum length of a header in bytes, including CRLF.
 const MAX: usize = 107;
 
-/// Appends a version 1 header. Addresses of two families are both written as IPv6.
+/// Appends a version 1 header. If the addresses are of different families, both are written as IPv6.
 pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     let Some(Addresses {
         source,
@@ -30,7 +30,7 @@ pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     out.put_slice(line.as_bytes());
 }
 
-/// Parses a header from bytes that begin as one.
+/// Parses a header from bytes that begin like one.
 pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     let window = &bytes[..bytes.len().min(MAX)];
     let Some(end) = memchr::memchr(b'\n', window) else {
@@ -91,7 +91,7 @@ fn ip<T: FromStr + Into<IpAddr>>(field: &str) -> Result<IpAddr, Error> {
 }
 
 fn port(field: &str) -> Result<u16, Error> {
-    // No sign and no leading zero, which the standard parser would accept.
+    // Rejects a sign or a leading zero, which the standard parser would accept.
     let digits = field.bytes().all(|b| b.is_ascii_digit());
     if !digits || (field.len() > 1 && field.starts_with('0')) {
         return Err(Error::Malformed("version 1 port"));

@@ -9,15 +9,15 @@ use super::{Addresses, Error, Pair, Parsed, pair};
 
 /// First bytes of a header.
 pub(super) const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Length in bytes of signature, version and command, family, and length.
+/// Length in bytes of the signature, version and command, family, and length.
 const HEAD: usize = 16;
-/// Maximum length in bytes of addresses and TLVs: above it the header is refused. The format allows 65535;
-/// headers seen in practice, including those with a client certificate's names, stay below 1 KiB.
+/// Maximum length in bytes of addresses and TLVs; a header with more is rejected. The format allows 65535; headers
+/// seen in practice, including those with the names of a client certificate, stay below 1 KiB.
 const MAX_BODY: usize = 4096;
 /// TLV that holds the checksum of the header.
 const TLV_CRC32C: u8 = 0x03;
 
-/// Appends a version 2 header. Addresses of two families are both written as IPv6.
+/// Appends a version 2 header. If the addresses are of different families, both are written as IPv6.
 pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     out.put_slice(SIGNATURE);
     let Some(Addresses {
@@ -45,7 +45,7 @@ pub fn encode(addresses: Option<&Addresses>, out: &mut BytesMut) {
     out.put_u16(destination.port());
 }
 
-/// Parses a header from bytes that begin as one.
+/// Parses a header from bytes that begin like one.
 pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     let Some(head) = bytes.first_chunk::<HEAD>() else {
         return match bytes.get(SIGNATURE.len()) {
@@ -63,7 +63,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
         return Ok(Parsed::Incomplete);
     };
     let addresses = match command {
-        // The sender's own connection (a health check): the rest is skipped.
+        // The sender's own connection (such as a health check): the rest is skipped.
         Command::Local => None,
         Command::Proxy => parse_body(family, header)?,
     };
@@ -101,7 +101,7 @@ fn parse_body(family: u8, header: &[u8]) -> Result<Option<Addresses>, Error> {
             let (block, tlvs) = body.split_first_chunk::<36>().ok_or(SHORT)?;
             (Some(inet6(block)), tlvs)
         }
-        // Unix socket: no address that the proxy could use.
+        // A Unix socket has no address that the proxy could use.
         (3, _) => (None, body.get(216..).ok_or(SHORT)?),
     };
     check_tlvs(header, header.len() - tlvs.len())?;
@@ -133,7 +133,7 @@ fn split_ip(block: &[u8]) -> (IpAddr, &[u8]) {
     (IpAddr::from(*ip).to_canonical(), rest)
 }
 
-/// Checks the TLVs from `at` to the end of the header, and verifies its checksum if it has one.
+/// Checks the TLVs from `at` to the end of the header, and verifies the header's checksum if there is one.
 fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Error> {
     let mut checked = false;
     while let Some(tlv) = header.get(at..).filter(|rest| !rest.is_empty()) {
@@ -160,7 +160,7 @@ fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Computes the CRC-32C of the concatenated parts. Bit by bit: headers are short and rarely checksummed.
+/// Computes the CRC-32C of the concatenated parts, bit by bit, because headers are short and rarely have a checksum.
 pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     !parts.iter().copied().flatten().fold(!0, |crc, byte| {

@@ -1,4 +1,4 @@
-//! Writes the lines of the access log straight into the buffer: no value of a field is copied first.
+//! Writes the lines of the access log directly into the buffer, without copying values of fields first.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -9,12 +9,12 @@ use super::{Ended, Entry, direction_name, millis, timestamp};
 
 /// The value of a field.
 enum Value<'a> {
-    /// Bytes of a client.
+    /// Bytes from a client.
     Bytes(&'a [u8]),
     None,
-    /// A number as in JSON.
+    /// A number, formatted as in JSON.
     Number(serde_json::Number),
-    /// A text of ours, which is formatted while it is written.
+    /// A text of the proxy itself, formatted while it is written.
     Text(fmt::Arguments<'a>),
 }
 
@@ -22,7 +22,7 @@ fn bytes_of(text: Option<&str>) -> Option<&[u8]> {
     text.map(str::as_bytes)
 }
 
-/// Passes the value of a field on.
+/// Calls a function with the value of a field.
 fn with_value(
     entry: &Entry,
     ended: Ended<'_>,
@@ -68,7 +68,7 @@ fn with_value(
     write(bytes.map_or(Value::None, Value::Bytes));
 }
 
-/// Writes a JSON object of some fields, in their order.
+/// Writes a JSON object that contains the given fields, in their order.
 pub(super) fn json(out: &mut Vec<u8>, keys: &[AccessLogKey], entry: &Entry, ended: Ended<'_>) {
     for (at, key) in keys.iter().enumerate() {
         out.push(if at == 0 { b'{' } else { b',' });
@@ -78,7 +78,7 @@ pub(super) fn json(out: &mut Vec<u8>, keys: &[AccessLogKey], entry: &Entry, ende
     out.extend_from_slice(b"}\n");
 }
 
-// Writing to memory does not fail, here and below.
+// Writing to memory does not fail in this module.
 fn json_value(out: &mut Vec<u8>, value: Value<'_>) {
     match value {
         Value::None => out.extend_from_slice(b"null"),
@@ -120,7 +120,7 @@ impl fmt::Write for Json<'_> {
     }
 }
 
-/// Writes a text with fields in it; bytes sent by a client cannot end the line.
+/// Writes a text with fields inserted; bytes sent by a client cannot end the line.
 pub(super) fn template(
     out: &mut Vec<u8>,
     parts: &[AccessLogPart],

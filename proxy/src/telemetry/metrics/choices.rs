@@ -2,7 +2,7 @@
 
 use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
 
-/// Metric families, by cluster.
+/// Metric families with a label for the cluster.
 #[derive(Debug)]
 pub(super) struct Families {
     sampled: CounterFamily,
@@ -47,7 +47,7 @@ pub(crate) struct ChoiceMetrics {
     imbalance: Gauge,
 }
 
-/// Divisor of each step of the gauge towards a sample.
+/// Divisor of the step by which a sample moves the gauge.
 const SMOOTHING: i64 = 8;
 
 impl ChoiceMetrics {
@@ -57,7 +57,7 @@ impl ChoiceMetrics {
         self.missed_idle.add_shared(missed_idle.into());
         let before = self.imbalance.value();
         let way = i64::from(imbalance) - before;
-        // Rounded away from zero, otherwise the last steps would be lost. Of simultaneous updates one may be
+        // Rounded away from zero, so that the gauge can reach the sample. One of several simultaneous updates may be
         // lost.
         let step = (way.abs() + SMOOTHING - 1) / SMOOTHING * way.signum();
         self.imbalance.set(before + step);

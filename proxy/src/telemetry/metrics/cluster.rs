@@ -1,4 +1,4 @@
-//! Metrics of clusters and their endpoints. Their families are in [`super::upstream`].
+//! Metrics of clusters and their endpoints. The metric families are in [`super::upstream`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,12 +58,12 @@ impl ClusterMetrics {
         self.duration.observe_duration(shard, took);
     }
 
-    /// Counts bytes of a request's body, or other bytes sent to an endpoint.
+    /// Counts bytes of a request body, or other bytes sent to an endpoint.
     pub(crate) fn sent(&self, shard: usize, bytes: u64) {
         self.sent.add(shard, bytes);
     }
 
-    /// Counts bytes of a connection without HTTP, both ways. Not inlined, since the relay calls it in many
+    /// Counts bytes of a non-HTTP connection in both directions. Not inlined, since the relay calls this in many
     /// places.
     #[inline(never)]
     pub(crate) fn relayed(&self, shard: usize, sent: u64, received: u64) {
@@ -71,7 +71,7 @@ impl ClusterMetrics {
         self.body(shard, received);
     }
 
-    /// Counts bytes of a response's body, or other bytes from an endpoint.
+    /// Counts bytes of a response body, or other bytes received from an endpoint.
     pub(crate) fn body(&self, shard: usize, bytes: u64) {
         self.bytes.add(shard, bytes);
     }
@@ -98,7 +98,7 @@ impl EndpointMetrics {
         }
     }
 
-    /// Copies values that the balancer counts; called before an exposition.
+    /// Copies values that the balancer counts; called before the metrics are exposed.
     pub(crate) fn refresh(&self) {
         self.outstanding.set(i64::from(self.stats.outstanding()));
     }

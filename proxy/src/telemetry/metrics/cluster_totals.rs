@@ -8,23 +8,23 @@ use super::ClusterMetrics;
 /// Counts of a cluster since it was built.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterTotals {
-    /// Attempts with a response other than 5xx.
+    /// Number of attempts with a response other than 5xx.
     pub(crate) succeeded: u64,
-    /// Attempts with a 5xx response, or none.
+    /// Number of attempts with a 5xx response or without a response.
     pub(crate) failed: u64,
-    /// Requests without an available endpoint.
+    /// Number of requests without an available endpoint.
     pub(crate) dropped: u64,
-    /// Response times of all attempts; `None` = no attempt yet.
+    /// Response times of all attempts; `None` if there was no attempt yet.
     pub(crate) times: Option<Snapshot>,
-    /// Bytes of bodies and connections, in both directions.
+    /// Number of bytes of bodies and connections in both directions.
     pub(crate) bytes: u64,
-    /// Connections opened.
+    /// Number of opened connections.
     pub(crate) opened: u64,
 }
 
 impl ClusterMetrics {
-    /// Reads the counters. A request that ends meanwhile may be in one of the sums and not in another; the
-    /// next call has it in all of them.
+    /// Reads the counters. A request that ends during this call may be included in only some of the sums; the next
+    /// call includes it in all of them.
     pub(crate) fn totals(&self) -> ClusterTotals {
         let [informational, ok, redirect, refused, error, none] =
             self.requests.each_ref().map(Counter::value);

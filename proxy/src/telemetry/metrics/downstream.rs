@@ -1,4 +1,4 @@
-//! Metrics of clients' connections and requests: by listener and route.
+//! Metrics of client connections and requests, by listener and route.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use maglor_telemetry::{
 use super::status_class::{CLASSES, class};
 use crate::protocol::detect::Protocol;
 
-/// Metric families of clients' connections and requests.
+/// Metric families of client connections and requests.
 #[derive(Debug)]
 pub(super) struct Downstream {
     requests: CounterFamily,
@@ -144,20 +144,20 @@ pub(crate) struct ListenerMetrics {
     pub(crate) refused_timeout: Counter,
     pub(crate) refused_tls: Counter,
     pub(crate) refused_upstream: Counter,
-    /// Whether connections of a removed listener have to end, because their time is over. Not a metric, but
-    /// connections hold this struct for their whole life.
+    /// Whether the connections of a removed listener must end now, because their time to drain is over. This is not a
+    /// metric, but connections hold this struct for their whole lifetime.
     over: AtomicBool,
 }
 
 impl ListenerMetrics {
-    /// Counts a connection by its detected protocol.
+    /// Counts a connection under its detected protocol.
     pub(crate) fn detected(&self, shard: usize, protocol: Protocol) {
         self.detected[protocol as usize].inc(shard);
     }
 
     /// Returns whether connections have to end now.
     pub(crate) fn is_over(&self) -> bool {
-        // Relaxed: a connection that misses it is woken again.
+        // Relaxed: a connection that misses the flag is woken again.
         self.over.load(Ordering::Relaxed)
     }
 
@@ -182,7 +182,7 @@ impl RouteMetrics {
         self.response_bytes.add(shard, bytes);
     }
 
-    /// Counts a request that could not be parsed: it has no duration.
+    /// Counts a request that could not be parsed and therefore has no duration.
     pub(crate) fn refused(&self, shard: usize, status: StatusCode) {
         self.requests[class(status)].inc(shard);
     }

@@ -8,7 +8,7 @@ use maglor_balance::guard::outlier::{Finding, Spared};
 use maglor_balance::guard::retry::GiveUp;
 use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
 
-/// Metric families, by cluster.
+/// Metric families with a label for the cluster.
 #[derive(Debug)]
 pub(super) struct Families {
     retries: CounterFamily,
@@ -134,7 +134,7 @@ impl GuardMetrics {
         self.health_checks.count(result);
     }
 
-    /// Copies the state of the endpoints from a view; called before an exposition.
+    /// Copies the state of the endpoints from a view; called before the metrics are exposed.
     pub(crate) fn observe(&self, view: &View) {
         let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.endpoints.set(count(view.len()));
@@ -147,8 +147,8 @@ impl GuardMetrics {
     }
 }
 
-/// Counters of one cluster by reason. The series of a reason begins at its first occurrence: most clusters
-/// never need one.
+/// Counters of one cluster by reason. The time series of a reason begins when it first occurs, because most clusters
+/// need none.
 #[derive(Debug)]
 struct Reasons {
     family: CounterFamily,
@@ -167,7 +167,7 @@ impl Reasons {
     }
 
     fn count(&self, reason: &'static str) {
-        // No panic can occur under the lock.
+        // No panic can occur while the lock is held.
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let at = met.iter().position(|(known, _)| *known == reason);
         let at = at.unwrap_or_else(|| {

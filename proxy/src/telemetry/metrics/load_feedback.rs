@@ -2,7 +2,7 @@
 
 use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
 
-/// Metric families, by cluster for balancers and by listener for servers' proxies.
+/// Metric families, with labels for the cluster of balancers and for the listener of servers' proxies.
 #[derive(Debug)]
 pub(super) struct Families {
     questions: CounterFamily,

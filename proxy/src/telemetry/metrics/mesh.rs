@@ -7,7 +7,7 @@ use maglor_telemetry::{Counter, CounterFamily, Gauge, Registry};
 
 use crate::protocol::mesh_transport::Closed;
 
-/// Metric families, by listener and by cluster.
+/// Metric families, with labels for the listener and for the cluster.
 #[derive(Debug)]
 pub(super) struct Families {
     handshakes: CounterFamily,
@@ -104,7 +104,7 @@ impl Refusals {
         Self(Refusal::ALL.map(|reason| (reason, family.with(&[whose, reason.as_str()]))))
     }
 
-    /// Counts a refusal. It is rare, so that any thread may do so.
+    /// Counts a refusal. Any thread may do so, since refusals are rare.
     pub(crate) fn count(&self, reason: Refusal) {
         let found = self.0.iter().find(|(of, _)| *of == reason);
         if let Some((_, counter)) = found {
@@ -122,7 +122,7 @@ impl Failures {
         Self(Closed::FAULTS.map(|reason| family.with(&[whose, reason])))
     }
 
-    /// Counts a closed connection, if its end is the peer's fault.
+    /// Counts a closed connection if the peer caused its end.
     pub(crate) fn count(&self, closed: Closed) {
         if let Some(fault) = closed.fault() {
             self.0[fault].add_shared(1);
@@ -174,12 +174,12 @@ impl IdentityMetrics {
         }
     }
 
-    /// Sets whether the certificate in force is valid.
+    /// Sets whether the current certificate is valid.
     pub(crate) fn set_usable(&self, usable: bool) {
         self.usable.set(i64::from(usable));
     }
 
-    /// Sets the expiry of the certificate in force; `None` = there is none.
+    /// Sets the expiry of the current certificate; `None` if there is none.
     pub(crate) fn expires(&self, at: Option<SystemTime>) {
         let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let seconds = since.unwrap_or(Duration::ZERO).as_secs();

@@ -1,7 +1,7 @@
 //! Metrics of the proxy. docs/metrics.md documents their names and labels.
 //!
-//! Families exist as long as the process; handles are created when listeners, routes, clusters and endpoints
-//! are built, so that a request only adds to cells that it already holds.
+//! Metric families exist as long as the process. Handles are created when listeners, routes, clusters and endpoints
+//! are built, so that a request only increments cells to which it already has a handle.
 
 mod choices;
 mod cluster;

@@ -2,13 +2,13 @@
 
 use maglor_telemetry::{Counter, Gauge, Registry};
 
-/// Handles of the control thread.
+/// Metric handles for the connection to the control plane.
 #[derive(Debug)]
 pub(crate) struct XdsMetrics {
     pub(crate) connected: Gauge,
     pub(crate) targets: Gauge,
     pub(crate) inbound: Gauge,
-    /// Also shown by `/ready`.
+    /// Whether cached resources are in use; also shown by `/ready`.
     pub(crate) cached: Gauge,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,

@@ -1,4 +1,4 @@
-//! Filter of a tap: the parameters `method`, `path`, `status`, `peer`, `direction`, `rate` of its query.
+//! Filter of a tap: the query parameters `method`, `path`, `status`, `peer`, `direction` and `rate`.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::telemetry::access_log::{Entry, direction_name};
 /// Default number of lines a second.
 const RATE: u32 = 100;
 
-/// Why a tap was rejected.
+/// Reason why a tap was rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TapError {
-    /// Too many are open; each has a cost.
+    /// Too many taps are open; each one has a cost.
     #[error("{most} taps are open already")]
     TooMany {
-        /// Maximum number.
+        /// Maximum number of taps.
         most: usize,
     },
     /// The query has an unknown parameter.
     #[error("`{name}`: no such filter; valid: method, path, status, peer, direction, rate")]
     Unknown {
-        /// The parameter.
+        /// Name of the parameter.
         name: String,
     },
     /// A parameter has an invalid value.
@@ -32,34 +32,34 @@ pub(crate) enum TapError {
     Value {
         /// Name of the parameter.
         name: &'static str,
-        /// Its value.
+        /// Value of the parameter.
         value: String,
         /// The expected values.
         expected: &'static str,
     },
 }
 
-/// A filter of requests; `None` matches all.
+/// A filter of requests; fields that are `None` match all requests.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     method: Option<Method>,
     /// Prefix of the path.
     path: Option<String>,
     status: Option<Status>,
-    /// Part of the client's SPIFFE id.
+    /// Part of the client's SPIFFE ID.
     peer: Option<String>,
     direction: Option<TrafficDirection>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Status {
-    /// `5` for `5xx`.
+    /// A class of statuses: `5` for `5xx`.
     Class(u16),
     Exact(StatusCode),
 }
 
 impl Wanted {
-    /// Parses the filter of a query, and its number of lines a second.
+    /// Parses the filter and the number of lines per second from a query.
     pub(super) fn read(query: &str) -> Result<(Self, RateParams), TapError> {
         let mut wanted = Self::default();
         let mut rate = RATE;

@@ -1,7 +1,8 @@
 //! Observers of finished requests: the access log, taps, and the export of spans.
 //!
-//! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without observers, a request costs a single check ([`Observers::any`]). Memory is bounded: a tap buffers
-//! [`WAITING`] lines of [`WAITING_BYTES`] in all, and the next line has the number of those dropped.
+//! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without observers, the
+//! cost for a request is a single check ([`Observers::any`]). Memory is bounded: a tap buffers at most
+//! [`WAITING`] lines of [`WAITING_BYTES`] in total, and the next line after this contains the number of dropped ones.
 
 mod filter;
 
@@ -23,11 +24,12 @@ use crate::os::memory::Budget;
 use crate::telemetry::access_log::{AccessLog, Ended, Entry};
 use crate::telemetry::traces::Tracer;
 
-/// Maximum number of taps; each formats a line for every request that it matches.
+/// Maximum number of taps. Each tap formats a line for every request that it matches.
 const MOST: usize = 8;
-/// Maximum number of buffered lines of a tap,
+/// Maximum number of buffered lines of a tap.
 const WAITING: usize = 256;
-/// and of their bytes. The last line may exceed it: a path may be as long as a head.
+/// Maximum number of buffered bytes of a tap. The last line may exceed it, since a path may be as long as a request
+/// head.
 const WAITING_BYTES: usize = 128 * 1024;
 
 /// The observers of requests.
@@ -53,7 +55,7 @@ struct Tap {
 impl Observers {
     /// Returns whether there is any observer.
     pub(crate) fn any(&self) -> bool {
-        // Relaxed: a tap may miss a request when it begins.
+        // Relaxed: a new tap may miss a request.
         self.any.load(Ordering::Relaxed)
     }
 
@@ -142,7 +144,7 @@ impl Tap {
             return;
         }
         let Some(place) = self.place(now) else {
-            // Relaxed, here and below: the number is informative.
+            // Relaxed, here and below: the number is only informative.
             self.missed.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -183,8 +185,8 @@ impl Body for Lines {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        // Workers allocate lines and this thread frees them: until both heaps are published, free memory
-        // seems to be in use.
+        // Workers allocate the lines and this thread frees them. Until both heaps are published, the freed memory
+        // counts as in use.
         self.memory.publish_control();
         let line = self.receiver.poll_recv(cx);
         if let Poll::Ready(Some(line)) = &line {
@@ -287,7 +289,7 @@ mod tests {
         let waited: Vec<_> = std::iter::from_fn(&mut read).collect();
         assert_eq!(waited.len(), 3, "the last one begins below the limit");
         assert!(waited.iter().sum::<usize>() < WAITING_BYTES + 70_000);
-        // Lines that were read have made room.
+        // There is room again after lines were read.
         notify();
         assert!(read().is_some());
     }

@@ -1,4 +1,4 @@
-//! A snapshot of a cluster's endpoints: an immutable balancer with the targets that it chooses from.
+//! A snapshot of a cluster's endpoints: an immutable balancer and the targets from which it chooses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use maglor_config::cluster::{self as config, EndpointAddress};
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Target;
 
-/// A snapshot of a cluster's endpoints; targets are in the order of the balancer's indices.
+/// A snapshot of a cluster's endpoints. Targets are in the order of the balancer's indices.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     balancer: Balancer,
     targets: Vec<Arc<Target>>,
-    /// Groups of servers, if the policy uses ledgers.
+    /// Groups of servers that share a ledger; `None` if the policy uses no ledgers.
     groups: Option<Groups>,
 }
 
-/// One address of the cluster, with the configured endpoint that it belongs to.
+/// One address of the cluster, and the configured endpoint to which it belongs.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) address: Address,
@@ -50,7 +50,7 @@ impl Endpoints {
         self.groups.as_ref()
     }
 
-    /// Returns the indices of these targets.
+    /// Returns the indices of the targets with these ids.
     pub(crate) fn indices(&self, ids: &[u64]) -> Excluded {
         let mut found = Excluded::new();
         if ids.is_empty() {
@@ -64,7 +64,7 @@ impl Endpoints {
         found
     }
 
-    /// Returns the same endpoints with their present state.
+    /// Returns the same endpoints with their current state.
     pub(in crate::upstream) fn refreshed(&self, config: &config::Cluster, now: Time) -> Self {
         let described = self.balancer.view().endpoints().iter().zip(&self.targets);
         let endpoints: Vec<_> = described
@@ -76,7 +76,7 @@ impl Endpoints {
         )
     }
 
-    /// Builds a snapshot. Endpoints that are also in `before` keep their targets, and the policy its state.
+    /// Builds a snapshot. Endpoints that are also in `before` keep their targets, and the policy keeps its state.
     pub(in crate::upstream) fn build(
         config: &config::Cluster,
         described: &[config::Endpoint],
@@ -95,7 +95,7 @@ impl Endpoints {
                 continue;
             };
             if !seen.insert(&resolved.address) {
-                // Two names may resolve to the same address; it is a single endpoint.
+                // If two names resolve to the same address, there is a single endpoint.
                 continue;
             }
             let host = match &endpoint.address {
@@ -145,7 +145,8 @@ pub(in crate::upstream) fn static_addresses(endpoints: &[config::Endpoint]) -> V
         .collect()
 }
 
-/// Returns the addresses of names before a reload: they are used until the names are resolved again.
+/// Returns the addresses to which names were resolved before a reload. They are used until the names are resolved
+/// again.
 pub(in crate::upstream) fn retained_names(
     endpoints: &[config::Endpoint],
     old: &[Arc<Target>],

@@ -1,5 +1,5 @@
-//! Guards of a cluster and of its clients: those of `maglor-balance`, shared by all workers, with the queues
-//! of their limits.
+//! The guards of a cluster and of its clients. They are implemented in `maglor-balance` and shared by all workers;
+//! this module adds the queues for their limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,19 @@ pub(crate) struct Guard {
     pub(crate) budget: Arc<Budget>,
     breaker: Option<Arc<Breaker>>,
     concurrency: Option<Arc<ConcurrencyLimit>>,
-    /// Requests in progress.
+    /// Slots for requests in progress, and the queue of requests that wait for one.
     pub(crate) requests: Arc<Queue>,
-    /// Open connections.
+    /// Slots for open connections, and the queue of requests that wait for one.
     pub(crate) connections: Arc<Queue>,
-    /// Maximum number of requests of each endpoint, and the queue of requests that wait for one with room.
+    /// Maximum number of concurrent requests of each endpoint, and the queue of requests that wait for an endpoint
+    /// with room; `None` without a maximum.
     seats: Option<(u32, Arc<Queue>)>,
     limits: LimitParams,
 }
 
 impl Guard {
-    /// Creates the guards of a configuration. Those of `before` with unchanged parameters are kept, with
-    /// their counts and what they have learned.
+    /// Creates the guards of a configuration. Guards of `before` with unchanged parameters are kept, with their
+    /// counts and learned state.
     pub(crate) fn new(config: &config::Cluster, before: Option<&Self>) -> Self {
         let limits = &config.limits;
         let seats = limits.endpoint.max_requests.map(|limit| {
@@ -69,8 +70,8 @@ impl Guard {
         }
     }
 
-    /// Applies the limits. They share their counts with the previous configuration, so that this happens only
-    /// when nothing of the new one can fail any more.
+    /// Applies the limits. The counts are shared with the previous configuration, so this is called only when nothing
+    /// in the new configuration can fail any more.
     pub(crate) fn put_in_force(&self) {
         let limits = &self.limits;
         let waiting = limits.max_pending_requests;
@@ -81,8 +82,8 @@ impl Guard {
         }
     }
 
-    /// Returns the maximum number of requests of each endpoint, if there is one, and the queue of requests
-    /// that wait for one with room.
+    /// Returns the maximum number of concurrent requests of each endpoint and the queue of requests that wait for an
+    /// endpoint with room; `None` without a maximum.
     pub(in crate::upstream) fn seats(&self) -> Option<(u32, &Arc<Queue>)> {
         let (limit, line) = self.seats.as_ref()?;
         Some((*limit, line))
@@ -98,8 +99,8 @@ impl Guard {
     /// choice.
     ///
     /// # Errors
-    /// Those of `choose`; [`ProxyError::EndpointsFull`] if too many requests wait already, and
-    /// [`ProxyError::QueueTimeout`].
+    /// Those of `choose`, [`ProxyError::EndpointsFull`] if too many requests already wait, and
+    /// [`ProxyError::QueueTimeout`] if the wait takes too long.
     pub(crate) async fn when_admitted<T>(
         &self,
         now: Instant,
@@ -108,7 +109,7 @@ impl Guard {
         let Some((_, line)) = &self.seats else {
             return Ok((choose(now)?, now));
         };
-        // Free slots belong to the requests in the queue, which have been notified.
+        // Free slots are for the requests in the queue, which have been notified.
         if line.waiting() == 0 {
             match choose(now) {
                 Err(ProxyError::EndpointsFull) => {}
@@ -118,7 +119,7 @@ impl Guard {
         Box::pin(line.when_admitted(self.limits.queue_timeout, choose)).await
     }
 
-    /// Returns the maximum number of requests in progress by the adaptive limit.
+    /// Returns the maximum number of requests in progress that the adaptive limit allows.
     fn ceiling(&self) -> u32 {
         self.concurrency
             .as_ref()
@@ -136,7 +137,7 @@ impl Guard {
     }
 }
 
-/// Returns `known` if it is still the wanted one, else a new one.
+/// Returns `known` if its parameters are unchanged, otherwise a new one.
 fn keep<T>(known: Option<&Arc<T>>, same: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> Arc<T> {
     match known.filter(|known| same(known)) {
         Some(known) => Arc::clone(known),
@@ -144,7 +145,7 @@ fn keep<T>(known: Option<&Arc<T>>, same: impl Fn(&T) -> bool, new: impl FnOnce()
     }
 }
 
-/// Slots, and a queue of those that wait for one.
+/// Slots, and a queue of requests that wait for one.
 #[derive(Debug)]
 pub(crate) struct Queue {
     slots: Slots,
@@ -159,17 +160,17 @@ impl Queue {
         }
     }
 
-    /// Returns `known`, even if its limits change: its counts are still valid, and it wakes those that wait
-    /// in it.
+    /// Returns `known` even if its limits change, because its counts are still valid and it wakes the requests that
+    /// wait in it.
     fn like(known: Option<&Arc<Self>>, slots: Slots) -> Arc<Self> {
         keep(known, |_| true, || Self::new(slots))
     }
 
-    /// Changes the limits, also for those that wait already.
+    /// Changes the limits, also for requests that already wait.
     fn set_limits(&self, places: Option<u32>, waiting: u32) {
         if self.slots.set_limits(places, waiting) {
             self.freed.notify_waiters();
-            // Also wakes a task that is about to wait again.
+            // This also wakes a task that is about to wait again.
             self.freed.notify_one();
         }
     }
@@ -179,7 +180,7 @@ impl Queue {
         self.slots.active()
     }
 
-    /// Returns the number that wait for a slot.
+    /// Returns the number of requests that wait for a slot.
     pub(crate) fn waiting(&self) -> u32 {
         self.slots.waiting()
     }
@@ -190,7 +191,7 @@ impl Queue {
         }
     }
 
-    /// Returns how many of those that wait have no free slot now.
+    /// Returns the number of waiting requests for which no slot is free.
     pub(in crate::upstream) fn wanting(&self) -> u32 {
         let limit = self.slots.limit().unwrap_or(u32::MAX);
         let free = limit.saturating_sub(self.slots.active());
@@ -202,7 +203,7 @@ impl Queue {
         self.slots.limit().is_none()
     }
 
-    /// Takes a slot if one is free and none waits for it.
+    /// Takes a slot if one is free and no request waits for it.
     pub(in crate::upstream) fn admit_now(&self) -> bool {
         match self.slots.admit(u32::MAX) {
             Admission::Admitted => true,
@@ -214,14 +215,14 @@ impl Queue {
         }
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiting requests.
     pub(in crate::upstream) fn wake_all(&self) {
         if self.slots.waiting() > 0 {
             self.freed.notify_waiters();
         }
     }
 
-    /// Enters the queue.
+    /// Enters the queue. Fails if the queue is full.
     pub(in crate::upstream) fn line(&self) -> Result<Waiting<'_>, ProxyError> {
         match self.slots.queue() {
             true => Ok(Waiting::new(self)),
@@ -229,12 +230,12 @@ impl Queue {
         }
     }
 
-    /// Ready when a slot may be free.
+    /// Becomes ready when a slot may be free.
     pub(in crate::upstream) fn freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
 
-    /// Takes a slot, and waits in the queue for it if necessary.
+    /// Takes a slot, waiting in the queue if necessary.
     async fn enter(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
         match self.slots.admit(ceiling()) {
             Admission::Admitted => Ok(()),
@@ -247,8 +248,8 @@ impl Queue {
         let mut line = Waiting::new(self);
         let claimed = async {
             loop {
-                // Waits first, since an immediate claim would overtake those that wait already. A slot freed
-                // since then still causes a wake-up.
+                // Waits first, because claiming immediately would overtake requests that already wait. A slot freed
+                // in the meantime still causes a wake-up.
                 self.freed().await;
                 if line.claim_below(ceiling()) {
                     return;
@@ -283,20 +284,20 @@ impl Queue {
         admitted.map_err(|_| ProxyError::QueueTimeout)?
     }
 
-    /// Wakes one, when a slot that is counted elsewhere is free.
+    /// Wakes one waiting request, when a slot that is counted elsewhere is free.
     pub(in crate::upstream) fn wake_one(&self) {
         if self.slots.waiting() > 0 {
             self.wake();
         }
     }
 
-    /// Wakes one, since there may be room.
+    /// Wakes one waiting request, since there may be room.
     fn wake(&self) {
         self.freed.notify_one();
     }
 }
 
-/// An entry of the queue; leaves it on drop.
+/// An entry in the queue; it leaves the queue on drop.
 #[derive(Debug)]
 pub(in crate::upstream) struct Waiting<'a> {
     queue: &'a Queue,
@@ -348,7 +349,8 @@ impl ClusterSlot {
     /// Admits a request.
     ///
     /// # Errors
-    /// [`ProxyError::BreakerOpen`], [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
+    /// [`ProxyError::BreakerOpen`], [`ProxyError::Overflow`] or [`ProxyError::QueueTimeout`] if the request is not
+    /// admitted.
     pub(crate) async fn enter(cluster: &Arc<Cluster>, now: Time) -> Result<Self, ProxyError> {
         let guard = cluster.guard();
         guard.budget.request(now);
@@ -377,13 +379,13 @@ impl ClusterSlot {
         &self.cluster
     }
 
-    /// Returns whether a guard learns from the outcomes of requests.
+    /// Returns whether any guard learns from the outcomes of requests.
     pub(crate) fn learns(&self) -> bool {
         let guard = self.cluster.guard();
         guard.breaker.is_some() || guard.concurrency.is_some()
     }
 
-    /// Records the outcome of a request, when its response head has arrived after `latency`, or none will
+    /// Records the outcome of a request, when its response head has arrived after `latency`, or when none will
     /// arrive.
     pub(crate) fn record_outcome(
         &mut self,

@@ -1,7 +1,7 @@
 //! Run-time state of a cluster, shared by all workers.
 //!
-//! The endpoints are an immutable snapshot behind an `ArcSwap`; requests read it, the control thread replaces
-//! it. An endpoint's [`Target`] outlives snapshots, so that its statistics and pooled connections survive
+//! The endpoints are an immutable snapshot behind an `ArcSwap`; requests read the snapshot, and the control thread
+//! replaces it. An endpoint's [`Target`] outlives snapshots, so that its statistics and pooled connections survive
 //! changes of other endpoints.
 
 pub(super) mod endpoints;
@@ -54,19 +54,19 @@ pub(crate) struct Cluster {
     config: Arc<config::Cluster>,
     tls: Option<ClientTls>,
     metrics: ClusterMetrics,
-    /// Usual duration of successful responses. Separate from the fields that requests only read.
+    /// Usual duration of successful responses. Allocated separately from the fields that requests only read.
     usual: Arc<Usual>,
-    /// Metrics of the queue protocol, if the policy uses it.
+    /// Metrics of the queue protocol; `None` if the policy does not use it.
     queue_protocol: Option<QueueProtocolMetrics>,
     guard: Guard,
     endpoints: ArcSwap<Endpoints>,
-    /// Endpoints that the control plane has sent separately from the cluster; `None` = those of the
-    /// configuration.
+    /// Endpoints that the control plane has sent separately from the cluster; `None` if those of the configuration
+    /// are used.
     assigned: ArcSwapOption<Vec<config::Endpoint>>,
-    /// Clusters by original destination, if this one has no endpoints of its own.
+    /// Clusters by original destination; `None` if this cluster has endpoints of its own.
     destinations: Option<Destinations>,
-    /// Present if it connects to the original destination unchanged: its connections may be redirected in
-    /// turn.
+    /// Record of own connections; `None` unless the cluster connects to the original destination unchanged, so that
+    /// its connections may be redirected in turn.
     pub(super) own_connections: Option<Arc<OwnConnections>>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Cluster {
 pub(crate) enum ClientTls {
     /// Endpoints authenticate by DNS names.
     Names(Arc<rustls::ClientConfig>),
-    /// Mutual TLS of the mesh.
+    /// Mutual TLS inside the mesh.
     Mesh(ClientMesh),
 }
 
@@ -102,9 +102,9 @@ pub(crate) struct ClientMesh {
     pub(crate) client: Arc<Client>,
     /// Identity of this proxy.
     pub(crate) live: Arc<Live>,
-    /// Counts endpoints that failed to authenticate.
+    /// Counters of endpoints that failed to authenticate.
     pub(crate) refused: Arc<Refusals>,
-    /// Counts connections that failed because of endpoints.
+    /// Counters of connections that failed because of endpoints.
     pub(crate) failures: Arc<Failures>,
 }
 
@@ -131,12 +131,12 @@ impl std::ops::Deref for Described {
 pub(crate) struct Picked {
     pub(crate) target: Arc<Target>,
     pub(crate) outstanding: Outstanding,
-    /// Slot of the request, if their number is limited.
+    /// Slot of the request at the endpoint; `None` if the number of requests is not limited.
     pub(crate) seat: Option<Seat>,
 }
 
 impl Cluster {
-    /// Builds a cluster. Endpoints with an address are available immediately, those with a name when it is
+    /// Builds a cluster. Endpoints with an address are available immediately, those with a name when the name is
     /// resolved. Targets of `before` (the same cluster in the previous configuration) are kept.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Cluster {
         })
     }
 
-    /// Returns whether connections of one configuration can be used with the other.
+    /// Returns whether connections made with one configuration can be used with the other.
     fn same_wire(&self, other: &config::Cluster) -> bool {
         let own = &self.config;
         own.tls == other.tls
@@ -203,17 +203,17 @@ impl Cluster {
         &self.metrics
     }
 
-    /// Usual duration of successful responses.
+    /// Returns the usual duration of successful responses.
     pub(crate) fn usual(&self) -> &Usual {
         &self.usual
     }
 
-    /// Returns the metrics of the queue protocol, if the policy uses it.
+    /// Returns the metrics of the queue protocol; `None` if the policy does not use it.
     pub(crate) fn queue_protocol(&self) -> Option<&QueueProtocolMetrics> {
         self.queue_protocol.as_ref()
     }
 
-    /// Returns the clusters by original destination; `None` if it has endpoints.
+    /// Returns the clusters by original destination; `None` if this cluster has endpoints.
     pub(crate) fn destinations(&self) -> Option<&Destinations> {
         self.destinations.as_ref()
     }
@@ -222,7 +222,7 @@ impl Cluster {
         self.endpoints.load_full()
     }
 
-    /// Returns whether the target is among the endpoints in force.
+    /// Returns whether the target is a current endpoint.
     pub(crate) fn has(&self, target: &Arc<Target>) -> bool {
         let endpoints = self.endpoints.load();
         endpoints.targets().iter().any(|one| one.id == target.id)
@@ -231,7 +231,7 @@ impl Cluster {
     /// Replaces the endpoints of resolved names.
     ///
     /// # Errors
-    /// If the policy cannot be built for the endpoints; the old ones stay.
+    /// If the policy cannot be built for the endpoints; the previous endpoints stay.
     pub(crate) fn resolve(
         &self,
         resolved: &[Resolved],
@@ -252,7 +252,7 @@ impl Cluster {
         }
     }
 
-    /// Puts endpoints in force; those that stay keep their targets.
+    /// Replaces the endpoints; those that stay keep their targets.
     fn replace(
         &self,
         described: &[config::Endpoint],
@@ -267,7 +267,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Logs once that the number of endpoints exceeds what the policy's table can balance evenly.
+    /// Logs once that there are more endpoints than the policy's table can balance evenly.
     fn warn_of_uneven_shares(&self, before: usize, endpoints: usize) {
         let policy = &self.config.policy;
         if policy.uneven_shares(before).is_some() {
@@ -285,11 +285,11 @@ impl Cluster {
         }
     }
 
-    /// Replaces the endpoints by those of the control plane. Those that stay keep their connections,
-    /// statistics and state.
+    /// Replaces the endpoints with those of the control plane. Those that stay keep their connections, statistics and
+    /// state.
     ///
     /// # Errors
-    /// If the policy cannot be built for the endpoints; the old ones stay.
+    /// If the policy cannot be built for the endpoints; the previous endpoints stay.
     pub(crate) fn assign(
         &self,
         described: &[config::Endpoint],
@@ -317,8 +317,8 @@ impl Cluster {
     /// Chooses an endpoint, preferably not one of `failed`.
     ///
     /// # Errors
-    /// [`ProxyError::NoHealthyUpstream`]; [`ProxyError::EndpointsFull`] if each has its maximum number of
-    /// requests.
+    /// [`ProxyError::NoHealthyUpstream`] if there is no usable endpoint; [`ProxyError::EndpointsFull`] if each
+    /// endpoint has its maximum number of requests.
     pub(crate) fn pick(
         &self,
         now: Time,
@@ -340,7 +340,7 @@ impl Cluster {
             let (Some(index), Some(target)) = (index, target) else {
                 return Err(self.no_endpoint());
             };
-            // Only failed endpoints are left, which are better than full ones.
+            // Only endpoints that have failed are left; they are preferable to full ones.
             if full.contains(&index) {
                 if full.len() == excluded.len() {
                     return Err(ProxyError::EndpointsFull);
@@ -356,7 +356,7 @@ impl Cluster {
         }
     }
 
-    /// Measures the quality of a choice, for a sample of choices.
+    /// Measures the quality of a choice if it is in the sample.
     pub(crate) fn measure_choice(&self, endpoints: &Endpoints, chosen: Index, now: Time) {
         if quality::is_sampled(now) {
             let quality = quality::measure(endpoints, chosen);
@@ -365,7 +365,7 @@ impl Cluster {
         }
     }
 
-    /// Counts a request without usable endpoint; returns its error.
+    /// Counts a request without a usable endpoint; returns the error for the request.
     #[cold]
     pub(crate) fn no_endpoint(&self) -> ProxyError {
         self.metrics.no_endpoint.add_shared(1);
@@ -396,14 +396,14 @@ impl Cluster {
         }
     }
 
-    /// Counts a rejected request, if a limit is the reason.
+    /// Counts a request that was rejected because of a limit.
     pub(crate) fn count_overflow(&self, error: &ProxyError) {
         if let Some(reason) = error.overflow_reason() {
             self.metrics.guards.overflow(reason);
         }
     }
 
-    /// Handles a change of the circuit breaker's state.
+    /// Logs and counts a change of the circuit breaker's state.
     pub(super) fn breaker_changed(&self, transition: Option<Transition>) {
         let Some(Transition { to, open_for }) = transition else {
             return;

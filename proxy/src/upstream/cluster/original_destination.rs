@@ -1,7 +1,7 @@
 //! Clusters whose endpoint is the original destination of each connection (`type: original-destination`).
 //!
-//! Each destination gets a cluster of its own with one endpoint, so that breakers, limits and pools are
-//! separate, and choosing an endpoint and sending to it need no special case.
+//! Each destination has its own cluster with one endpoint, so that circuit breakers, limits and pools are separate,
+//! and no special case is needed to choose an endpoint and send to it.
 
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ use crate::upstream::Cluster;
 
 /// Idle time after which a destination is dropped when a new one is added.
 const FORGET: Duration = Duration::from_secs(60);
-/// Number of parts of the table. A new destination copies its part only, and not the whole table.
+/// Number of parts of the table. Adding a destination copies only its part, not the whole table.
 const PARTS: usize = 16;
-/// Maximum number of destinations of a part; beyond it, a destination's cluster is built for a single connection
-/// or request.
+/// Maximum number of destinations in a part. Beyond this, a destination's cluster is built for a single connection or
+/// request.
 const MAX_IN_PART: usize = 256;
 
 /// Destinations of a cluster of this type.
@@ -48,7 +48,7 @@ struct Known {
 }
 
 impl Destinations {
-    /// Returns `None` for a cluster with endpoints.
+    /// Creates an empty table; `None` for a cluster with endpoints.
     pub(in crate::upstream) fn new(config: &config::Cluster) -> Option<Self> {
         Some(Self {
             address: config.original_destination?,
@@ -74,7 +74,7 @@ impl Destinations {
     fn find(&self, address: SocketAddr, now: Time) -> Option<Arc<Cluster>> {
         let known = self.part(address).load();
         let found = known.get(&address)?;
-        // Relaxed: only an approximate time.
+        // Relaxed: the time need not be exact.
         found.used.store(now.as_nanos(), Ordering::Relaxed);
         Some(Arc::clone(&found.cluster))
     }
@@ -100,12 +100,12 @@ impl Destinations {
 }
 
 impl Cluster {
-    /// Returns the cluster for a connection with this original destination: itself, unless it is of that
-    /// type.
+    /// Returns the cluster for a connection with this original destination; this is the cluster itself unless its
+    /// type is `original-destination`.
     ///
     /// # Errors
-    /// [`ProxyError::NoOriginalDestination`] if it is and there is no destination; [`ProxyError::OwnPort`] if
-    /// this proxy listens there for its operator or its application only.
+    /// [`ProxyError::NoOriginalDestination`] if the type requires a destination and there is none;
+    /// [`ProxyError::OwnPort`] if this proxy listens at the destination for its operator or its application only.
     pub(crate) fn toward(
         self: Arc<Self>,
         destination: Option<SocketAddr>,
@@ -132,20 +132,20 @@ impl Cluster {
         }
         let cluster = Arc::new(cluster);
         destinations.remember(address, &cluster, now);
-        // Another worker may have been first; then use its pools and limits.
+        // If another worker was first, its pools and limits are used.
         Ok(destinations.find(address, now).unwrap_or(cluster))
     }
 }
 
 impl Cluster {
-    /// Registers a new connection, to recognise it if it is redirected back to this proxy.
+    /// Records a new connection, in order to recognize it if it is redirected back to this proxy.
     pub(in crate::upstream) fn recognised(&self, io: &Io) -> Option<OwnConnection> {
         let all = self.own_connections.as_ref()?;
         Some(all.enter(io.tcp().local_addr().ok()?))
     }
 }
 
-/// Returns the configuration of the cluster with this address as its endpoint.
+/// Returns the configuration of the cluster with this address as its only endpoint.
 fn at(config: &config::Cluster, address: SocketAddr) -> config::Cluster {
     config::Cluster {
         original_destination: None,

@@ -1,34 +1,34 @@
-//! Quality of balancing, measured at a sample of choices.
+//! Quality of balancing, measured for a sample of choices.
 //!
-//! The requests in flight at an endpoint are those known to this proxy: its own, and those of other proxies
-//! as far as load reports include them. The endpoints' own proxies count the true number
+//! The requests in flight at an endpoint are those known to this proxy: its own requests, and those of other proxies
+//! if load reports include them. The endpoints' own proxies count the true number
 //! ([`crate::mesh::load_feedback::reporting`]).
 
 use maglor_balance::{Index, Time};
 
 use crate::upstream::Endpoints;
 
-/// One in this many choices is measured, since a measurement reads all endpoints.
+/// One in this many choices is measured, because a measurement reads all endpoints.
 const SAMPLED: u64 = 64;
 
 /// Quality of one choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::upstream) struct Quality {
-    /// The endpoint had requests in flight while another one had none.
+    /// Whether the endpoint had requests in flight while another one had none.
     pub(in crate::upstream) missed_idle: bool,
-    /// Imbalance of requests before the choice, in thousandths: 1 − (Σx)² / (n·Σx²), where x are the requests
-    /// in flight at n usable endpoints (Jain, Chiu and Hawe, "A quantitative measure of fairness", 1984). 0:
-    /// all have the same number, or none has any; near 1000: one of many has all.
+    /// Imbalance of requests before the choice, in thousandths: 1 − (Σx)² / (n·Σx²), where x are the requests in
+    /// flight at n usable endpoints (Jain, Chiu and Hawe, "A quantitative measure of fairness", 1984). 0 means that
+    /// all endpoints have the same number or none; a value near 1000 that one of many endpoints has all requests.
     pub(in crate::upstream) imbalance: u32,
 }
 
-/// Returns whether the choice at this time is measured.
+/// Returns whether the choice at this time is in the sample.
 pub(in crate::upstream) fn is_sampled(now: Time) -> bool {
-    // Clocks tick in steps of some nanoseconds; the bits above are practically random.
+    // Clocks tick in steps of several nanoseconds; the bits above these are practically random.
     now.as_nanos() >> 6 & (SAMPLED - 1) == 0
 }
 
-/// Measures the choice of an endpoint that has already been assigned the request.
+/// Measures the choice of an endpoint to which the request was already assigned.
 pub(in crate::upstream) fn measure(endpoints: &Endpoints, chosen: Index) -> Quality {
     let view = endpoints.balancer().view();
     let targets = endpoints.targets().iter().enumerate();
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn one_that_has_all_is_as_bad_as_it_gets() {
-        // 1 − 1/n, by Jain's index.
+        // Jain's index: 1 − 1/n.
         assert_eq!(of(&[9, 0, 0, 0], 1).imbalance, 750);
         assert_eq!(of(&[u32::MAX, 0], 1).imbalance, 500);
     }

@@ -1,5 +1,5 @@
-//! An endpoint of a cluster at run time. It outlives snapshots of its cluster's endpoints, and reloads that
-//! keep its address, so that statistics and pooled connections survive.
+//! An endpoint of a cluster at run time. It outlives snapshots of the cluster's endpoints and is kept by reloads that
+//! do not change its address, so that statistics and pooled connections survive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use super::guard::Queue;
 use crate::telemetry::metrics::{EndpointMetrics, Metrics};
 use crate::upstream::{Guard, Picked};
 
-/// Time for which an endpoint without the queue protocol is balanced by plain `lor`, in nanoseconds. Short at
-/// first, since it may only have to be configured by the control plane; then doubled up to the maximum, since
-/// it may be upgraded.
+/// Time for which an endpoint without the queue protocol is balanced by plain `lor`, in nanoseconds. It is short at
+/// first, because the endpoint's proxy may only be waiting for the control plane. It doubles up to the maximum,
+/// because the endpoint may be upgraded later.
 const ASK_AGAIN_AT_FIRST: u64 = 1_000_000_000;
 const ASK_AGAIN_AT_MOST: u64 = 60_000_000_000;
 
@@ -27,33 +27,33 @@ static NEXT_TARGET: AtomicU64 = AtomicU64::new(0);
 /// An endpoint at run time.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Unique in the process; the key of its pools.
+    /// Id that is unique in the process; the key of the endpoint's pools.
     pub(crate) id: u64,
     pub(crate) address: Address,
-    /// DNS name that resolved to this address.
+    /// DNS name that was resolved to this address; `None` for an endpoint given by its address.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) stats: Arc<EndpointStats>,
-    /// Number of its requests, if it is limited. The limit belongs to the cluster, whose configuration an
-    /// endpoint may outlive.
+    /// Slots for the endpoint's requests, if their number is limited. The limit belongs to the cluster, whose
+    /// configuration an endpoint may outlive.
     requests: Arc<Slots>,
-    /// Number of its connections, if it is limited.
+    /// Slots for the endpoint's connections, if their number is limited.
     pub(in crate::upstream) connections: Arc<Slots>,
-    /// Statistics of its responses for outlier ejection.
+    /// Statistics of the endpoint's responses for outlier ejection.
     pub(crate) monitor: Arc<Monitor>,
-    /// Time at which it was added, or returned to service; slow start begins there.
+    /// Time at which the endpoint was added or returned to service; slow start begins then.
     joined: AtomicU64,
-    /// Time until which the queue protocol is not used with it, in nanoseconds; see
+    /// Time until which the queue protocol is not used with the endpoint, in nanoseconds; see
     /// [`crate::mesh::load_feedback::queue_protocol`].
     lacking_until: AtomicU64,
-    /// Duration of the present pause of the queue protocol, in nanoseconds; 0 = none.
+    /// Duration of the current pause of the queue protocol, in nanoseconds; 0 if there is none.
     lacking_for: AtomicU64,
-    /// Shortest round-trip time since the last report, in microseconds; [`UNKNOWN`] = none.
+    /// Shortest round-trip time since the last report, in microseconds; [`UNKNOWN`] if there is none.
     round_trip: AtomicU32,
-    /// Metrics series, which exists as long as the endpoint.
+    /// Metric handles, whose time series exist as long as the endpoint.
     pub(crate) metrics: Option<EndpointMetrics>,
 }
 
-/// A request's slot at an endpoint.
+/// Slot of a request at an endpoint.
 #[derive(Debug)]
 pub(crate) struct Seat {
     of: Arc<Slots>,
@@ -69,7 +69,7 @@ impl Drop for Seat {
 }
 
 impl Target {
-    /// Returns the number of slots in use by requests and connections, if these are limited.
+    /// Returns the number of slots in use by requests and connections, where these are limited.
     pub(crate) fn places_taken(&self) -> u32 {
         self.requests.active() + self.connections.active()
     }
@@ -101,14 +101,14 @@ impl Target {
         }
     }
 
-    /// Returns a target for the same host at another port, with its own health and without shared state.
+    /// Returns a target for the same host at another port. It has its own health and shares no state.
     pub(crate) fn at_port(&self, port: u16) -> Arc<Self> {
         let mut address = self.address.clone();
         if let Address::Ip(address) = &mut address {
             address.set_port(port);
         }
         Arc::new(Self {
-            // Ids of endpoints are far lower, so that no pool is shared by mistake.
+            // Ids of endpoints never have this bit, so that no pool is shared by mistake.
             id: self.id | 1 << 63,
             address,
             host: self.host.clone(),
@@ -125,12 +125,11 @@ impl Target {
     }
 
     pub(in crate::upstream) fn joined(&self) -> Time {
-        // Relaxed: only the control thread reads and writes it.
+        // Relaxed: only the control thread reads and writes the value.
         Time::from_nanos(self.joined.load(Ordering::Relaxed))
     }
 
-    /// Assigns a request to the endpoint, which counts as outstanding from now on; `None` if the endpoint is
-    /// full.
+    /// Assigns a request to the endpoint and counts it as outstanding; `None` if the endpoint is full.
     pub(crate) fn take(self: &Arc<Self>, guard: &Guard, now: Time) -> Option<Picked> {
         let seat = self.seat(guard)?;
         Some(Picked {
@@ -143,13 +142,13 @@ impl Target {
     /// Returns whether the endpoint has recently shown that it lacks the protocol of
     /// [`crate::mesh::load_feedback::queue_protocol`].
     pub(crate) fn lacks_queue_protocol(&self, now: Time) -> bool {
-        // Relaxed: a hint, independent of other data.
+        // Relaxed: the value is independent of other data and need not be exact.
         now.as_nanos() < self.lacking_until.load(Ordering::Relaxed)
     }
 
     /// Records whether the endpoint lacks the queue protocol.
     pub(crate) fn set_lacks_queue_protocol(&self, lacking: bool, now: Time) {
-        // Relaxed: simultaneous updates of two workers only change the time a little.
+        // Relaxed: simultaneous updates by two workers change the time only slightly.
         let last = self.lacking_for.load(Ordering::Relaxed);
         if !lacking {
             if last != 0 {
@@ -158,7 +157,7 @@ impl Target {
             }
             return;
         }
-        // Responses to earlier messages during the pause are no news.
+        // Responses to earlier messages, received during the pause, are no new evidence.
         if !self.lacks_queue_protocol(now) {
             let time = (2 * last).clamp(ASK_AGAIN_AT_FIRST, ASK_AGAIN_AT_MOST);
             self.lacking_for.store(time, Ordering::Relaxed);
@@ -181,8 +180,8 @@ impl Target {
         })
     }
 
-    /// Returns the default value of `host`. A Unix socket is on this host (RFC 9110 §7.2 requires a name or
-    /// an IP address).
+    /// Returns the default value of `host`. For a Unix socket this is `localhost`, because RFC 9110 §7.2 requires a
+    /// name or an IP address.
     pub(crate) fn authority(&self) -> String {
         match (&self.host, &self.address) {
             (Some(host), Address::Ip(address)) => format!("{host}:{}", address.port()),
@@ -191,18 +190,18 @@ impl Target {
         }
     }
 
-    /// Returns whether it has at least this many connections, if their number is limited.
+    /// Returns whether the endpoint has at least this many connections; always false if their number is not limited.
     pub(in crate::upstream) fn has_connections(&self, most: u32) -> bool {
         self.connections.active() >= most
     }
 
     /// Records the round-trip time of a new connection.
     pub(in crate::upstream) fn measured(&self, micros: u32) {
-        // Relaxed: independent of other data.
+        // Relaxed: the value is independent of other data.
         self.round_trip.fetch_min(micros, Ordering::Relaxed);
     }
 
-    /// Returns the shortest round-trip time since the last call, if there was a new connection.
+    /// Returns the shortest round-trip time since the last call; `None` if there was no new connection.
     pub(crate) fn take_round_trip(&self) -> Option<Duration> {
         let micros = self.round_trip.swap(UNKNOWN, Ordering::Relaxed);
         (micros != UNKNOWN).then(|| Duration::from_micros(micros.into()))

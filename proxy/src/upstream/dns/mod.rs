@@ -1,7 +1,7 @@
-//! Endpoints given by DNS names: resolved when the cluster is added, and again when the answer expires.
+//! Endpoints given by DNS names. They are resolved when the cluster is added, and again when the answer expires.
 //!
-//! Runs on the control thread. Names are resolved independently: one whose server does not answer does not
-//! delay the others. A name that cannot be resolved keeps its last addresses.
+//! Runs on the control thread. Names are resolved independently, so that a name server that does not respond delays
+//! only its own names. A name that cannot be resolved keeps its last addresses.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -35,16 +35,16 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver(Arc<Mutex<Settings>>);
 
-/// The system's settings at their last reading.
+/// The system's settings when they were last read.
 #[derive(Debug)]
 struct Settings {
     resolver: TokioResolver,
     path: PathBuf,
-    /// Version of the file that was read; `None` = changes do not matter.
+    /// Version of the file that was read; `None` if changes are ignored.
     version: Option<FileVersion>,
 }
 
-/// Attributes that change with the file or its content.
+/// Attributes that change when the file is replaced or modified.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct FileVersion {
     inode: u64,
@@ -75,8 +75,8 @@ fn resolver(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolv
     *builder.options_mut() = options;
     let options = builder.options_mut();
     options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
-    // No cache: `dns_refresh` decides when a name is looked up again. A cache would use the TTL of a record,
-    // even above `max`, and that of a missing name, even above `min`.
+    // There is no cache: `dns_refresh` determines when a name is looked up again. A cache would use the TTL of a
+    // record even if it is above `max`, and that of a missing name even if it is above `min`.
     options.cache_size = 0;
     builder.build()
 }
@@ -103,17 +103,17 @@ impl Settings {
 }
 
 impl Resolver {
-    /// Reads the system's resolver configuration (`/etc/resolv.conf`, `/etc/hosts`); the former is read again
-    /// at a lookup if it has changed.
+    /// Reads the system's resolver configuration (`/etc/resolv.conf`, `/etc/hosts`); the former is reread at a lookup
+    /// if it has changed.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the configuration cannot be read.
     pub(crate) fn new() -> Result<Self, NetError> {
         Self::of_file(Path::new(RESOLV_CONF))
     }
 
     fn of_file(path: &Path) -> Result<Self, NetError> {
-        // Before it is read, so that a change in between is seen later.
+        // Taken before the file is read, so that a change during the read is noticed later.
         let version = FileVersion::of(path);
         Ok(Self(Arc::new(Mutex::new(Settings {
             resolver: read(path)?,
@@ -127,8 +127,7 @@ impl Resolver {
         settings.current()
     }
 
-    /// Keeps the names of a cluster resolved; never returns. Has to be restarted when the cluster gets other
-    /// endpoints.
+    /// Keeps the names of a cluster resolved; never returns. Must be restarted when the cluster gets other endpoints.
     pub(crate) async fn follow(self, cluster: Arc<Cluster>, shared: Arc<Shared>) {
         let DnsRefresh { min, max } = cluster.config().dns_refresh;
         let failures = shared.metrics.control.dns_failures.with(&[cluster.name()]);
@@ -187,7 +186,7 @@ struct Look {
 struct Name {
     host: Arc<str>,
     port: u16,
-    /// Index of the endpoint with this name.
+    /// Index of the endpoint that has this name.
     endpoint: usize,
     /// Addresses in sorted order, so that a shuffled answer counts as unchanged.
     addresses: Vec<IpAddr>,
@@ -228,7 +227,7 @@ impl Name {
         }
         let mut addresses: Vec<_> = found.iter().collect();
         if cluster.config().first_address_only {
-            // Keep the address in use while it is in the answer: servers shuffle their answers, and another
+            // The address in use is kept while it is in the answer: servers shuffle their answers, and another
             // address would close the connections to this one.
             let used = self.addresses.first();
             let used = used.filter(|one| addresses.contains(one)).copied();
@@ -238,7 +237,8 @@ impl Name {
         std::mem::replace(&mut self.addresses, addresses) != self.addresses
     }
 
-    /// Handles a failed lookup. It is retried immediately and may fail for long, so that it is logged once.
+    /// Handles a failed lookup. Lookups are retried and may fail for a long time, so that only the first failure is
+    /// logged.
     fn failed(&mut self, error: &NetError, cluster: &Cluster) {
         if !std::mem::replace(&mut self.failing, true) {
             let error = in_words(error);
@@ -247,7 +247,7 @@ impl Name {
     }
 }
 
-/// Describes why a name has no address; the resolver's own text contains names of its types.
+/// Describes why a name has no address, because the resolver's own message contains names of its types.
 fn in_words(error: &NetError) -> String {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {

@@ -10,9 +10,9 @@ use tokio::net::UdpSocket;
 
 use super::*;
 
-/// A name server. Names that begin with `silent` get no answer, those with `missing` do not exist, and all
-/// others have the address 127.0.0.N, where N is the number at their end. The TTL is an hour for names that
-/// begin with `hour`, else a second. Counts queries for IPv4 addresses.
+/// A name server. Names that begin with `silent` get no answer, those with `missing` do not exist, and all others
+/// have the address 127.0.0.N, where N is the number at the end of the name. The TTL is an hour for names that begin
+/// with `hour`, otherwise a second. Queries for IPv4 addresses are counted.
 async fn serve(socket: UdpSocket, questions: Arc<AtomicU32>) {
     let mut buffer = [0; 512];
     loop {
@@ -51,7 +51,7 @@ async fn resolver() -> (Resolver, impl Future<Output = ()>) {
     counted(Arc::default()).await
 }
 
-/// The same with counted queries.
+/// Like [`resolver`], with counted queries.
 async fn counted(questions: Arc<AtomicU32>) -> (Resolver, impl Future<Output = ()>) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let mut server = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
@@ -150,7 +150,7 @@ async fn names_are_looked_up_again_after_a_time_within_the_bounds() {
     assert!(missing, "min of a failure");
 }
 
-/// One of several addresses, kept as long as answers contain it.
+/// One of several addresses is used as long as answers contain it.
 #[tokio::test]
 async fn of_a_service_at_many_addresses_one_is_used() {
     let shared = Arc::new(Shared::new(1).0);
@@ -188,10 +188,10 @@ fn name_servers_are_read_again_when_their_file_has_changed() {
     let resolver = Resolver::of_file(&path).unwrap();
     let ndots = || resolver.current().options().ndots;
     assert_eq!(ndots(), 2);
-    // A replaced file, as written by a kubelet or a DHCP client.
+    // The file is replaced, as by a kubelet or a DHCP client.
     write(3);
     assert_eq!(ndots(), 3);
-    // A file written in place.
+    // The file is written in place.
     fs::write(&path, "nameserver 127.0.0.1\noptions ndots:10\n").unwrap();
     assert_eq!(ndots(), 10);
     fs::remove_file(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Attempts to connect to an endpoint. An attempt continues when its request is cancelled, so that requests
-//! with short timeouts find a connection as soon as possible.
+//! Attempts to connect to an endpoint. An attempt continues when the request that started it is cancelled, so that
+//! requests with short timeouts soon find a connection.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::telemetry::metrics::Failures;
 use crate::upstream::connect::Speaks;
 use crate::upstream::{ClientTls, Cluster, Connection, Open, Pool, Room, Target, connect};
 
-/// Interval at which it is checked whether an unresponsive endpoint is still in its cluster.
+/// Interval at which the proxy checks whether an unresponsive endpoint is still in its cluster.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Parameters of a connection attempt, independent of the request.
 pub(super) struct ConnectAttempt {
     pub(super) cluster: Arc<Cluster>,
     pub(super) target: Arc<Target>,
-    /// Addresses of the client's connection, for a PROXY header; `None` = it has none, or there is no client.
+    /// Addresses of the client's connection for a PROXY header; `None` if it has none, or if there is no client.
     pub(super) ends: Option<Addresses>,
     /// Index of the worker.
     pub(super) shard: usize,
@@ -44,11 +44,11 @@ pub(super) struct Opened {
     now: Instant,
 }
 
-/// Ready some time after the endpoint has left the cluster. The address of a deleted pod does not respond at
-/// all, so that an attempt would wait for `connect_timeout`.
+/// Becomes ready some time after the endpoint has left the cluster. The address of a deleted pod does not respond at
+/// all, so an attempt would otherwise wait for `connect_timeout`.
 async fn left(cluster: &Cluster, target: &Arc<Target>) {
     if cluster.config().original_destination.is_some() {
-        // The original destination of a client is not an endpoint that may leave.
+        // The original destination of a client is not an endpoint that can leave.
         return std::future::pending().await;
     }
     loop {
@@ -60,10 +60,10 @@ async fn left(cluster: &Cluster, target: &Arc<Target>) {
 }
 
 impl ConnectAttempt {
-    /// Connects.
+    /// Connects to the endpoint.
     ///
     /// # Errors
-    /// Those of [`connect()`], and [`ProxyError::EndpointLeft`].
+    /// Those of [`connect()`], and [`ProxyError::EndpointLeft`] if the endpoint leaves the cluster.
     pub(super) async fn run(self) -> Result<(Io, Open), ProxyError> {
         let connecting = connect(&self.cluster, &self.target, self.ends, self.speaks);
         let connected = tokio::select! {
@@ -79,8 +79,8 @@ impl ConnectAttempt {
         Ok((io, Open::new(&self.cluster, self.shard, self.room, own)))
     }
 
-    /// Connects in a separate task; if the result is no longer awaited, the connection goes to the pool.
-    /// `turn` is held until then, and is returned with the result.
+    /// Connects in a separate task. If the result is no longer awaited, the connection is put into the pool. The task
+    /// holds `turn` until it ends, and returns it with the result.
     ///
     /// # Errors
     /// Those of [`connect()`].
@@ -90,7 +90,7 @@ impl ConnectAttempt {
         turn: Option<Turn>,
     ) -> Result<(Opened, Option<Turn>), ProxyError> {
         let (sender, receiver) = oneshot::channel();
-        // Do not keep an unused pool alive.
+        // An unused pool must not be kept alive.
         let pool = Rc::downgrade(pool);
         let mesh = self.cluster.tls().and_then(ClientTls::mesh);
         let failures = mesh.map(|mesh| Arc::clone(&mesh.failures));
@@ -124,7 +124,7 @@ impl ConnectAttempt {
         });
         match receiver.await {
             Ok(opened) => opened,
-            // The pool was dropped with its endpoint.
+            // The pool was dropped together with its endpoint.
             Err(_) => Err(ProxyError::NoHealthyUpstream),
         }
     }
@@ -137,7 +137,7 @@ impl Opened {
             || matches!(self.io.alpn(), Some(b"h2" | mesh_transport::ALPN))
     }
 
-    /// Makes the connection a shared one, and takes a slot on it.
+    /// Converts the connection into a shared one, and takes a slot on it.
     ///
     /// # Errors
     /// If the protocol cannot be started.
@@ -148,7 +148,7 @@ impl Opened {
         adopted.await
     }
 
-    /// Makes it an HTTP/1.1 connection.
+    /// Converts the connection into an HTTP/1.1 connection.
     pub(super) fn into_http1(self, pool: &Rc<Pool>) -> Box<Connection> {
         let (announced, now) = (self.announced, self.now);
         Connection::new(self.io, Rc::clone(pool), self.open, announced, now)
@@ -158,7 +158,7 @@ impl Opened {
     async fn keep(self, pool: &Rc<Pool>) {
         if self.is_shared() {
             let now = self.now;
-            // Its slot is free again immediately.
+            // The slot is not needed and is released immediately.
             if let Err(error) = self.into_slot(pool, now).await {
                 tracing::debug!(%error, "connection attempt abandoned");
             }

@@ -1,6 +1,6 @@
 //! An HTTP/1.1 connection to an endpoint, driven by the task of the client that it serves.
 //!
-//! There is no connection task and no channel: polling for the response also sends the rest of the request.
+//! There is no task for the connection and no channel: polling for the response also sends the rest of the request.
 //! Dropping the round trip closes the connection; finishing it returns the connection to its pool.
 
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ use crate::protocol::message::{Body, Interim, Request, Response, Source};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::upstream::{Open, Pool};
 
-/// Limits of a response's head, like those of a request's, with room for large cookies.
+/// Limits of a response head: like those of a request head, with room for large cookies.
 const LIMITS: Limits = Limits {
     bytes: 128 * 1024,
     headers: 256,
@@ -43,14 +43,14 @@ pub(crate) struct Connection {
     length: Option<u64>,
     state: State,
     keep_alive: bool,
-    /// The client that its PROXY header names, if there was one.
+    /// The client that the connection's PROXY header names; `None` if no header was sent.
     announced: Option<Box<Announced>>,
-    /// Number of requests so far.
+    /// Number of requests sent so far.
     requests: u32,
-    /// Time at which it was last returned to the pool.
+    /// Time at which the connection was last returned to the pool.
     idle_since: Instant,
     home: Member,
-    /// Generation of the pool at the connection's creation.
+    /// Generation of the pool when the connection was created.
     generation: u32,
     open: Open,
 }
@@ -58,20 +58,20 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     Idle,
-    /// Waits for a head; no byte of it has arrived.
+    /// Waiting for a response head, no byte of which has arrived.
     AwaitHead,
-    /// Some bytes of a head have arrived.
+    /// Some bytes of a response head have arrived.
     InHead,
     InBody,
     Failed,
 }
 
-/// The client that a PROXY header names; `None` = no client with a known address.
+/// The client that a PROXY header names; `None` if it names no client with a known address.
 #[derive(Debug)]
 pub(crate) struct Announced(pub(crate) Option<Addresses>);
 
 impl Connection {
-    /// Creates a connection; `announced` is the client that its PROXY header names.
+    /// Creates a connection. `announced` is the client that the connection's PROXY header names.
     pub(crate) fn new(
         io: Io,
         home: Rc<Pool>,
@@ -114,15 +114,15 @@ impl Connection {
         self.idle_since = now;
     }
 
-    /// Returns whether it may serve the client with these addresses: any, unless its PROXY header names
-    /// another one.
+    /// Returns whether the connection may serve the client with these addresses. This is false only if the
+    /// connection's PROXY header names another client.
     pub(crate) fn is_for(&self, ends: Option<&Addresses>) -> bool {
         self.announced
             .as_deref()
             .is_none_or(|Announced(named)| named.as_ref() == ends)
     }
 
-    /// Returns whether an idle connection can take a request: no bytes may have arrived on it.
+    /// Returns whether an idle connection can be used for a request, which requires that no bytes have arrived on it.
     pub(crate) fn is_usable(&mut self) -> bool {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         self.input.is_empty() && http1::poll_read(&mut self.io, cx, |_| ()).is_pending()
@@ -135,8 +135,8 @@ impl Connection {
         http1::encode_request(method, request.path_and_query(), fields, out);
         self.chunked_request = false;
         match exact {
-            // A known length is sent in the client's content-length header. Bodies without one (from HTTP/2,
-            // or no body at all) get it if the method expects a body.
+            // A known length is sent as in the client's content-length header. A body that had no such header (from
+            // HTTP/2, or an empty body) gets one if the method expects a body.
             Some(length) => {
                 let expects_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
                 let missing = !fields.contains(Known::ContentLength);
@@ -155,8 +155,8 @@ impl Connection {
         self.requests += 1;
     }
 
-    /// Sends the rest of the request. An error of the socket is not reported: the response may have arrived
-    /// already (an early 413, for example), and otherwise reading reports the error.
+    /// Sends the rest of the request. Errors of the socket are not reported, because the response may already have
+    /// arrived (an early 413, for example); if not, reading reports the error.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ProxyError>> {
         loop {
             while self.request.is_some() && self.output.has_room() {
@@ -226,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// Reads once; a complete head is parsed in place.
+    /// Reads once. A complete head is parsed in place.
     fn poll_read_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -282,7 +282,7 @@ impl Connection {
 
     fn end_if_done(&mut self) {
         if self.decoder.is_done() && self.state == State::InBody {
-            // The endpoint no longer reads a request that is still being sent.
+            // The endpoint does not read the rest of a request that is still being sent.
             if self.request.take().is_some() || !self.output.is_empty() {
                 self.keep_alive = false;
                 self.output = Output::default();
@@ -339,7 +339,7 @@ impl Connection {
 }
 
 impl Source for Connection {
-    /// Returns the next frame of the response; also continues to send the request.
+    /// Returns the next frame of the response, and continues to send the request.
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -393,7 +393,7 @@ fn cut_off(error: io::Error) -> ProxyError {
 
 /// Sends a request and returns the response as soon as its head has arrived.
 ///
-/// Informational responses go to `interim`. The returned body owns the connection.
+/// Informational responses are sent to `interim`. The returned body owns the connection.
 pub(crate) async fn round_trip(
     mut connection: Box<Connection>,
     request: &Request,
@@ -412,7 +412,7 @@ pub(crate) async fn round_trip(
         })
         .await?;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            // Only to the requested protocol: another one may not be allowed (RFC 9110 §7.8).
+            // Only a switch to the requested protocol is accepted; another one may not be allowed (RFC 9110 §7.8).
             let agreed = head.fields.get(Known::Upgrade);
             let is_asked =
                 |agreed: &[u8]| upgrade.is_some_and(|it| it.eq_ignore_ascii_case(agreed));
@@ -430,14 +430,15 @@ pub(crate) async fn round_trip(
             });
         }
         if head.status.is_informational() {
-            // Bounded together like one head, since they are buffered for a client that may not read.
+            // Their total size is limited like that of one head, since they are buffered for a client that may not
+            // read.
             informed += head.fields.encoded_len();
             if informed > LIMITS.bytes {
                 return Err(ProxyError::UpstreamHead(HeadError::TooLarge));
             }
             if let Some(interim) = interim {
                 head.fields.remove_hop_by_hop();
-                // RFC 9110 §8.6: not in responses without content.
+                // RFC 9110 §8.6: not allowed in responses without content.
                 head.fields.remove(Known::ContentLength);
                 interim.send(head.status, &head.fields);
             }

@@ -1,8 +1,8 @@
 //! Idle HTTP/1.1 connections of a worker to one endpoint.
 //!
-//! They are used last in, first out: those that traffic needs stay in use, and the rest collect at the bottom. As
-//! many as were in use at once lately are kept for the next wave of requests; a sweep once a second closes the
-//! others.
+//! They are used last in, first out: the connections that traffic needs stay in use, and the others stay idle. As
+//! many connections as were recently in use at the same time are kept for the next burst of requests; a sweep once a
+//! second closes the others.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::super::Connection;
 use super::working_set::WorkingSet;
 use crate::protocol::proxy_protocol::Addresses;
 
-/// Share of the connections beyond those that were in use lately that a sweep closes.
+/// Share of the superfluous connections that a sweep closes, as numerator and denominator.
 const TRIM: (usize, usize) = (3, 4);
 /// Number of idle connections that are kept until their idle timeout.
 const KEEP_WARM: usize = 4;
 
-/// See the module's documentation.
+/// Idle HTTP/1.1 connections to one endpoint.
 #[derive(Debug)]
 pub(super) struct IdleConnections {
     #[allow(
@@ -29,13 +29,13 @@ pub(super) struct IdleConnections {
     /// Number of open connections, in use or idle.
     open: Cell<usize>,
     working_set: WorkingSet,
-    /// Minimum number of connections in this interval, which were not needed.
+    /// Minimum number of idle connections in this interval, which were not needed.
     low_water: Cell<usize>,
-    /// Time of the latest sweep: precise enough for the begin of an idle time.
+    /// Time of the latest sweep, used as the start of idle times.
     now: Cell<Instant>,
 }
 
-/// What a sweep leaves.
+/// Limits that a sweep applies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// How long a connection may be idle.
@@ -62,7 +62,7 @@ impl IdleConnections {
             .saturating_sub(self.connections.borrow().len())
     }
 
-    /// Counts a new connection, which is in use.
+    /// Counts a new connection as open and in use.
     pub(super) fn opened(&self) {
         self.open.set(self.open.get() + 1);
         self.working_set.record(self.in_use());
@@ -73,12 +73,12 @@ impl IdleConnections {
         self.open.set(self.open.get() - 1);
     }
 
-    /// Returns the latest connection that can take a request of the client with these addresses.
+    /// Returns the latest connection that can be used for a request of the client with these addresses.
     pub(super) fn take(&self, ends: Option<&Addresses>) -> Option<Box<Connection>> {
         let mut connections = self.connections.borrow_mut();
         let mut found = None;
         while let Some(mut connection) = connections.pop() {
-            // A connection that was announced for another client is closed.
+            // A connection whose PROXY header names another client is closed.
             if connection.is_for(ends) && connection.is_usable() {
                 found = Some(connection);
                 break;
@@ -98,7 +98,7 @@ impl IdleConnections {
         self.connections.borrow_mut().push(connection);
     }
 
-    /// Closes the connection with the longest idle time; returns whether there was one.
+    /// Closes the connection that has been idle for the longest time; returns whether there was one.
     pub(super) fn close_oldest(&self) -> bool {
         let mut connections = self.connections.borrow_mut();
         let oldest = (!connections.is_empty()).then(|| connections.remove(0));
@@ -111,7 +111,7 @@ impl IdleConnections {
         std::mem::take(&mut *self.connections.borrow_mut()).len()
     }
 
-    /// Closes connections that are idle for too long or superfluous; returns their number.
+    /// Closes connections that have been idle for too long or are superfluous; returns their number.
     pub(super) fn sweep(&self, now: Instant, bounds: Bounds) -> usize {
         self.now.set(now);
         self.working_set.sweep(now, self.in_use());

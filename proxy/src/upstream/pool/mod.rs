@@ -34,7 +34,7 @@ use crate::protocol::proxy_protocol::Addresses;
 /// Notified when a request waits for a connection, since another worker may have an idle one.
 static WANTED: Notify = Notify::const_new();
 
-/// Longest idle time of shared connections under memory pressure.
+/// Maximum idle time of shared connections under memory pressure.
 const PRESSED_IDLE: Duration = Duration::from_secs(2);
 
 /// The pools of a worker.
@@ -54,7 +54,7 @@ impl Pools {
         Rc::clone(pool)
     }
 
-    /// Closes connections that are idle for too long or superfluous, and drops pools of removed endpoints.
+    /// Closes connections that have been idle for too long or are superfluous, and drops pools of removed endpoints.
     /// Returns the number of closed connections.
     pub(crate) fn sweep(&self, now: Instant) -> usize {
         let mut closed = 0;
@@ -69,8 +69,7 @@ impl Pools {
         closed
     }
 
-    /// Closes an idle connection of a cluster in a pool without waiting requests; returns whether there was
-    /// one.
+    /// Closes an idle connection of a cluster, in a pool without waiting requests; returns whether there was one.
     pub(super) fn close_one_idle(&self, cluster: &Cluster) -> bool {
         let pools = self.by_id.borrow();
         let mut own = pools
@@ -88,7 +87,7 @@ impl Pools {
     pub(crate) async fn release_idle(self: Rc<Self>) {
         loop {
             let mut wanted = pin!(WANTED.notified());
-            // Before looking, so that changes in between are not missed.
+            // Enabled before the pools are inspected, so that changes in between are not missed.
             wanted.as_mut().enable();
             for pool in self.by_id.borrow().values() {
                 pool.release_idle();
@@ -106,13 +105,13 @@ impl Pools {
 }
 
 impl Drop for Pools {
-    /// Idle connections hold their pools, which would outlive this otherwise.
+    /// Idle connections hold their pools, which would otherwise outlive this.
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-/// Count of a waiting request, see [`Pool::wait`].
+/// Counts a waiting request until dropped; see [`Pool::wait`].
 pub(super) struct Waits(Rc<Pool>);
 
 impl Drop for Waits {
@@ -121,7 +120,7 @@ impl Drop for Waits {
     }
 }
 
-/// An HTTP/1.1 connection's part of its pool, which counts it.
+/// The pool to which an HTTP/1.1 connection belongs and in which it is counted.
 #[derive(Debug)]
 struct Member(Rc<Pool>);
 
@@ -147,11 +146,11 @@ impl Drop for Member {
 pub(crate) struct Pool {
     target: Weak<Target>,
     idle: IdleConnections,
-    /// Generation of the settings: connections of an earlier one are not taken back.
+    /// Generation of the settings. Connections of an earlier generation are not taken back.
     generation: Cell<u32>,
-    /// The cluster's configuration at the last use: the endpoint may outlive it.
+    /// The cluster's configuration at the last use, which the endpoint may outlive.
     config: RefCell<Arc<config::Cluster>>,
-    /// Number of requests that wait for a returned connection, because of limits.
+    /// Number of requests that wait, because of limits, for a connection to be returned.
     waiting: Cell<usize>,
     /// Notified when a connection or stream is returned.
     pub(super) returned: Rc<Notify>,
@@ -160,7 +159,7 @@ pub(crate) struct Pool {
     pub(crate) multiplexed: Multiplexed,
 }
 
-/// An endpoint to send one request to.
+/// An endpoint to which one request is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
@@ -169,20 +168,20 @@ pub(crate) struct Sender<'a> {
     /// Index of the worker.
     pub(crate) shard: usize,
     pub(crate) now: Instant,
-    /// Addresses of the client's connection, for a PROXY header; `None` = it has none, or there is no client.
+    /// Addresses of the client's connection for a PROXY header; `None` if it has none, or if there is no client.
     pub(crate) ends: Option<Addresses>,
-    /// Receiver of informational responses; `None` = they are dropped.
+    /// Receiver of informational responses; `None` if they are dropped.
     pub(crate) interim: Option<&'a dyn Interim>,
     /// Whether limits on connections do not apply.
     pub(crate) unlimited: bool,
 }
 
-/// Why a request has no response.
+/// Reason why a request has no response.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     Failed(ProxyError),
-    /// The endpoint has not processed the request, because it has closed the connection (GOAWAY), which may
-    /// be noticed only now; the request's body is unread.
+    /// The endpoint has not processed the request, because it has closed the connection (GOAWAY), which may be
+    /// noticed only when the request is sent. The request's body is unread.
     NotSent(Body),
 }
 
@@ -198,7 +197,7 @@ impl From<Unanswered> for ProxyError {
 /// Returns the maximum number of requests on a shared connection.
 fn most_shared(config: &config::Cluster) -> Option<NonZeroU32> {
     match config.proxy_protocol {
-        // The client in a PROXY header holds for its own requests only.
+        // The client in a PROXY header applies only to that client's requests.
         Some(_) => Some(NonZeroU32::MIN),
         None => config.max_requests_per_connection,
     }
@@ -221,8 +220,8 @@ impl Pool {
         }
     }
 
-    /// Switches to the settings in force. If limits have changed, connections counted by the old ones end
-    /// after their present requests.
+    /// Switches to the current settings. If limits have changed, connections counted under the old ones end after
+    /// their current requests.
     fn follow(&self, cluster: &Cluster) {
         let now = cluster.config();
         if Arc::ptr_eq(&self.config.borrow(), now) {
@@ -239,10 +238,10 @@ impl Pool {
         }
     }
 
-    /// Closes as many idle connections as other pools wait for.
+    /// Closes as many idle connections as requests in other pools wait for.
     fn release_idle(&self) {
         let connections = Arc::clone(&self.connections.borrow());
-        // Requests that wait here are notified of idle connections.
+        // Requests that wait in this pool are notified of idle connections.
         if connections.waiting() == 0 || self.is_waited_for() {
             return;
         }
@@ -259,27 +258,27 @@ impl Pool {
         }
     }
 
-    /// Closes the connection with the longest idle time; returns whether there was one.
+    /// Closes the connection that has been idle for the longest time; returns whether there was one.
     fn close_one_idle(&self) -> bool {
         self.idle.close_oldest() || self.multiplexed.close_one_idle()
     }
 
-    /// Returns the generation of connections that are taken back.
+    /// Returns the generation whose connections are taken back.
     pub(super) fn generation(&self) -> u32 {
         self.generation.get()
     }
 
-    /// Returns a slot on a shared connection; one with credit if the request needs it.
+    /// Returns a slot on a shared connection; if the request needs credit, on one that has it.
     pub(super) fn free_slot(&self, now: Instant, credit: bool) -> Option<Slot> {
         self.multiplexed.free_slot(now, self.max_streams(), credit)
     }
 
-    /// Maximum number of concurrent streams of a connection.
+    /// Returns the maximum number of concurrent streams of a connection.
     pub(super) fn max_streams(&self) -> u32 {
         self.config.borrow().max_concurrent_streams
     }
 
-    /// Returns an idle connection that can take a request of the client with these addresses.
+    /// Returns an idle connection that can be used for a request of the client with these addresses.
     pub(crate) fn take_idle(&self, ends: Option<&Addresses>) -> Option<Box<Connection>> {
         self.idle.take(ends)
     }
@@ -295,7 +294,7 @@ impl Pool {
         }
         let waited_for = self.is_waited_for();
         if !waited_for && self.connections.borrow().waiting() > 0 {
-            // Closing it makes room for another pool's request that waits.
+            // Closing the connection makes room for a request that waits in another pool.
             return;
         }
         self.idle.put(connection);
@@ -315,14 +314,14 @@ impl Pool {
         Waits(Rc::clone(self))
     }
 
-    /// Closes the idle connections: since each holds its pool, they would keep each other alive.
+    /// Closes the idle connections. Each of them holds its pool, so they would otherwise keep each other alive.
     fn close(&self) -> usize {
         self.idle.clear()
     }
 
     fn sweep(&self, now: Instant) -> usize {
         let config = self.config.borrow();
-        // Under memory pressure only connections that requests need stay.
+        // Under memory pressure, only connections that requests need are kept.
         let (shared, unneeded) = match memory::level() {
             Level::Free => (config.idle_timeout, config.max_idle_connections),
             _ => (config.idle_timeout.min(PRESSED_IDLE), 0),

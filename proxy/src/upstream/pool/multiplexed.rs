@@ -1,8 +1,8 @@
 //! Shared connections of one worker to one endpoint: HTTP/2, or the mesh transport.
 //!
-//! Requests share connections up to `max_concurrent_streams`; then another connection is opened. At most one
-//! is opened at a time, so that a burst of requests does not cause a burst of handshakes. Requests that wait
-//! for it share its failure, too: otherwise they would time out one after the other.
+//! Requests share a connection up to `max_concurrent_streams`; beyond this, another connection is opened. At most one
+//! connection is opened at a time, so that a burst of requests does not cause a burst of handshakes. Requests that
+//! wait for a connection also share its failure; otherwise they would time out one after another.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -33,7 +33,7 @@ use crate::upstream::Open;
 pub(crate) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
     opening: Arc<Mutex<()>>,
-    /// Number of failed attempts to connect, and the reason of the last one.
+    /// Number of failed connection attempts, and the reason of the last failure.
     failed: RefCell<(u64, Option<Unopened>)>,
     /// Maximum number of requests of each connection.
     max_requests: Cell<Option<NonZeroU32>>,
@@ -50,7 +50,7 @@ struct Connection {
     /// Number of requests so far.
     requests: Cell<u32>,
     idle_since: Cell<Instant>,
-    /// Whether it has refused a request.
+    /// Whether the endpoint has refused a request on this connection.
     gone: Cell<bool>,
     returned: Rc<Notify>,
     open: Open,
@@ -72,12 +72,12 @@ impl Connection {
             }
     }
 
-    /// Returns whether it accepts no further requests, for any reason.
+    /// Returns whether the connection accepts no further requests, for any reason.
     fn is_worn(&self, max_requests: Option<NonZeroU32>) -> bool {
         self.is_gone() || max_requests.is_some_and(|most| self.requests.get() >= most.get())
     }
 
-    /// Returns whether a new body may have to wait for others at the moment.
+    /// Returns whether a new body may currently have to wait for others.
     fn is_short(&self) -> bool {
         match &self.carrier {
             Carrier::Http2(http2) => http2.is_short(),
@@ -85,22 +85,22 @@ impl Connection {
         }
     }
 
-    /// Returns whether bodies that the endpoint does not read can hold up others.
+    /// Returns whether bodies that the endpoint does not read can delay others.
     fn has_shared_window(&self) -> bool {
         matches!(self.carrier, Carrier::Http2(_))
     }
 
-    /// Returns whether a new body need not wait for others. An endpoint may give a connection only as much
-    /// credit as a single stream, which an unread upload holds permanently.
+    /// Returns whether a new body need not wait for others. An endpoint may give a connection only as much credit as
+    /// a single stream, all of which an unread upload can hold permanently.
     fn has_credit(&self, now: Instant) -> bool {
         match &self.carrier {
             Carrier::Http2(http2) => http2.has_credit(now),
-            // Both ends return the connection's credit independently of the streams.
+            // Both ends renew the connection's credit independently of the streams.
             Carrier::MeshTransport(_) => true,
         }
     }
 
-    /// Returns whether another request may share it.
+    /// Returns whether another request may share the connection.
     fn has_room(&self, max_streams: u32) -> bool {
         let max_streams = match &self.carrier {
             Carrier::Http2(http2) => max_streams.min(http2.max_streams()),
@@ -147,7 +147,7 @@ impl Multiplexed {
         self.max_requests.set(most);
     }
 
-    /// Returns whether connections take more than one request, so that it pays to wait for one.
+    /// Returns whether connections serve more than one request at a time, so that waiting for one is worthwhile.
     fn is_shared(&self) -> bool {
         self.max_requests.get() != Some(NonZeroU32::MIN)
     }
@@ -156,7 +156,7 @@ impl Multiplexed {
         self.failed.borrow().0
     }
 
-    /// Returns the error of the last failed attempt, if there was one since there were `before` failures.
+    /// Returns the error of the last failed attempt, if more than `before` attempts have failed.
     ///
     /// # Errors
     /// The reason of that failure.
@@ -167,7 +167,7 @@ impl Multiplexed {
         }
     }
 
-    /// Records the reason of a failed attempt, for the requests that wait for it.
+    /// Records the reason of a failed attempt, for the requests that wait for the attempt.
     pub(super) fn note_failure(&self, error: &ProxyError) {
         let failures = self.failures() + 1;
         *self.failed.borrow_mut() = (failures, Unopened::of(error));
@@ -178,8 +178,8 @@ impl Multiplexed {
         self.declined.get()
     }
 
-    /// Waits for the turn to open a connection. Returns at once if the endpoint last chose a protocol without
-    /// shared connections, or if nothing is shared.
+    /// Waits for the turn to open a connection. Returns immediately if the endpoint last chose a protocol without
+    /// shared connections, or if connections are not shared.
     pub(crate) async fn turn(&self) -> Opening {
         let before = self.failures();
         let turn = match self.is_declined() || !self.is_shared() {
@@ -187,18 +187,18 @@ impl Multiplexed {
             false => Some(Arc::clone(&self.opening).lock_owned().await),
         };
         Opening {
-            // Requests that have waited for an attempt with that outcome need no turns, either.
+            // Requests that have waited for an attempt with this outcome need no turn, either.
             turn: turn.filter(|_| !self.is_declined()),
             before,
         }
     }
 
-    /// Records the endpoint's choice.
+    /// Records the protocol that the endpoint has chosen.
     pub(crate) fn learn(&self, shared: bool) {
         self.declined.set(!shared);
     }
 
-    /// Makes a stream with a shareable protocol a shared connection, and takes a slot on it.
+    /// Creates a shared connection from a stream with a shareable protocol, and takes a slot on it.
     pub(crate) async fn adopt(
         &self,
         io: Io,
@@ -230,18 +230,19 @@ impl Multiplexed {
         Ok(occupy(&connection, now))
     }
 
-    /// Returns a slot on an existing connection with fewer streams than `max_streams`; for a request that
-    /// needs `credit`, on one that has it.
+    /// Returns a slot on an existing connection with fewer streams than `max_streams`; for a request that needs
+    /// `credit`, on a connection that has it.
     ///
-    /// The fullest is filled first: frames of many requests are read and written together, and connections that
-    /// traffic does not need become idle. Only bodies that share a window are spread.
+    /// The fullest connection is filled first, so that frames of many requests are read and written together, and
+    /// connections that traffic does not need become idle. Only bodies that share a window are distributed over
+    /// connections.
     pub(crate) fn free_slot(&self, now: Instant, max_streams: u32, credit: bool) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
         let most = self.max_requests.get();
         let is_free = |c: &Connection| {
             c.has_room(max_streams) && (!credit || c.has_credit(now)) && !c.is_worn(most)
         };
-        // The one that is being filled; no other is looked at while it has room.
+        // The last one is being filled; no other is inspected while it has room.
         if let Some(last) = connections.last()
             && is_free(last)
             && !(credit && last.has_shared_window())
@@ -269,7 +270,7 @@ impl Multiplexed {
         closed.is_some()
     }
 
-    /// Drops all connections; they close when their streams have ended.
+    /// Drops all connections, which close when their streams have ended.
     pub(super) fn leave(&self) {
         self.connections.borrow_mut().clear();
     }
@@ -289,7 +290,7 @@ impl Multiplexed {
 
 /// The result of [`Multiplexed::turn`].
 pub(crate) struct Opening {
-    /// Held by the attempt, not by the request: later requests wait for the attempt.
+    /// The turn, held by the attempt and not by the request, because later requests wait for the attempt.
     pub(super) turn: Option<Turn>,
     /// Number of failed attempts before the wait.
     pub(super) before: u64,
@@ -297,7 +298,7 @@ pub(crate) struct Opening {
 
 pub(super) type Turn = OwnedMutexGuard<()>;
 
-/// Why a connection could not be opened.
+/// Reason why a connection could not be opened.
 #[derive(Debug)]
 enum Unopened {
     Late,
@@ -307,7 +308,7 @@ enum Unopened {
 }
 
 impl Unopened {
-    /// Returns `None` for reasons that concern only one request.
+    /// Converts an error; `None` if it concerns only one request.
     fn of(error: &ProxyError) -> Option<Self> {
         match error {
             ProxyError::ConnectTimeout => Some(Self::Late),
@@ -355,7 +356,7 @@ impl Slot {
             }
         };
         if let Err(Unanswered::NotSent(_)) = answered {
-            // A connection that has refused a request accepts no others.
+            // A connection on which a request was refused accepts no others.
             connection.gone.set(true);
         }
         answered
@@ -383,7 +384,7 @@ impl Slot {
     }
 }
 
-/// Body of a response; holds its slot on the connection.
+/// Body of a response. It holds the request's slot on the connection.
 #[derive(Debug)]
 struct ResponseBody {
     incoming: Incoming,

@@ -1,4 +1,4 @@
-//! Admission of connections under the limits on their number, and the metrics of open connections.
+//! Admission of connections under the limits on their number, and metrics of open connections.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::protocol::error::ProxyError;
 use crate::upstream::cluster::guard::{Queue, Waiting};
 use crate::upstream::{Cluster, Pools};
 
-/// Permission for a connection, held while it is open. Holds neither cluster nor endpoint: an idle connection
-/// must not keep alive what its closing depends on.
+/// Permission for a connection, held while it is open. It holds neither the cluster nor the endpoint: an idle
+/// connection must not keep alive the objects whose removal closes it.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     cluster: Option<Arc<Queue>>,
@@ -24,7 +24,7 @@ pub(crate) struct Room {
 #[derive(Debug)]
 struct AtEndpoint {
     slots: Arc<Slots>,
-    /// Queue of requests that wait for one.
+    /// Queue of requests that wait for a connection.
     queue: Arc<Queue>,
 }
 
@@ -45,7 +45,7 @@ impl Drop for Room {
 }
 
 impl Room {
-    /// Called when the connection is idle: wakes requests that wait for another connection.
+    /// Called when the connection becomes idle: wakes requests that wait for another connection.
     pub(super) fn offer(&self) {
         if let Some(cluster) = &self.cluster {
             cluster.wake_all();
@@ -66,9 +66,9 @@ pub(super) enum Found<T> {
 /// Position of a request in the queue for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Any: a shared connection may serve more requests than were notified of it.
+    /// Any position: a shared connection may serve more requests than were notified of it.
     Any,
-    /// At the end.
+    /// At the end of the queue.
     Last,
 }
 
@@ -76,7 +76,7 @@ impl Sender<'_> {
     /// Waits for room for a connection, or for a result of `instead`.
     ///
     /// # Errors
-    /// [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
+    /// [`ProxyError::Overflow`] if the queue is full, or [`ProxyError::QueueTimeout`].
     pub(super) async fn room<T>(
         &self,
         turn: Turn,
@@ -92,13 +92,13 @@ impl Sender<'_> {
             return Ok(Found::Room(room));
         }
         let pool = self.pools.get(self.cluster, self.target, self.now);
-        // Free room belongs to the requests in the queue, which have been notified.
+        // Free room is for the requests in the queue, which have been notified.
         let mut behind = turn == Turn::Last && queue.waiting() > 0;
         let mut line = queue.line()?;
         let _waits = pool.wait();
         let deadline = Instant::now() + self.cluster.config().limits.queue_timeout;
         loop {
-            // Before looking, so that changes in between are not missed.
+            // Created before the check, so that changes in between are not missed.
             let (freed, returned) = (queue.freed(), pool.returned.notified());
             if !std::mem::take(&mut behind) {
                 if let Some(instead) = instead() {
@@ -124,7 +124,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Returns room if there is any now: without `line` only if none waits for it.
+    /// Returns room if there is any now. Without `line`, only if no request waits for it.
     fn try_room(&self, line: Option<&mut Waiting<'_>>) -> Option<Room> {
         let mut room = Room::default();
         let queue = &self.cluster.guard().connections;
@@ -152,7 +152,7 @@ impl Sender<'_> {
     }
 }
 
-/// Count of an open connection to an endpoint, held while it exists.
+/// Counts an open connection to an endpoint until dropped.
 ///
 /// Holds no cluster: a pooled connection must not keep alive the endpoint whose removal closes it.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Open {
 }
 
 impl Open {
-    /// Called when the connection is idle: another request may need its room.
+    /// Called when the connection becomes idle, because another request may need its room.
     pub(super) fn offer(&self) {
         self.room.offer();
     }

@@ -1,4 +1,4 @@
-//! Sends one request to one endpoint by the cluster's protocol, and returns its response.
+//! Sends one request to one endpoint over the cluster's protocol, and returns the response.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use crate::upstream::connect::Speaks;
 /// A connection for a request.
 enum Connected {
     Http1(Box<Connection>),
-    /// One that other requests share.
+    /// A connection that other requests share.
     Shared(Slot),
 }
 
@@ -55,16 +55,16 @@ impl Sender<'_> {
         }
     }
 
-    /// Returns whether a request inside the mesh, where both versions are supported, has no others to share a
+    /// Returns whether a request inside the mesh, where both versions are supported, has no other requests to share a
     /// connection with: an HTTP/2 connection takes three times the memory of an HTTP/1.1 connection. Requests
-    /// received by HTTP/2 keep the version, which the endpoint's proxy could not restore otherwise.
+    /// received over HTTP/2 keep this version, because the endpoint's proxy could not restore it.
     fn is_alone(&self, request: &Request) -> bool {
         request.version < Version::HTTP_2
             && self.target.stats.outstanding() <= 1
             && self.is_in_mesh()
     }
 
-    /// Returns whether it is a gRPC call that the configuration allows to send by HTTP/2; gRPC servers
+    /// Returns whether the request is a gRPC call that the configuration allows to be sent over HTTP/2; gRPC servers
     /// support no other version.
     fn is_grpc(&self, request: &Request) -> bool {
         request.version == Version::HTTP_2
@@ -95,18 +95,18 @@ impl Sender<'_> {
         round_trip(connection, request, body, self.interim).await
     }
 
-    /// Returns the response over a kept-alive connection, or the body if none is available.
+    /// Returns the response received over a kept-alive connection, or the body if no such connection is available.
     async fn pooled_http1(
         &self,
         pool: &Pool,
         request: &Request,
         body: Body,
     ) -> Result<ControlFlow<Response, Body>, ProxyError> {
-        // A request without body loses nothing if the endpoint turns out to have closed a kept-alive
-        // connection, and an idempotent method is safe to repeat.
+        // A request without a body loses nothing if the endpoint has closed a kept-alive connection, and an
+        // idempotent method is safe to repeat.
         let repeatable = body.is_empty() && request.method.is_idempotent();
         let mut body = Some(body);
-        // Returned connections belong to the requests that wait.
+        // Returned connections are for the requests that wait.
         while !pool.is_waited_for()
             && let Some(connection) = pool.take_idle(self.ends.as_ref())
         {
@@ -132,7 +132,7 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        // If no other connection is allowed, one without credit is better than none.
+        // If no further connection is allowed, one without credit is better than none.
         let free = || pool.free_slot(now, false).map(Connected::Shared);
         let connected = match self.room(Turn::Any, free).await? {
             Found::Instead(connected) => connected,
@@ -166,7 +166,7 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        // The endpoint's proxy would treat it as HTTP/1.1, and a gRPC server would reject it.
+        // The endpoint's proxy would treat the request as HTTP/1.1, and a gRPC server would reject it.
         let never_alone = request.version == Version::HTTP_2
             && (self.is_in_mesh() || self.is_grpc(request))
             && !pool.multiplexed.is_declined();
@@ -192,7 +192,7 @@ impl Sender<'_> {
         self.over(connected, request, body).await
     }
 
-    /// Opens a connection that requests share, or whose protocol the endpoint chooses.
+    /// Opens a connection that requests share or whose protocol the endpoint chooses.
     async fn open(
         &self,
         room: Room,
@@ -200,7 +200,7 @@ impl Sender<'_> {
         speaks: Speaks,
         credit: bool,
     ) -> Result<Connected, ProxyError> {
-        // It may become a shared connection for all that wait here.
+        // The new connection may be shared by all requests that wait here.
         let Opening { turn, before } = pool.multiplexed.turn().await;
         if let Some(slot) = pool.free_slot(self.now, credit) {
             return Ok(Connected::Shared(slot));
@@ -214,7 +214,7 @@ impl Sender<'_> {
         })
     }
 
-    /// Terminates CONNECT: the endpoint gets the bytes of the tunnel.
+    /// Terminates CONNECT: the bytes of the tunnel are forwarded to the endpoint.
     async fn connect_tunnel(&self) -> Result<Response, ProxyError> {
         let stream = Box::pin(self.stream()).await?;
         Ok(Response {

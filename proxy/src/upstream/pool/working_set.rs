@@ -1,20 +1,20 @@
-//! The number of connections to an endpoint that traffic needs, for the bound on idle ones.
+//! The number of connections to an endpoint that traffic needs, which bounds the number of idle ones.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a number of connections in use is remembered at least; at most twice as long.
+/// Minimum time for which a number of connections in use is remembered. The maximum is twice as long.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// The largest number of connections that were in use at once lately.
+/// The largest number of connections that were recently in use at the same time.
 #[derive(Debug)]
 pub(super) struct WorkingSet {
-    /// The largest number in the present period, and in the one before.
+    /// The largest number in the current period, and in the previous one.
     now: Cell<usize>,
     before: Cell<usize>,
-    /// Begin of the present period.
+    /// Start of the current period.
     since: Cell<Instant>,
 }
 
@@ -27,7 +27,7 @@ impl WorkingSet {
         }
     }
 
-    /// Records the number in use after one has been taken.
+    /// Records the number of connections in use after one has been taken.
     pub(super) fn record(&self, in_use: usize) {
         if in_use > self.now.get() {
             self.now.set(in_use);
@@ -39,7 +39,7 @@ impl WorkingSet {
         self.now.get().max(self.before.get())
     }
 
-    /// Forgets numbers of long ago; `in_use` is the present one.
+    /// Forgets old numbers; `in_use` is the current number.
     pub(super) fn sweep(&self, now: Instant, in_use: usize) {
         if now - self.since.get() >= REMEMBERED {
             self.since.set(now);

@@ -1,4 +1,4 @@
-//! Reads matches, and orders overlapping ones.
+//! Reads matches, and determines the precedence of overlapping ones.
 
 use maglor_config::raw;
 
@@ -6,12 +6,12 @@ use super::resource::{GrpcMethod, Match, Method, ValueMatch, first_of_each};
 use super::{RouteKind, Unsupported};
 
 /// The specificity of a match, with the most important part first (`HTTPRouteRule.matches`, `GRPCRouteRule.matches`).
-/// The greater one takes precedence.
+/// The greater value takes precedence.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Precedence {
-    /// 3: exact path; 2: prefix; 1: regular expression, whose order is implementation-specific.
+    /// 3 for an exact path, 2 for a prefix, 1 for a regular expression, whose position is implementation-specific.
     path: u8,
-    /// The number of characters of the path, or of service and method.
+    /// Number of characters of the path, or of the service and method.
     characters: usize,
     method: bool,
     headers: usize,
@@ -110,7 +110,7 @@ fn http_path(
         }
         None | Some("PathPrefix") => {
             precedence.path = 2;
-            // `/api/` and `/api` are equivalent there.
+            // `/api/` and `/api` are equivalent in the Gateway API.
             match value.trim_end_matches('/') {
                 "" => return Ok(()), // Equivalent to `anything`.
                 prefix => raw::PathMatch {
@@ -186,7 +186,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Returns `exact` or `regex` of a condition on a value.
+/// Returns the field `exact` or `regex` of a condition on a value.
 fn value(
     condition: &ValueMatch,
     path: &str,

@@ -1,4 +1,4 @@
-//! The supported parts of `HTTPRouteSpec` and `GRPCRouteSpec`; both share most of them.
+//! The supported parts of `HTTPRouteSpec` and `GRPCRouteSpec`, most of which are the same.
 
 use maglor_config::header_format;
 use maglor_config::raw::{self, OneOrMany, Pairs};
@@ -68,7 +68,7 @@ pub(super) struct Timeouts {
     pub(super) backend_request: Option<String>,
 }
 
-/// A match; `path` and `query_params` only in HTTPRoute, where `method` is a text.
+/// A match. `path` and `query_params` exist only in HTTPRoute, where `method` is a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Match {
@@ -127,7 +127,7 @@ struct Header {
     value: String,
 }
 
-/// Returns the first of entries with equivalent names, each with its index; the others are ignored
+/// Returns the first of all entries with equivalent names, with its index. The others are ignored
 /// (`HTTPHeaderMatch.name`, `HTTPHeader.name`).
 pub(super) fn first_of_each<T>(
     list: &[T],
@@ -148,7 +148,7 @@ pub(in crate::index::facts) fn unread(
     }));
 }
 
-/// Returns the message for an unsupported filter type, with an alternative.
+/// Returns the message for an unsupported filter type, which suggests an alternative.
 pub(super) fn unsupported_filter(kind: &str) -> String {
     let alternative = match kind {
         "CORS" => {
@@ -177,8 +177,8 @@ impl From<&HeaderModifier> for raw::HeaderRules {
     }
 }
 
-/// Reads header changes. Values are literal in the Gateway API; an Envoy format string was probably meant to be
-/// evaluated, and is an error.
+/// Reads header changes. Values are literal in the Gateway API; an Envoy format string is an error, because it was
+/// probably meant to be evaluated.
 pub(super) fn changes(
     modifier: Option<&HeaderModifier>,
     path: &str,
@@ -258,7 +258,7 @@ impl PathModifier {
 impl From<&Redirect> for raw::Redirect {
     fn from(redirect: &Redirect) -> Self {
         let path = redirect.path.as_ref();
-        // Without a port: the default of the new scheme, or the request's port if the scheme is unchanged.
+        // If no port is set, it is the default of the new scheme, or the request's port if the scheme is unchanged.
         let port = redirect.port.or(match redirect.scheme.as_deref() {
             Some("http") => Some(80),
             Some("https") => Some(443),
@@ -296,7 +296,7 @@ impl From<&Rewrite> for raw::Rewrite {
 }
 
 impl Backend {
-    /// Reads the filters of one backend: only header changes are supported.
+    /// Reads the filters of one backend, of which only header changes are supported.
     pub(super) fn filters(
         &mut self,
         filters: &[Filter],

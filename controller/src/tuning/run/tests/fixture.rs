@@ -1,4 +1,4 @@
-//! A namespace with a service `web` of a Deployment, `front` that calls it, and an operator.
+//! A namespace with a service `web` that has a Deployment, a service `front` that calls it, and an operator.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) const POLICY: &str = "/apis/maglor.dev/v1alpha1/namespaces/shop/tunin
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const TRAFFIC: (&str, &str) = ("apis/maglor.dev/v1alpha1", "trafficpolicies");
 const AUTOSCALERS: (&str, &str) = ("apis/autoscaling/v2", "horizontalpodautoscalers");
-/// T, which is lived through in real time where the load changes.
+/// The window T. Tests wait for it in real time when the load changes.
 const WINDOW: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(30);
 
@@ -42,7 +42,7 @@ pub(super) struct Fixture {
     pub(super) api: FakeApi,
     watching: tokio::task::JoinHandle<()>,
     pub(super) operator: Operator,
-    /// Calls a second.
+    /// Calls per second.
     pub(super) rate: f64,
     pub(super) latency_ms: f64,
     graphs: Arc<Graphs>,
@@ -98,7 +98,7 @@ fn declares(spec: &Value) -> bool {
     has(&schema["properties"]["spec"], spec)
 }
 
-/// Whether a cache has what the API server has.
+/// Returns whether a cache has the same objects as the API server.
 fn is_current<K: reconcile::cache::Watched + serde::Serialize>(
     cache: &Cache<K>,
     api: &FakeApi,
@@ -120,10 +120,10 @@ impl Fixture {
         Self::with(spec, 0.0).await
     }
 
-    /// With a second container `log`, which uses this share of the CPU and memory of each pod, 0–1; 0 = none.
+    /// Adds a second container `log` that uses this share (0 to 1) of the CPU and memory of each pod; 0 for none.
     pub(super) async fn with(spec: &Value, beside: f64) -> Self {
         let api = FakeApi::within();
-        api.define("verticalpodautoscalers", false);
+        api.define("verticalpodautoscalers.autoscaling.k8s.io", false);
         let graphs = Arc::new(Graphs::new(Settings {
             window: WINDOW,
             averaging: Averaging::Plain,
@@ -204,7 +204,7 @@ impl Fixture {
 
     /// Starts another operator, which has only the state in the cluster.
     pub(super) fn crash(&mut self) {
-        // It has received reports for long enough.
+        // Load reports have been received for long enough.
         let begun = Time::from_nanos(self.now.as_nanos().saturating_sub(WINDOW.as_nanos() as u64));
         self.watching.abort();
         (self.operator, self.watching) = operator(&self.api, &self.graphs, begun);
@@ -300,7 +300,7 @@ impl Fixture {
         self.now = self.now + PERIOD;
     }
 
-    /// Whether the operator knows all that has happened.
+    /// Returns whether the operator has seen all changes.
     fn is_watched(&self) -> bool {
         let (operator, api) = (&self.operator, &self.api);
         let policies = of(("apis/maglor.dev/v1alpha1", "tuningpolicies"));
@@ -337,7 +337,7 @@ impl Fixture {
         }
     }
 
-    /// Goes on until a condition holds.
+    /// Runs rounds until a condition holds.
     pub(super) async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..100 {
             if holds(self) {

@@ -1,24 +1,24 @@
-//! Divides lines into pieces from one rank to the next. Boxes are in even ranks, labels in the odd ones between; where a
-//! line passes a rank without box or label, it has a bend there.
+//! Divides lines into pieces from one rank to the next. Boxes are in even ranks, and labels in the odd ranks between
+//! them. Where a line passes a rank without a box or label, it has a bend.
 
 use super::{Graph, Size};
 
-/// The height that a line without label needs in a rank.
+/// Height that a line without a label needs in a rank.
 const BEND: f64 = 4.0;
-/// The distance of lines at the side of a box.
+/// Distance between lines at the side of a box.
 pub(super) const PORT: f64 = 8.0;
 
-/// What is at a place of a rank.
+/// The kind of an item in a rank.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// A box, by its number.
+    /// A box, with its number.
     Box(usize),
     Bend,
     /// The label of a line.
     Label,
 }
 
-/// A thing at a place of a rank.
+/// An item in a rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     pub(super) kind: Kind,
@@ -26,14 +26,14 @@ pub(super) struct Item {
     pub(super) size: Size,
 }
 
-/// See the module's documentation.
+/// The pieces of all lines.
 #[derive(Debug)]
 pub(super) struct Chains {
-    /// The boxes first, by their numbers.
+    /// All items, beginning with the boxes in the order of their numbers.
     pub(super) items: Vec<Item>,
     /// The items of each line, from the left to the right box.
     pub(super) chains: Vec<Vec<usize>>,
-    /// The items before and after each item, in the ranks next to its own.
+    /// The neighbours of each item in the previous and in the next rank.
     pub(super) left: Vec<Vec<usize>>,
     pub(super) right: Vec<Vec<usize>>,
     /// The items of each rank, from top to bottom.
@@ -41,7 +41,7 @@ pub(super) struct Chains {
 }
 
 impl Chains {
-    /// Divides lines with these ends, of which the first is in a layer left of the second.
+    /// Divides lines with these ends. The first end of each line is in a layer to the left of the second.
     pub(super) fn new(graph: &Graph, ends: &[(usize, usize)], layers: &[usize]) -> Self {
         let count = layers.iter().max().map_or(0, |last| 2 * last + 1);
         let items = graph.boxes.iter().enumerate().map(|(at, size)| Item {
@@ -59,7 +59,7 @@ impl Chains {
         let mut heights = vec![0.0_f64; count];
         let span = |at: &usize| layers[ends[*at].1] - layers[ends[*at].0];
         let mut lines: Vec<usize> = (0..ends.len()).collect();
-        // Short lines first: they have no choice where their labels are.
+        // Short lines come first, because the positions of their labels are fixed.
         lines.sort_by_key(span);
         for at in lines {
             let (from, to) = ends[at];
@@ -112,7 +112,7 @@ impl Chains {
         self.chains[chain].push(to);
     }
 
-    /// Orders ranks so that what is connected is close: by a search in depth from the left.
+    /// Orders ranks so that connected items are close, by a depth-first search from the left.
     fn first_order(&mut self) {
         let mut seen = vec![false; self.items.len()];
         let mut starts: Vec<usize> = (0..self.items.len()).collect();
@@ -128,7 +128,7 @@ impl Chains {
         }
     }
 
-    /// Returns the place of each item in its rank.
+    /// Returns the position of each item in its rank.
     pub(super) fn places(&self) -> Vec<usize> {
         let mut places = vec![0; self.items.len()];
         for rank in &self.ranks {

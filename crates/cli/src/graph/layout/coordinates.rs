@@ -1,15 +1,15 @@
-//! Places items of a rank from top to bottom: as near to their neighbours as the items above and below allow, long lines
-//! straight.
+//! Places the items of a rank from top to bottom: as near to their neighbours in other ranks as the items above and
+//! below allow, with long lines straight.
 
 use super::chains::{Chains, Kind};
 use super::routes::Ports;
 
-/// The number of sweeps over a small graph.
+/// Number of sweeps over a small graph.
 const SWEEPS: usize = 40;
-/// The number of items that all sweeps together look at, at most; at least four sweeps.
+/// Maximum number of items that all sweeps together visit; there are at least four sweeps.
 const EFFORT: usize = 600_000;
 
-/// Returns the middle of each item; the least upper end is 0.
+/// Returns the vertical middle of each item. The upper end of the highest item is 0.
 pub(super) fn of(chains: &Chains, ports: &Ports) -> Vec<f64> {
     let mut middles = stacked(chains);
     let sweeps = (EFFORT / chains.items.len().max(1)).clamp(4, SWEEPS);
@@ -20,7 +20,8 @@ pub(super) fn of(chains: &Chains, ports: &Ports) -> Vec<f64> {
                 true => step,
                 false => count - 1 - step,
             };
-            // First by the neighbours on one side, so that all of the graph gets into shape; then by both.
+            // The first sweeps use the neighbours on one side, so that the whole graph gets into shape; later sweeps
+            // use both sides.
             let both = sweep >= sweeps / 2;
             let sides = match (both, sweep % 2 == 0) {
                 (true, _) => (true, true),
@@ -34,7 +35,7 @@ pub(super) fn of(chains: &Chains, ports: &Ports) -> Vec<f64> {
     middles.iter().map(|middle| middle - top).collect()
 }
 
-/// Places the items of each rank below each other, around one line.
+/// Places the items of each rank below each other, centred on a common line.
 fn stacked(chains: &Chains) -> Vec<f64> {
     let mut middles = vec![0.0; chains.items.len()];
     for rank in &chains.ranks {
@@ -50,7 +51,7 @@ fn stacked(chains: &Chains) -> Vec<f64> {
     middles
 }
 
-/// Returns the least distance of the middles of two items that are next to each other.
+/// Returns the minimum distance between the middles of two adjacent items.
 fn distance(chains: &Chains, upper: usize, lower: usize) -> f64 {
     let (upper, lower) = (&chains.items[upper], &chains.items[lower]);
     let space = match (upper.kind, lower.kind) {
@@ -62,7 +63,7 @@ fn distance(chains: &Chains, upper: usize, lower: usize) -> f64 {
     (upper.size.height + lower.size.height) / 2.0 + space
 }
 
-/// How much a line between two items should be horizontal.
+/// Returns how important it is that a line between two items is horizontal.
 fn stiffness(chains: &Chains, one: usize, other: usize) -> f64 {
     match (chains.items[one].kind, chains.items[other].kind) {
         (Kind::Box(_), _) | (_, Kind::Box(_)) => 1.0,
@@ -70,9 +71,9 @@ fn stiffness(chains: &Chains, one: usize, other: usize) -> f64 {
     }
 }
 
-/// Moves the items of a rank to where their neighbours want them, in their order and with their distances: of all such
-/// places those with the least sum of weighted squares, by pooling neighbours that are in each other's way (isotonic
-/// regression).
+/// Moves the items of a rank towards the positions that their neighbours want, keeping their order and distances. Of
+/// all such positions those with the least sum of weighted squares are used; they are found by pooling adjacent items
+/// that block each other (isotonic regression).
 fn settle(
     chains: &Chains,
     ports: &Ports,
@@ -81,7 +82,8 @@ fn settle(
     middles: &mut [f64],
 ) {
     let items = &chains.ranks[rank];
-    // What pooled items want, their weight and their number; each less the distances from the first item.
+    // For each pool, the wanted position, weight and number of items. Positions are reduced by the distances from the
+    // first item.
     let mut pools: Vec<(f64, f64, usize)> = Vec::with_capacity(items.len());
     let mut offsets = Vec::with_capacity(items.len());
     let mut offset = 0.0;
@@ -107,7 +109,7 @@ fn settle(
     }
 }
 
-/// Returns the middle at which the lines of an item are as horizontal as possible, and the weight of this wish.
+/// Returns the middle at which the lines of an item are as horizontal as possible, and the weight of this position.
 fn wanted(
     chains: &Chains,
     ports: &Ports,

@@ -9,7 +9,7 @@ pub(super) fn count(chains: &Chains) -> usize {
     ranks.map(|rank| right_of(chains, rank, &places)).sum()
 }
 
-/// Returns the number of crossings between a rank and the next one.
+/// Returns the number of crossings between a rank and the next rank.
 fn right_of(chains: &Chains, rank: &[usize], places: &[usize]) -> usize {
     let mut ends = Vec::new();
     for item in rank {
@@ -20,7 +20,7 @@ fn right_of(chains: &Chains, rank: &[usize], places: &[usize]) -> usize {
     inversions(&ends)
 }
 
-/// Counts pairs in the wrong order, with a tree of sums (Fenwick, 1994).
+/// Counts the pairs in the wrong order, with a Fenwick tree (1994).
 fn inversions(numbers: &[usize]) -> usize {
     let size = numbers.iter().max().map_or(0, |most| most + 1);
     let mut sums = vec![0; size + 1];
@@ -41,7 +41,8 @@ fn inversions(numbers: &[usize]) -> usize {
     count
 }
 
-/// Returns the crossings of the lines of two items of a rank, if they are in this order: of those to `neighbours`.
+/// Returns the number of crossings between lines of two items of a rank to `neighbours`, if the items are in this
+/// order.
 pub(super) fn of_pair(
     neighbours: &[Vec<usize>],
     places: &[usize],

@@ -1,11 +1,11 @@
-//! Chooses which lines are turned around, so that the others are in no circle: few, and those of little weight
-//! (Eades, Lin and Smyth, 1993).
+//! Chooses lines to be reversed so that the others form no cycles: few lines, and those of little weight (Eades, Lin
+//! and Smyth, 1993).
 
 use std::cmp::Ordering;
 
 use super::Graph;
 
-/// Returns for each line whether it is turned around.
+/// Returns for each line whether it is reversed.
 pub(super) fn reversed(graph: &Graph) -> Vec<bool> {
     let place = order(graph);
     let lines = graph.lines.iter();
@@ -14,17 +14,17 @@ pub(super) fn reversed(graph: &Graph) -> Vec<bool> {
         .collect()
 }
 
-/// A box and what is left of its lines while boxes are removed.
+/// A box and its remaining lines while boxes are removed.
 #[derive(Clone, Debug, Default)]
 struct Left {
     removed: bool,
     out: usize,
     into: usize,
-    /// The weight of the lines that leave it, less that of those that enter it.
+    /// Weight of the lines that leave the box minus that of the lines that enter it.
     excess: f64,
 }
 
-/// Returns the place of each box in an order in which most lines point forward.
+/// Returns the position of each box in an order in which most lines point forward.
 fn order(graph: &Graph) -> Vec<usize> {
     let count = graph.boxes.len();
     let mut left = vec![Left::default(); count];
@@ -48,7 +48,7 @@ fn order(graph: &Graph) -> Vec<usize> {
                 None => break,
             },
         };
-        // A box without lines to others that are left is last; any other one is before those that are left.
+        // A box without lines to remaining boxes is placed last; any other box is placed before the remaining ones.
         match left[at].out == 0 {
             true => last.push(at),
             false => first.push(at),
@@ -78,13 +78,13 @@ fn order(graph: &Graph) -> Vec<usize> {
     place
 }
 
-/// Returns the boxes that have no lines in one direction; the first is the last of the list.
+/// Returns the boxes that have no lines in one direction; the last one in the list comes first.
 fn ends(left: &[Left]) -> Vec<usize> {
     let is_end = |at: &usize| left[*at].out == 0 || left[*at].into == 0;
     (0..left.len()).rev().filter(is_end).collect()
 }
 
-/// Returns the first box with the largest excess.
+/// Returns the first box with the largest excess; `None` if there are no boxes.
 fn heaviest(left: &[Left]) -> Option<usize> {
     let remaining = (0..left.len()).filter(|at| !left[*at].removed);
     remaining.max_by(|one, other| {

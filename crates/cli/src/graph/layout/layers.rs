@@ -1,9 +1,9 @@
-//! Assigns layers: each box is right of those with a line to it, and lines are short.
+//! Assigns boxes to layers. Each box is to the right of the boxes with a line to it, and lines are short.
 
-/// The number of rounds of moving boxes towards their neighbours.
+/// Number of rounds in which boxes are moved towards their neighbours.
 const ROUNDS: usize = 8;
 
-/// Returns the layer of each box; the lines, by their ends, are in no circle.
+/// Returns the layer of each box. The lines, given by their ends, must not form a cycle.
 pub(super) fn of(count: usize, lines: &[(usize, usize)]) -> Vec<usize> {
     let (mut out, mut into) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     for (from, to) in lines {
@@ -17,7 +17,7 @@ pub(super) fn of(count: usize, lines: &[(usize, usize)]) -> Vec<usize> {
     }
     for _ in 0..ROUNDS {
         let before = layers.clone();
-        // A box with more lines to the right is as far right as those allow, and the other way around.
+        // A box with more lines to the right is placed as far right as these lines allow, and vice versa.
         for at in sorted
             .iter()
             .rev()
@@ -40,13 +40,13 @@ pub(super) fn of(count: usize, lines: &[(usize, usize)]) -> Vec<usize> {
     layers.iter().map(|layer| layer - first).collect()
 }
 
-/// Returns the layer right of boxes.
+/// Returns the first layer to the right of all boxes.
 fn after(layers: &[usize], boxes: &[usize]) -> usize {
     let layers = boxes.iter().map(|at| layers[*at] + 1);
     layers.max().unwrap_or(0)
 }
 
-/// Sorts boxes so that each is after those with a line to it (Kahn, 1962).
+/// Sorts boxes so that each comes after those with a line to it (Kahn, 1962).
 fn sorted(out: &[Vec<usize>], into: &[Vec<usize>]) -> Vec<usize> {
     let mut open: Vec<usize> = into.iter().map(Vec::len).collect();
     let mut sorted: Vec<usize> = (0..open.len()).filter(|at| open[*at] == 0).collect();

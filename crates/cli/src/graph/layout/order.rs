@@ -1,17 +1,17 @@
-//! Orders ranks so that few lines cross: each item moves to the mean place of its neighbours in the rank before or after,
-//! then neighbours change places where that helps.
+//! Orders ranks so that few lines cross: each item moves to the mean position of its neighbours in the previous or
+//! next rank, then adjacent items are swapped where this removes crossings.
 
 use super::chains::Chains;
 use super::crossings;
 
-/// The number of sweeps over a small graph.
+/// Number of sweeps over a small graph.
 const SWEEPS: usize = 32;
-/// The number of items that all sweeps together look at, at most; at least two sweeps.
+/// Maximum number of items that all sweeps together visit; there are at least two sweeps.
 const EFFORT: usize = 400_000;
-/// The number of items up to which neighbours change places.
+/// Maximum number of items up to which adjacent items are swapped.
 const SMALL: usize = 4000;
 
-/// Chooses the order; the best one that was seen.
+/// Chooses the best order that was found.
 pub(super) fn reduce_crossings(chains: &mut Chains) {
     let items = chains.items.len().max(1);
     let sweeps = (EFFORT / items).clamp(2, SWEEPS);
@@ -33,8 +33,8 @@ pub(super) fn reduce_crossings(chains: &mut Chains) {
     chains.ranks = best.1;
 }
 
-/// Sorts each rank by the mean places of the neighbours in the rank before it. Of items with the same mean, the order
-/// stays or is turned around, so that the search does not end in a circle.
+/// Sorts each rank by the mean positions of the neighbours in the previous rank. Items with the same mean keep their
+/// order or are reversed, so that the search does not end in a cycle.
 fn sweep_once(chains: &mut Chains, right: bool, keep: bool) {
     let mut places = chains.places();
     let count = chains.ranks.len();
@@ -52,7 +52,7 @@ fn sweep_once(chains: &mut Chains, right: bool, keep: bool) {
             }
         };
         let items = &mut chains.ranks[rank];
-        // Items without neighbours keep their places; the others are sorted into the rest.
+        // Items without neighbours keep their positions; the others are sorted into the remaining ones.
         let free = items.iter().filter_map(|item| Some((mean(*item)?, *item)));
         let mut sorted: Vec<(f64, usize)> = free.collect();
         if !keep {
@@ -73,7 +73,7 @@ fn sweep_once(chains: &mut Chains, right: bool, keep: bool) {
     }
 }
 
-/// Lets items that are next to each other change places as long as that removes crossings.
+/// Swaps adjacent items as long as this removes crossings.
 fn swap_neighbours(chains: &mut Chains) {
     let mut places = chains.places();
     let (left, right) = (&chains.left, &chains.right);

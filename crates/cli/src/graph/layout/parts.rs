@@ -12,14 +12,14 @@ pub(super) struct Part {
 /// All parts.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// The largest first.
+    /// Connected parts, largest first.
     pub(super) connected: Vec<Part>,
     /// Boxes without lines.
     pub(super) single: Vec<usize>,
 }
 
 impl Part {
-    /// Returns the part as a graph with numbers of its own.
+    /// Returns the part as a graph with its own numbering.
     pub(super) fn graph(&self, whole: &Graph) -> Graph {
         let mut own = vec![0; whole.boxes.len()];
         for (number, at) in self.boxes.iter().enumerate() {

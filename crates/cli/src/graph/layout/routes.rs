@@ -1,17 +1,17 @@
-//! Where lines leave boxes, and their routes from rank to rank.
+//! Determines where lines leave boxes, and their routes from rank to rank.
 
 use super::chains::{Chains, Kind, PORT};
 use super::{Graph, Layout, Point, Rect, Route, Size};
 
-/// The least and the largest distance of two ranks, for curves.
+/// Minimum and maximum distance between two ranks, for curves.
 const LEAST_GAP: f64 = 22.0;
 const LARGEST_GAP: f64 = 100.0;
-/// The distance of two ranks for each pixel that a curve between them goes up or down.
+/// Distance between two ranks for each pixel that a curve between them goes up or down.
 const SLOPE: f64 = 0.25;
-/// The line of a label is that much above its lower end.
+/// Distance of a line above the lower end of its label.
 const BELOW_LABEL: f64 = 1.5;
 
-/// The distances of lines from the middles of items, for each neighbour in its order.
+/// The distances of lines from the middles of items, for each neighbour in order.
 #[derive(Debug)]
 pub(super) struct Ports {
     pub(super) left: Vec<Vec<f64>>,
@@ -35,7 +35,8 @@ fn port(neighbours: &[usize], ports: &[f64], wanted: usize) -> f64 {
     at.and_then(|at| ports.get(at)).copied().unwrap_or(0.0)
 }
 
-/// Distributes the lines of a box over its sides, in the order of the other ends; all others have one line.
+/// Distributes the lines of a box over its sides, in the order of their other ends. All other items have a single
+/// line.
 pub(super) fn ports(chains: &Chains) -> Ports {
     let places = chains.places();
     let side = |neighbours: &Vec<Vec<usize>>| {
@@ -61,7 +62,7 @@ pub(super) fn ports(chains: &Chains) -> Ports {
     }
 }
 
-/// Returns the places of boxes, lines and labels.
+/// Returns the positions of boxes, lines and labels.
 pub(super) fn layout(
     graph: &Graph,
     chains: &Chains,
@@ -99,7 +100,8 @@ pub(super) fn layout(
     }
 }
 
-/// Returns the left and the right end of each rank: between ranks is the more space the steeper curves are.
+/// Returns the left and right end of each rank. The steeper the curves between two ranks, the larger the space
+/// between them.
 fn spans(chains: &Chains, ports: &Ports, middles: &[f64]) -> Vec<(f64, f64)> {
     let mut spans = Vec::with_capacity(chains.ranks.len());
     let mut x = 0.0;
@@ -120,7 +122,7 @@ fn spans(chains: &Chains, ports: &Ports, middles: &[f64]) -> Vec<(f64, f64)> {
     spans
 }
 
-/// Returns the route of a line from the left to the right.
+/// Returns the route of a line from left to right.
 fn route(
     chains: &Chains,
     chain: &[usize],

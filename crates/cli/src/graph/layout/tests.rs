@@ -24,7 +24,8 @@ fn graph(boxes: usize, lines: &[(usize, usize)]) -> Graph {
     }
 }
 
-/// A graph of a mesh: mostly forward, some circles, some boxes alone, boxes and labels of several sizes.
+/// Generates a graph like that of a mesh: mostly forward edges, some cycles, some single boxes, and boxes and labels
+/// of several sizes.
 fn generated(seed: u64) -> Graph {
     let mut rng = Rng::seed(seed);
     let mut below = |count: usize| rng.below(count as u32) as usize;
@@ -59,7 +60,7 @@ fn generated(seed: u64) -> Graph {
 }
 
 fn overlap(one: Rect, other: Rect) -> bool {
-    // Touching is no overlap, nor are errors of rounding.
+    // Touching is not an overlap, and neither are rounding errors.
     const E: f64 = 1e-6;
     let apart = |a: f64, length: f64, b: f64, other: f64| a + length <= b + E || b + other <= a + E;
     !(apart(one.x, one.width, other.x, other.width)
@@ -181,7 +182,7 @@ fn only_circles_are_turned_around() {
     };
     let tree = graph(5, &[(0, 1), (0, 2), (2, 3), (2, 4), (0, 4)]);
     assert_eq!(reversed(&tree), [false; 5]);
-    // In a circle, the line of the least weight.
+    // In a cycle, the line with the least weight is reversed.
     let mut circle = graph(4, &[(0, 1), (1, 2), (2, 0), (2, 3)]);
     circle.lines[1].weight = 0.5;
     assert_eq!(reversed(&circle), [false, true, false, false]);

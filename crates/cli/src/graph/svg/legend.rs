@@ -1,4 +1,4 @@
-//! The legend of the picture: what its colours, lines and signs mean, as far as they occur.
+//! The legend of the picture: the meaning of the colours, lines and symbols that occur.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use super::style::Class;
 use super::{LOCK, Picture, TEXT, escaped};
 use crate::health::Health;
 
-/// The distance of entries, and of their lines.
+/// Distance between entries, and between their lines.
 const SPACE: f64 = 18.0;
-/// The length of a sample line.
+/// Length of a sample line.
 const SAMPLE: f64 = 28.0;
 const MARGIN: f64 = 20.0;
 
-/// An entry: how its sample is drawn, and its text.
+/// An entry: its sample and its text.
 pub(super) struct Entry {
     sample: Sample,
     text: String,
@@ -74,7 +74,7 @@ pub(super) fn entries(picture: &Picture<'_>, reversed: bool) -> Vec<Entry> {
     entries
 }
 
-/// Draws entries below a picture, in as many rows as its width needs; returns the height of all.
+/// Draws entries below a picture, in as many rows as necessary; returns the total height, too.
 pub(super) fn draw(entries: &[Entry], width: f64, top: f64, caption: &str) -> (String, f64) {
     let mut text = String::new();
     let (mut x, mut y) = (MARGIN, top + TEXT);

@@ -1,4 +1,4 @@
-//! The colours of the picture, by the success of calls, for light and dark pages.
+//! The colours of the picture, which show the success of calls, for light and dark pages.
 
 use maglor_controller::graph::Edge;
 
@@ -11,9 +11,9 @@ use crate::health::Health;
 pub(super) enum Class {
     /// Calls, by their success.
     Calls(Health),
-    /// TCP connections, whose success is not known.
+    /// TCP connections, whose success is unknown.
     Tcp,
-    /// Neither.
+    /// Neither calls nor connections.
     Idle,
 }
 
@@ -45,7 +45,7 @@ impl Class {
     }
 }
 
-/// A class with its colours on a light and on a dark page.
+/// Each class with its colours on a light and a dark page.
 const COLOURS: [(&str, &str, &str); 5] = [
     ("good", "#4f9a70", "#4f9a70"),
     ("degraded", "#b36b00", "#e3a23a"),
@@ -54,7 +54,7 @@ const COLOURS: [(&str, &str, &str); 5] = [
     ("idle", "#7a7f87", "#8b949e"),
 ];
 
-/// Returns the beginning of the file: its size, title, style sheet and symbols.
+/// Returns the beginning of the file: size, title, style sheet and symbols.
 pub(super) fn head(width: f64, height: f64, title: &str, description: &str) -> String {
     let (title, description) = (escaped(title), escaped(description));
     let markers = COLOURS.map(|(class, ..)| {
@@ -92,7 +92,7 @@ fn sheet() -> String {
     format!("{light}{on_light}@media (prefers-color-scheme:dark){{\n{dark}{on_dark}}}\n")
 }
 
-/// Returns the rules of a class. The text of calls that succeed has the colour of all texts.
+/// Returns the style rules of a class. The text of successful calls has the normal text colour.
 fn rules(class: &str, colour: &str) -> String {
     let text = match class {
         "degraded" | "failing" => format!(".edge.{class} text{{fill:{colour}}}\n"),

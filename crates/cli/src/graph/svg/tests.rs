@@ -76,7 +76,7 @@ fn what_happens_is_seen_and_read() {
         !drawn.contains("less than 95 %"),
         "nothing fails that often"
     );
-    // One for the label, one for the legend.
+    // One for the label, and one for the legend.
     assert_eq!(drawn.matches("href=\"#lock\"").count(), 2);
 }
 
@@ -84,7 +84,7 @@ fn pictures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures")
 }
 
-/// `UPDATE=1` draws them again: look at them.
+/// `UPDATE=1` draws the pictures again; check them afterwards.
 #[test]
 fn the_pictures_of_the_documentation_are_what_is_drawn() {
     for services in [5, 12, 50] {
@@ -106,7 +106,7 @@ fn the_pictures_of_the_documentation_are_what_is_drawn() {
     }
 }
 
-/// A large mesh, with circles: each step looks at all of it a few times, and not for each call anew.
+/// A large mesh with cycles: each step processes the whole graph a few times, and not once for each call.
 #[test]
 fn large_graphs_are_drawn() {
     const SERVICES: usize = 1500;

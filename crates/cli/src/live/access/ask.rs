@@ -16,21 +16,21 @@ use tokio::net::TcpStream;
 use super::super::LiveError;
 use super::Address;
 
-/// The time limit of a request, far more than any takes.
+/// Timeout of a request, far longer than any request takes.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// An admin port.
 #[derive(Clone)]
 pub(crate) enum Admin {
-    /// At an address.
+    /// A port at an address.
     Direct(Address),
-    /// In a pod.
+    /// A port of a pod.
     Pod {
-        /// The API of the pods of its namespace.
+        /// API of the pods in the pod's namespace.
         pods: Box<Api<Pod>>,
-        /// The name of the pod.
+        /// Name of the pod.
         name: String,
-        /// The port.
+        /// Number of the port.
         port: u16,
     },
 }
@@ -72,7 +72,7 @@ impl Admin {
         }
     }
 
-    /// Sends a request and returns its response, whose status is 200.
+    /// Sends a request and returns its response; fails if the status is not 200.
     async fn ask(&self, path: &str) -> Result<Incoming, LiveError> {
         let failed = |source| LiveError::Http {
             whom: self.whom(),
@@ -81,7 +81,7 @@ impl Admin {
         let io = TokioIo::new(self.connect().await?);
         let handshake = hyper::client::conn::http1::handshake(io).await;
         let (mut sender, connection) = handshake.map_err(failed)?;
-        // Ends with the response; errors in between are reported by the response.
+        // The task ends with the response, which also reports errors of the connection.
         tokio::spawn(connection);
         let request = Request::get(path)
             .header(http::header::HOST, "localhost")
@@ -123,7 +123,7 @@ impl Admin {
             .unwrap_or_else(late)
     }
 
-    /// Returns a page.
+    /// Returns the content of a page.
     pub(crate) async fn get(&self, path: &str) -> Result<Bytes, LiveError> {
         let whole = async {
             let body = self.ask(path).await?.collect().await;
@@ -136,7 +136,7 @@ impl Admin {
         self.in_time(path, whole).await
     }
 
-    /// Returns a page of JSON.
+    /// Returns the content of a JSON page.
     pub(crate) async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, LiveError> {
         let page = self.get(path).await?;
         serde_json::from_slice(&page).map_err(|source| LiveError::Answer {

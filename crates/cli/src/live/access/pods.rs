@@ -16,20 +16,20 @@ use super::{Address, CONTROLLER_PORT, Pods, SIDECAR_PORT, Where};
 
 /// The name of the container that makes a pod a workload of the mesh.
 pub(crate) const PROXY_CONTAINER: &str = "maglor-proxy";
-/// The label by which a ReplicaSet distinguishes its pods; its value is the suffix of its name.
+/// The label that distinguishes the pods of a ReplicaSet; its value is the suffix of the ReplicaSet's name.
 const HASH: &str = "pod-template-hash";
 
 /// A running program of the mesh.
 #[derive(Clone)]
 pub(crate) struct Instance {
-    /// The name of the pod, or the given name.
+    /// Name of the pod, or the name given on the command line.
     pub(crate) name: String,
-    /// The namespace, if it is a pod.
+    /// Namespace of the pod; `None` if it is not a pod.
     pub(crate) namespace: Option<String>,
-    /// The name of the Deployment, StatefulSet, DaemonSet or Job that it is a replica of, else its
-    /// own.
+    /// Name of the Deployment, StatefulSet, DaemonSet or Job of which the program is a replica, otherwise its own
+    /// name.
     pub(crate) workload: String,
-    /// Its admin port.
+    /// Admin port of the program.
     pub(crate) admin: Admin,
 }
 
@@ -60,7 +60,7 @@ impl Instance {
     }
 }
 
-/// A target `POD` or `WORKLOAD`, optionally with its kind: `pod/web-0`, `deploy/web`.
+/// A target on the command line: `POD` or `WORKLOAD`, optionally with its kind, such as `pod/web-0` or `deploy/web`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
     kind: Option<String>,
@@ -90,7 +90,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Returns whether an instance is this pod, or a replica of this workload.
+    /// Returns whether an instance is this pod or a replica of this workload.
     pub(crate) fn is(&self, instance: &Instance) -> bool {
         match self.kind.as_deref() {
             Some("pod" | "pods" | "po") => instance.name == self.name,
@@ -106,12 +106,12 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     /// The namespace of the mesh itself.
     pub(crate) mesh_namespace: String,
-    /// The namespace of the context.
+    /// The namespace of the kubeconfig's context.
     namespace: String,
 }
 
 impl Cluster {
-    /// Reads the kubeconfig, without any request.
+    /// Reads the kubeconfig. Sends no request.
     pub(crate) async fn open(place: &Where) -> Result<Self, LiveError> {
         let failed = |error| LiveError::Kubeconfig(Box::new(error));
         let options = KubeConfigOptions {
@@ -154,7 +154,7 @@ impl Cluster {
             .collect())
     }
 
-    /// Returns the running pods that have a proxy, by name.
+    /// Returns the running pods that have a proxy, ordered by name.
     pub(crate) async fn proxies(
         &self,
         of: &Pods,
@@ -211,7 +211,7 @@ fn is_running(pod: &Pod) -> bool {
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Returns whether a pod has a proxy of ours, as a container or as a native sidecar.
+/// Returns whether a pod has a proxy of this mesh, as a container or as a native sidecar.
 pub(crate) fn has_proxy(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let sidecars = spec.init_containers.iter().flatten();
@@ -219,7 +219,7 @@ pub(crate) fn has_proxy(pod: &Pod) -> bool {
     all.any(|container| container.name == PROXY_CONTAINER)
 }
 
-/// Returns the workload that a pod is a replica of.
+/// Returns the workload of which a pod is a replica; `None` if it has none.
 pub(crate) fn workload(pod: &Pod) -> Option<String> {
     let owner = pod.metadata.owner_references.as_ref()?.first()?;
     if owner.kind != "ReplicaSet" {

@@ -6,17 +6,17 @@ use super::rows::Row;
 use crate::live::served::short;
 use crate::live::stat::{By, Line};
 
-/// The widest name.
+/// Maximum width of a name.
 const LONGEST_NAME: usize = 40;
-/// The width that a longer name has while other columns are missing.
+/// Maximum width of a name while other columns do not fit.
 const USUAL_NAME: usize = 24;
-/// The widest sparkline.
+/// Maximum width of a sparkline.
 const LONGEST_TREND: usize = 60;
 
 /// A column.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Column {
-    /// The sign of the row's health.
+    /// Symbol of the row's health.
     Health,
     Namespace,
     Workload,
@@ -40,17 +40,17 @@ use Column::{
     Success, Trend, Workload,
 };
 
-/// From left to right.
+/// All columns from left to right.
 const ORDER: [Column; 15] = [
     Health, Namespace, Workload, Calls, Rate, Trend, Success, P50, P95, P99, Mtls, Retries,
     Ejected, Ejections, Proxies,
 ];
 
-/// The most important first: a narrow terminal has as many of them as fit.
+/// Columns of workloads, the most important first: a narrow terminal shows as many of them as fit.
 const OF_WORKLOADS: [Column; 11] = [
     Workload, Health, Rate, Success, P99, Trend, Namespace, P50, P95, Mtls, Proxies,
 ];
-/// The same for calls.
+/// Columns of calls, the most important first.
 const OF_SERVICES: [Column; 14] = [
     Calls, Workload, Health, Rate, Success, P99, Trend, Ejected, Namespace, P50, Retries, P95,
     Mtls, Proxies,
@@ -63,13 +63,13 @@ pub(super) struct Fitted {
     pub(super) width: usize,
 }
 
-/// The content that the widths depend on.
+/// The content that determines the widths of columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Content {
     pub(super) by: By,
     /// Whether to include the columns of `-o wide`.
     pub(super) wide: bool,
-    /// The length of the longest namespace, workload and service; no namespace outside of Kubernetes.
+    /// Lengths of the longest namespace, workload and service. Outside of Kubernetes, there is no namespace.
     pub(super) namespace: usize,
     pub(super) workload: usize,
     pub(super) calls: usize,
@@ -116,7 +116,7 @@ impl Content {
         columns
     }
 
-    /// Returns the columns that can be sorted by, from left to right.
+    /// Returns the columns by which rows can be sorted, from left to right.
     pub(super) fn sortable(&self) -> Vec<Column> {
         let columns = self.columns();
         let wanted =
@@ -158,7 +158,7 @@ impl Content {
     }
 }
 
-/// Takes columns as long as they fit; returns them and what is left of the width.
+/// Takes columns as long as they fit; returns them and the remaining width.
 fn take(columns: &[Column], width: usize, of: impl Fn(Column) -> usize) -> (Vec<Fitted>, usize) {
     let mut left = width;
     let mut fitted = Vec::new();
@@ -177,7 +177,7 @@ fn take(columns: &[Column], width: usize, of: impl Fn(Column) -> usize) -> (Vec<
 }
 
 impl Column {
-    /// Returns the least useful width, with an arrow behind the title.
+    /// Returns the minimum useful width, including an arrow after the title.
     fn least(self, by: By) -> usize {
         match self {
             Health => 1,
@@ -211,12 +211,12 @@ impl Column {
         }
     }
 
-    /// Returns whether it is right-aligned, as numbers are.
+    /// Returns whether the column is right-aligned, like numbers.
     pub(super) fn is_number(self) -> bool {
         !matches!(self, Health | Namespace | Workload | Calls | Trend)
     }
 
-    /// Returns whether the first rows are those with the highest values.
+    /// Returns whether sorting by the column starts with the highest values.
     pub(super) fn is_highest_first(self) -> bool {
         self.is_number() && !matches!(self, Success | Mtls)
     }
@@ -270,7 +270,7 @@ impl Column {
         }
     }
 
-    /// Compares two rows, for the order from the lowest to the highest value; absent values are last in either
+    /// Compares two rows, for the order from the lowest to the highest value. Absent values are last in either
     /// direction.
     pub(super) fn compare(self, a: &Row, b: &Row, reverse: bool) -> Ordering {
         let directed = |order: Ordering| match reverse {

@@ -1,4 +1,4 @@
-//! Draws `maglor top`: a title, the table, the selected row in full, and the keys.
+//! Draws `maglor top`: a title, the table, the details of the selected row, and the keys.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::view::View;
 use crate::live::served::short;
 use crate::live::stat::By;
 
-/// Draws a state, and returns where things are.
+/// Draws a state, and returns the positions of its parts.
 pub(super) fn draw(
     buffer: &mut Buffer,
     area: Rect,
@@ -53,7 +53,7 @@ pub(super) fn draw(
     view
 }
 
-/// Errors come first, since a narrow terminal cuts the end off.
+/// Errors come first, because a narrow terminal cuts off the end.
 fn title(state: &State, palette: Palette, now: Duration) -> Line<'static> {
     let mut spans = vec![Span::styled("maglor top", palette.title())];
     let mut add = |text: String, style: Style| {
@@ -119,7 +119,7 @@ fn titles(buffer: &mut Buffer, state: &State, palette: Palette, view: &View) {
     }
 }
 
-/// Returns the width of a column with the space behind it.
+/// Returns the width of a column including the space after it.
 fn width(one: &Fitted) -> u16 {
     u16::try_from(one.width + 1).unwrap_or(u16::MAX)
 }
@@ -168,7 +168,7 @@ fn style(row: &Row, column: Column, palette: Palette) -> Style {
     }
 }
 
-/// Returns the selected row in full: a narrow terminal has not all of its columns.
+/// Returns the details of the selected row, because a narrow terminal does not show all columns.
 fn detail(state: &State) -> String {
     let rows = state.rows();
     let Some((_, row)) = state.selected().and_then(|place| rows.get(place)) else {

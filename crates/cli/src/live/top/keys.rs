@@ -1,4 +1,4 @@
-//! What keys and the mouse do.
+//! Actions of keys and the mouse.
 
 use ratatui::crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
@@ -8,7 +8,7 @@ use super::columns::Column;
 use super::state::{Mode, State};
 use super::view::View;
 
-/// The keys and what they do, the most important first.
+/// The keys and their actions, the most important first.
 pub(super) const HELP: [(&str, &str); 13] = [
     ("q", "quit"),
     ("?", "help"),
@@ -31,10 +31,10 @@ pub(super) const HELP: [(&str, &str); 13] = [
     ),
 ];
 
-/// The rows by which a turn of the wheel moves.
+/// Number of rows by which one step of the mouse wheel moves.
 const WHEEL: isize = 3;
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
     Continue,
@@ -60,7 +60,7 @@ pub(super) fn handle(state: &mut State, event: &Event, view: &View) -> Next {
     Next::Continue
 }
 
-/// In raw mode, Ctrl-C is a key and no signal.
+/// In raw mode, Ctrl-C is a key and not a signal.
 fn control(key: &KeyEvent) -> Next {
     match key.code {
         KeyCode::Char('c') => Next::Quit,
@@ -88,7 +88,7 @@ fn browse(state: &mut State, key: KeyCode) -> Next {
         KeyCode::End | KeyCode::Char('G') => state.select(usize::MAX),
         KeyCode::Char(letter) => {
             if let Some(column) = column(letter) {
-                // Only of columns that this table has.
+                // Only columns of the current table can be chosen.
                 let known = state.content().sortable().contains(&column);
                 if known {
                     state.sort(column);
@@ -100,7 +100,7 @@ fn browse(state: &mut State, key: KeyCode) -> Next {
     Next::Continue
 }
 
-/// Returns the column that a letter sorts by.
+/// Returns the column by which a letter sorts.
 fn column(letter: char) -> Option<Column> {
     Some(match letter {
         'R' => Column::Rate,

@@ -1,10 +1,10 @@
-//! The styles of `maglor top`: colours by health, or none (`NO_COLOR`).
+//! The styles of `maglor top`: colours by health, or no colours (`NO_COLOR`).
 
 use ratatui::style::{Color, Modifier, Style};
 
 use crate::health::Health;
 
-/// See the module's documentation.
+/// The styles of `maglor top`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Palette {
     colour: bool,
@@ -15,7 +15,7 @@ impl Palette {
         Self { colour }
     }
 
-    /// Returns the palette that the environment wants (<https://no-color.org>).
+    /// Returns the palette according to the environment (<https://no-color.org>).
     pub(super) fn of_environment() -> Self {
         Self::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
     }
@@ -49,7 +49,7 @@ impl Palette {
         Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
     }
 
-    /// Returns the style of the column that rows are sorted by.
+    /// Returns the style of the column by which rows are sorted.
     pub(super) fn sorted(self) -> Style {
         self.heading().patch(self.foreground(Color::Cyan))
     }
@@ -62,7 +62,7 @@ impl Palette {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// Returns the style of the selected row, the same in all of its columns.
+    /// Returns the style of the selected row, which is the same in all columns.
     pub(super) fn selected(self) -> Style {
         Style::reset().add_modifier(Modifier::REVERSED)
     }

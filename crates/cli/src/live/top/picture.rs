@@ -1,4 +1,4 @@
-//! Draws a screen of `maglor top` as the picture of the documentation.
+//! Draws a screen of `maglor top` as a picture for the documentation.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,7 +21,7 @@ const HEIGHT: u16 = 16;
 const CELL: (f64, f64) = (7.8, 17.0);
 const MARGIN: f64 = 10.0;
 
-/// A shop whose advertisements fail more and more.
+/// Returns the state of a shop whose advertisements fail increasingly.
 fn state() -> State {
     let mut state = State::new(By::Services, false);
     for step in 0..40 {
@@ -77,7 +77,7 @@ fn colour(colour: Color) -> &'static str {
     }
 }
 
-/// Characters of one style are one text, as wide as their cells whatever the typeface.
+/// Adjacent characters of one style are drawn as one text, whose width is that of their cells in any typeface.
 fn svg(buffer: &Buffer) -> String {
     let (width, height) = (f64::from(WIDTH) * CELL.0, f64::from(HEIGHT) * CELL.1);
     let (whole_width, whole_height) = (width + 2.0 * MARGIN, height + 2.0 * MARGIN);
@@ -88,7 +88,7 @@ fn svg(buffer: &Buffer) -> String {
          <title id=\"title\">maglor top services in a terminal</title>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#0d1117\"/>\n"
     );
-    // Bars are often of another typeface than letters, and not as wide.
+    // Bars often use another typeface than letters, with a different width.
     let is_same = |one: &Cell, other: &Cell| {
         let letters = one.symbol().is_ascii() == other.symbol().is_ascii();
         one.fg == other.fg && one.modifier == other.modifier && letters
@@ -149,7 +149,7 @@ fn write_run(svg: &mut String, (x, y): (u16, u16), cell: &Cell, text: &str) {
     .unwrap();
 }
 
-/// `UPDATE=1` draws it again: look at it.
+/// `UPDATE=1` draws the picture again; check it afterwards.
 #[test]
 fn the_picture_of_the_documentation_is_what_is_drawn() {
     let mut terminal = Terminal::new(TestBackend::new(WIDTH, HEIGHT)).unwrap();

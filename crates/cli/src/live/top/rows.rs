@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use crate::health::Health;
 use crate::live::stat::Line;
 
-/// The number of rates kept of each row.
+/// Number of rates that are kept for each row.
 const RATES: usize = 60;
 /// Characters of a sparkline, by height.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What a row is about, whatever its place in the table.
+/// The identity of a row, which does not depend on its position in the table.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct RowId {
     pub(super) namespace: Option<String>,
@@ -28,14 +28,14 @@ impl RowId {
     }
 }
 
-/// See the module's documentation.
+/// The last measurement of a row and its recent rates.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// The last measurement.
     pub(super) line: Line,
-    /// Requests a second, the newest last.
+    /// Requests per second, the newest last.
     rates: VecDeque<f64>,
-    /// The proxy did not respond at the last scrape: the measurement is an older one.
+    /// Whether the proxy did not respond at the last scrape, so that the measurement is an older one.
     pub(super) stale: bool,
 }
 
@@ -50,7 +50,7 @@ impl Row {
         row
     }
 
-    /// Replaces the measurement, and remembers its rate.
+    /// Replaces the measurement and adds its rate.
     pub(super) fn measure(&mut self, line: Line) {
         if self.rates.len() == RATES {
             self.rates.pop_front();
@@ -60,8 +60,8 @@ impl Row {
         self.stale = false;
     }
 
-    /// Returns the health of its requests; `None` without any, or if it is not known now. A service with ejected
-    /// endpoints is not well even if all requests succeed.
+    /// Returns the health of the row's requests; `None` if there are none or if it is unknown. A service with ejected
+    /// endpoints is not healthy even if all requests succeed.
     pub(super) fn health(&self) -> Option<Health> {
         let health = Health::of(self.line.success.filter(|_| !self.stale)?);
         let calls = self.line.calls.as_ref();
@@ -72,12 +72,13 @@ impl Row {
         })
     }
 
-    /// Returns the last rates as bars, the newest at the right end, the highest bar for the highest rate shown.
+    /// Returns the recent rates as bars, with the newest at the right end. The highest bar stands for the highest
+    /// shown rate.
     pub(super) fn trend(&self, width: usize) -> String {
         let shown = self.rates.iter().rev().take(width);
         let most = shown.clone().copied().fold(0.0, f64::max);
         let bar = |rate: &f64| match most > 0.0 && *rate > 0.0 {
-            // The index is below 8, also of the highest rate.
+            // The index is below 8, even for the highest rate.
             true => BARS[((rate / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
             false => ' ',
         };

@@ -1,4 +1,4 @@
-//! The terminal of `maglor top`: the loop of events, and the way back to the shell.
+//! The terminal of `maglor top`: the event loop, and the restoration of the terminal.
 
 use std::future::Future;
 use std::io::{self, stdout};
@@ -18,12 +18,12 @@ use super::palette::Palette;
 use super::state::State;
 use super::view::View;
 
-/// The interval of redrawing without an event, for the age of data.
+/// Interval of redrawing without an event, which updates the age of the data.
 const REDRAW: Duration = Duration::from_secs(1);
-/// The capacity of the queue of events, such as a pasted text.
+/// Capacity of the queue of events, such as the characters of a pasted text.
 const EVENTS: usize = 64;
 
-/// Puts the terminal into the state of the shell when it is dropped, and before the message of a panic.
+/// Restores the terminal on drop, and before the message of a panic is printed.
 struct Screen {
     terminal: DefaultTerminal,
     mouse: bool,
@@ -32,7 +32,7 @@ struct Screen {
 impl Screen {
     fn enter() -> io::Result<Self> {
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        // ratatui's hook leaves raw mode and the alternate screen only.
+        // ratatui's hook leaves only raw mode and the alternate screen.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore_rest();
@@ -68,12 +68,12 @@ impl Drop for Screen {
     }
 }
 
-/// A terminal that is gone cannot be restored.
+/// Restores the rest of the terminal's state. Errors are ignored, because a closed terminal cannot be restored.
 fn restore_rest() {
     let _ = execute!(stdout(), DisableMouseCapture, Show);
 }
 
-/// Shows a state until its user quits. `updates` are applied as they come.
+/// Shows a state until the user quits. `updates` are applied as they arrive.
 pub(super) async fn show<U>(
     mut state: State,
     mut updates: mpsc::Receiver<U>,
@@ -104,7 +104,7 @@ pub(super) async fn show<U>(
     }
 }
 
-/// Resolves at a signal that ends the process.
+/// Returns a future that resolves at a signal that ends the process.
 fn terminated() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -118,7 +118,7 @@ fn terminated() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Reads the terminal in a thread, which ends with the process.
+/// Reads the terminal's events in a thread, which ends with the process.
 fn events() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(EVENTS);
     std::thread::spawn(move || {
@@ -164,7 +164,7 @@ mod tests {
         let output = terminal.output();
         let at = |part: &str| output.rfind(part).unwrap_or_else(|| panic!("no {part:?}"));
         let message = at("as expected");
-        // The screen, the mouse and the cursor are back before the message, so that it can be read.
+        // The screen, the mouse and the cursor are restored before the message, so that it can be read.
         for (taken, back) in [
             ("\x1b[?1049h", "\x1b[?1049l"),
             ("\x1b[?1000h", "\x1b[?1000l"),

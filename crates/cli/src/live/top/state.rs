@@ -1,5 +1,4 @@
-//! What `maglor top` shows and where its user is in it: rows, order, selection, filter. Without a terminal and without a
-//! clock.
+//! The state of `maglor top`: rows, order, selection and filter. Independent of a terminal and a clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,14 +16,14 @@ pub(super) struct Sample {
     pub(super) silent: Vec<String>,
 }
 
-/// What keys do next.
+/// The effect of keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Mode {
-    /// They are commands.
+    /// Keys are commands.
     Browse,
-    /// They edit the filter.
+    /// Keys edit the filter.
     Filter,
-    /// Any of them closes the help.
+    /// Any key closes the help.
     Help,
 }
 
@@ -32,7 +31,7 @@ pub(super) enum Mode {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Sort {
     pub(super) column: Column,
-    /// From the highest value to the lowest.
+    /// Whether the order is from the highest to the lowest value.
     pub(super) reverse: bool,
 }
 
@@ -49,9 +48,9 @@ impl Sort {
 #[derive(Debug)]
 pub(super) struct Table {
     rows: BTreeMap<RowId, Row>,
-    /// The selected row, wherever it is.
+    /// The selected row, regardless of its position; `None` for the first row.
     selected: Option<RowId>,
-    /// The number of rows above the first one that is shown.
+    /// Number of rows above the first one that is shown.
     pub(super) offset: usize,
     pub(super) sort: Sort,
 }
@@ -67,7 +66,7 @@ impl Default for Table {
     }
 }
 
-/// See the module's documentation.
+/// The state of `maglor top`.
 #[derive(Debug)]
 pub(super) struct State {
     by: By,
@@ -76,15 +75,15 @@ pub(super) struct State {
     services: Table,
     pub(super) filter: String,
     pub(super) mode: Mode,
-    /// Whether measurements are ignored, to read or copy.
+    /// Whether measurements are ignored, so that the screen can be read or copied.
     pub(super) paused: bool,
-    /// Whether the terminal reports the mouse instead of selecting text with it.
+    /// Whether the terminal reports mouse events instead of selecting text.
     pub(super) mouse: bool,
-    /// Why the last scrape failed for some proxies, or for all.
+    /// Why the last scrape failed for some or all proxies.
     pub(super) errors: Vec<String>,
-    /// The time of the last measurement, since the start.
+    /// Time of the last measurement, since the start; `None` if there is none.
     measured: Option<Duration>,
-    /// The number of rows that fit on the screen.
+    /// Number of rows that fit on the screen.
     height: usize,
 }
 
@@ -121,14 +120,14 @@ impl State {
         self.measured = Some(now);
     }
 
-    /// Keeps the measurements, since no proxy has responded.
+    /// Keeps the last measurements, because no proxy has responded.
     pub(super) fn failed(&mut self, error: String) {
         if !self.paused {
             self.errors = vec![error];
         }
     }
 
-    /// Returns the age of the measurements.
+    /// Returns the age of the measurements; `None` if there are none.
     pub(super) fn age(&self, now: Duration) -> Option<Duration> {
         Some(now.saturating_sub(self.measured?))
     }
@@ -147,12 +146,12 @@ impl State {
         }
     }
 
-    /// Returns the number of rows, with those that the filter hides.
+    /// Returns the number of rows, including those that the filter hides.
     pub(super) fn count(&self) -> usize {
         self.table().rows.len()
     }
 
-    /// Returns the rows that the filter leaves, in order.
+    /// Returns the rows that match the filter, in order.
     pub(super) fn rows(&self) -> Vec<(&RowId, &Row)> {
         let table = self.table();
         let wanted = self.filter.to_lowercase();
@@ -167,7 +166,7 @@ impl State {
         };
         let mut rows: Vec<_> = table.rows.iter().filter(|(id, _)| matches(id)).collect();
         let Sort { column, reverse } = table.sort;
-        // Rows of equal values are in the order of their names, so that they do not change places.
+        // Rows with equal values are ordered by name, so that they do not swap positions.
         rows.sort_by(|(x, a), (y, b)| column.compare(a, b, reverse).then_with(|| x.cmp(y)));
         rows
     }
@@ -176,7 +175,7 @@ impl State {
         Content::of(self.table().rows.values(), self.by, self.wide)
     }
 
-    /// Returns the place of the selected row; the first if it is not shown, `None` without rows.
+    /// Returns the position of the selected row: 0 if the row is not shown, `None` if there are no rows.
     pub(super) fn selected(&self) -> Option<usize> {
         let rows = self.rows();
         let wanted = self.table().selected.as_ref();
@@ -184,7 +183,7 @@ impl State {
         place.or((!rows.is_empty()).then_some(0))
     }
 
-    /// Adapts to the number of rows that fit: the selected row stays on the screen.
+    /// Adapts to the number of rows that fit, so that the selected row stays on the screen.
     pub(super) fn fit(&mut self, height: usize) {
         let (count, selected) = (self.rows().len(), self.selected().unwrap_or(0));
         self.height = height.max(1);
@@ -194,7 +193,7 @@ impl State {
         table.offset = table.offset.clamp(lowest, selected.max(lowest)).min(last);
     }
 
-    /// Selects the row at a place, or the last one.
+    /// Selects the row at a position, or the last row.
     pub(super) fn select(&mut self, place: usize) {
         let rows = self.rows();
         let place = place.min(rows.len().saturating_sub(1));
@@ -209,12 +208,12 @@ impl State {
         }
     }
 
-    /// Returns the number of rows of a page.
+    /// Returns the number of rows on a page.
     pub(super) fn page(&self) -> isize {
         isize::try_from(self.height).unwrap_or(isize::MAX)
     }
 
-    /// Sorts by a column; in the other direction if it was the one already.
+    /// Sorts by a column, or reverses the order if it was already sorted by this column.
     pub(super) fn sort(&mut self, column: Column) {
         let sort = &mut self.table_mut().sort;
         *sort = match sort.column == column {
@@ -251,7 +250,8 @@ impl State {
 }
 
 impl Table {
-    /// Replaces the rows. If a proxy has not responded, rows may be missing for this reason only: they stay.
+    /// Replaces the rows. If a proxy has not responded, missing rows are kept, because they may be missing only for
+    /// this reason.
     fn update(&mut self, lines: Vec<Line>, all_responded: bool) {
         for row in self.rows.values_mut() {
             row.stale = true;

@@ -19,7 +19,7 @@ use crate::live::stat::{By, Calls, Line};
 
 const NOW: Duration = Duration::from_secs(60);
 
-/// A workload with this rate and share of successful requests.
+/// Returns a workload with this rate and share of successful requests.
 pub(super) fn workload(name: &str, rps: f64, success: f64) -> Line {
     Line {
         namespace: Some("shop".to_owned()),
@@ -37,7 +37,7 @@ pub(super) fn workload(name: &str, rps: f64, success: f64) -> Line {
     }
 }
 
-/// Its calls to a service.
+/// Returns the calls of a workload to a service.
 pub(super) fn call(name: &str, service: &str, rps: f64, success: f64, ejected: f64) -> Line {
     Line {
         service: Some(format!("{service}.shop.svc.cluster.local:80")),
@@ -86,7 +86,7 @@ fn drawn(state: &mut State, width: u16, height: u16) -> (Buffer, View) {
     (terminal.backend().buffer().clone(), view.unwrap())
 }
 
-/// The lines of a screen, without the spaces at their ends.
+/// Returns the lines of a screen without trailing spaces.
 fn lines(buffer: &Buffer) -> Vec<String> {
     let Rect { width, height, .. } = buffer.area;
     let line = |y| {
@@ -162,7 +162,7 @@ fn a_narrow_screen_has_the_important_columns() {
     let calls = screen(&mut state, 40, 8);
     assert_eq!(calls[1], "  WORKLOAD CALLS         REQ/S▼  SUCCESS");
     assert_eq!(calls[2], "! web      cart.shop:…     40.0  97.00 %");
-    // Any size, for there is no telling how small a window gets.
+    // Any size is tested, because windows may be very small.
     for width in 0..60 {
         for height in 0..12 {
             let area = Rect::new(0, 0, width, height);
@@ -225,7 +225,7 @@ fn the_selection_stays_on_its_row() {
     state.update(sample(&busy), NOW);
     assert_eq!(order(&state), ["ads", "web", "cart", "batch"]);
     assert_eq!(selected(&state), "ads");
-    // Its line is reversed, and only its.
+    // Only the line of the selected row is reversed.
     let (buffer, view) = drawn(&mut state, 80, 10);
     let reversed = |y: u16| buffer[(3, y)].modifier.contains(Modifier::REVERSED);
     assert!(reversed(view.first()) && !reversed(view.first() + 1));
@@ -265,7 +265,7 @@ fn five_hundred_rows_are_scrolled() {
     );
     press(&mut state, &[KeyCode::End]);
     assert_eq!(shown(&mut state), ("w480".into(), "w499".into()));
-    // Fewer rows than before: no empty screen.
+    // There are fewer rows than before, and the screen must not be empty.
     state.update(sample(&lines[..30]), NOW);
     assert_eq!(shown(&mut state), ("w000".into(), "w019".into()));
 }
@@ -290,7 +290,7 @@ fn the_filter_hides_rows_and_says_so() {
     );
     press(&mut state, &[KeyCode::Esc]);
     assert_eq!((order(&state).len(), state.mode), (4, Mode::Browse));
-    // A namespace and a called service are names, too.
+    // The filter also matches namespaces and called services.
     typed(&mut state, "/shop");
     assert_eq!(order(&state).len(), 4);
 }
@@ -366,7 +366,7 @@ fn errors_are_in_the_title_and_the_data_stays() {
     );
     assert!(text[2].contains("web"), "{text:?}");
     assert_eq!(buffer[(11, 0)].fg, Color::Red);
-    // One of several proxies: its rows stay, and are not judged.
+    // One of several proxies does not respond: its rows are kept and not judged.
     let mut some = sample(&shop()[1..]);
     some.silent = vec!["web-0: refused".to_owned(), "web-1: refused".to_owned()];
     state.update(some, later);
@@ -380,7 +380,7 @@ fn errors_are_in_the_title_and_the_data_stays() {
     press(&mut state, &[KeyCode::End]);
     let (buffer, _) = drawn(&mut state, 110, 9);
     assert!(buffer[(14, 2)].modifier.contains(Modifier::DIM));
-    // If all respond, what is missing is gone.
+    // If all proxies respond, missing rows are removed.
     state.update(sample(&shop()[1..]), later);
     assert_eq!(order(&state), ["cart", "ads", "batch"]);
 }
@@ -401,7 +401,7 @@ fn a_pause_keeps_what_is_read() {
 #[test]
 fn colours_are_by_health_or_not_at_all() {
     let mut state = state(&shop());
-    // The selected row has none, but is reversed.
+    // The selected row has no style of its own, but is reversed.
     press(&mut state, &[KeyCode::End]);
     let (buffer, view) = drawn(&mut state, 110, 9);
     let colours: Vec<Color> = (0..3)
@@ -418,7 +418,7 @@ fn colours_are_by_health_or_not_at_all() {
             .iter()
             .all(|cell| plain(cell.fg) && plain(cell.bg))
     );
-    // Ejected endpoints are no good sign.
+    // Ejected endpoints mean that a service is not healthy.
     let mut ejected = State::new(By::Services, false);
     let mut calls = sample(&[]);
     calls.services = vec![call("web", "cart", 4.0, 1.0, 1.0)];

@@ -1,13 +1,13 @@
-//! Where things are on the screen of `maglor top`.
+//! The positions of the parts of the `maglor top` screen.
 
 use ratatui::layout::Rect;
 
 use super::columns::{Column, Content, Fitted};
 
-/// The title, the titles of the columns, the selected row in full and the keys.
+/// Number of lines besides rows: the title, the column titles, the details of the selected row, and the keys.
 const AROUND: u16 = 4;
 
-/// See the module's documentation.
+/// The positions of the parts of a screen.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) area: Rect,
@@ -15,7 +15,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Divides a screen.
+    /// Divides a screen into its parts.
     pub(super) fn new(area: Rect, content: &Content) -> Self {
         Self {
             area,
@@ -38,7 +38,7 @@ impl View {
         self.area.y + 2
     }
 
-    /// Returns the line of the selected row in full; `None` if the screen is too low for it.
+    /// Returns the line of the selected row's details; `None` if the screen is too low for it.
     pub(super) fn detail(&self) -> Option<u16> {
         (self.area.height > AROUND).then(|| self.area.bottom() - 2)
     }
@@ -48,13 +48,13 @@ impl View {
         (self.area.height > 2).then(|| self.area.bottom() - 1)
     }
 
-    /// Returns the place, from the top of the screen, of the row in a line.
+    /// Returns the position, from the top of the screen, of the row in a line; `None` if there is none.
     pub(super) fn row_at(&self, y: u16) -> Option<usize> {
         let place = y.checked_sub(self.first())?;
         (place < self.height()).then_some(usize::from(place))
     }
 
-    /// Returns the column whose title is at a position.
+    /// Returns the column whose title is at a position; `None` if there is none.
     pub(super) fn title_at(&self, x: u16, y: u16) -> Option<Column> {
         if y != self.titles() {
             return None;

@@ -1,19 +1,18 @@
-//! A placement as affinities of pods for Kubernetes' own scheduler, as in the paper
-//! (§3.4), "in terms of existing node/pod affinity and anti-affinity rules".
-//! Preferred, not required: replicas that do not fit run elsewhere. The scheduler weighs them
-//! against its other preferences, to spread the replicas of a Service, say, so the real placement
-//! of pods may differ.
+//! A placement as affinities of pods for Kubernetes' own scheduler, as in the paper (§3.4), "in terms of existing
+//! node/pod affinity and anti-affinity rules". The affinities are preferred and not required, so replicas that do not
+//! fit run elsewhere. The scheduler weighs them against its other preferences, for example to spread the replicas of
+//! a Service, so the actual placement of pods may differ.
 
 use maglor_service_graph::{Graph, Nodes, Placement};
 use serde_json::{Value, json};
 
-/// The topology key of single nodes.
+/// The topology key of a single node.
 const NODE: &str = "kubernetes.io/hostname";
-/// The highest weight of a preference in Kubernetes.
+/// Maximum weight of a preference in Kubernetes.
 const MOST: f64 = 100.0;
 
-/// Returns Deployments with only affinities, one for each service that is not pinned, as YAML
-/// documents. `label` is the key of the label by which a service's pods are found.
+/// Returns Deployments that contain only affinities, one for each service that is not pinned, as YAML documents.
+/// `label` is the key of the label that identifies a service's pods.
 pub(super) fn documents(
     graph: &Graph,
     nodes: &Nodes,
@@ -58,8 +57,8 @@ fn deployment(
     })
 }
 
-/// Returns affinities to the nodes of its replicas, weighted by the number on each. By their names,
-/// as in files: the label `kubernetes.io/hostname` of some nodes differs.
+/// Returns affinities to the nodes of a service's replicas, weighted by the number of replicas on each. Nodes are
+/// selected by name, because the label `kubernetes.io/hostname` of some nodes differs from it.
 fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
     let most = counts.iter().max().copied().unwrap_or(0);
     let used = nodes
@@ -76,8 +75,8 @@ fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
     used.map(preference).collect()
 }
 
-/// Returns affinities to the services that it communicates with and that run on one of its nodes,
-/// weighted by their calls.
+/// Returns affinities to the services with which a service communicates and that run on one of its nodes, weighted by
+/// their calls.
 fn to_neighbours(
     graph: &Graph,
     placement: &Placement,
@@ -117,12 +116,12 @@ fn to_neighbours(
     near.map(term).collect()
 }
 
-/// Returns 1 to 100, relative to the largest.
+/// Returns a weight from 1 to 100, relative to the largest value.
 fn weight(value: f64, most: f64) -> u32 {
     ((MOST * value / most).round() as u32).clamp(1, MOST as u32)
 }
 
-/// Splits `NAMESPACE/NAME`, or a name alone.
+/// Splits `NAMESPACE/NAME`, or a name without a namespace.
 fn names(service: &str) -> (Option<&str>, &str) {
     match service.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),

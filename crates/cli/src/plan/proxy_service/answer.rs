@@ -1,4 +1,4 @@
-//! The result of the decision rule for a service, and the resources that follow from it.
+//! The result of the decision rule for a service, and the resources that it requires.
 
 use std::fmt::Write as _;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::workload::{NAMESPACE, Service, WorkloadError};
 
-/// The result for a service; see the module's documentation.
+/// The result of the decision rule for a service.
 pub(super) struct Answer {
     service: Service,
     situation: Situation,
-    /// The predictions, the fastest first.
+    /// The predictions, fastest first.
     predictions: Vec<Prediction>,
     recommended: Choice,
     gain: f64,
@@ -77,7 +77,7 @@ impl Answer {
         text
     }
 
-    /// Returns the resources to apply; none if the present choice is best.
+    /// Returns the resources to apply; empty if the current choice is best.
     fn resources(&self) -> Vec<Value> {
         let name = self.service.name.as_deref().unwrap_or("web");
         let namespace = self.service.namespace.as_deref().unwrap_or(NAMESPACE);
@@ -110,8 +110,8 @@ impl Answer {
     }
 }
 
-/// Returns the fastest choice, and the share of the present latency that it saves; the present one
-/// if that is little.
+/// Returns the fastest choice, and the share of the current latency that it saves. If this share is small, returns
+/// the current choice.
 fn best(predictions: &[Prediction], least_gain: f64) -> (Choice, f64) {
     let local = predictions.iter().find(|one| one.choice == Choice::Local);
     let (Some(first), Some(local)) = (predictions.first(), local) else {
@@ -157,7 +157,7 @@ fn milliseconds(prediction: &Prediction) -> f64 {
     rounded(prediction.mean.as_secs_f64() * 1000.0)
 }
 
-/// Rounds to five digits: more than the precision of the rule.
+/// Rounds to five digits, which is more than the precision of the rule.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }

@@ -9,13 +9,13 @@ use maglor_service_graph::policy_choice::{Situation, SituationError};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// CPU time of a proxy for a request, in seconds (papers/001, IV: 0.033 ms).
+/// CPU time of a proxy for one request, in seconds (papers/001, IV: 0.033 ms).
 const CPU_OF_A_REQUEST: f64 = 33e-6;
-/// The CPU request of a proxy, 100m, and its target utilization.
+/// CPU that a proxy should use: its request of 100m times the target utilization.
 const CPU_OF_A_PROXY: f64 = 0.1 * 0.7;
 /// The default namespace.
 pub(super) const NAMESPACE: &str = "default";
-/// The maximum number of proxies of a ProxyService.
+/// Maximum number of proxies of a ProxyService.
 const MOST_PROXIES: u32 = 100;
 
 /// A service and its callers.
@@ -70,7 +70,7 @@ pub(super) struct Services {
     services: Vec<Service>,
 }
 
-/// Errors of the command.
+/// Error of the command.
 #[derive(Debug, Error)]
 pub(super) enum WorkloadError {
     #[error("{file}: {error}")]
@@ -104,7 +104,7 @@ pub(super) enum WorkloadError {
 }
 
 impl WorkloadError {
-    /// Creates the error of an invalid service of a file, with its line.
+    /// Creates the error for an invalid service in a file, with the service's line.
     pub(super) fn of_service(self, file: &str, text: &str, at: usize) -> Self {
         let field = match &self {
             Self::Name { field, .. } | Self::Range { field, .. } => field,
@@ -130,7 +130,7 @@ fn place(file: &str, line: Option<usize>) -> String {
 }
 
 impl Services {
-    /// Parses a file; `namespace` applies to services without one.
+    /// Parses a file. `namespace` applies to services without one.
     pub(super) fn parse(
         text: &str,
         file: &str,
@@ -180,7 +180,7 @@ impl Services {
 }
 
 impl Service {
-    /// Checks that name and namespace are valid in Kubernetes, because the output is applied there.
+    /// Checks that the name and namespace are valid in Kubernetes, because the output is applied there.
     pub(super) fn check_names(&self) -> Result<(), WorkloadError> {
         let valid = |name: &str| {
             let inside =
@@ -191,7 +191,7 @@ impl Service {
         for (field, value) in names {
             let Some(value) = value else { continue };
             let first = value.as_bytes().first();
-            // A Service's name begins with a letter (RFC 1035), a namespace's may begin with a digit (RFC 1123).
+            // The name of a Service begins with a letter (RFC 1035); a namespace may begin with a digit (RFC 1123).
             let begins = first.is_some_and(|first| match field {
                 "name" => first.is_ascii_lowercase(),
                 _ => first.is_ascii_lowercase() || first.is_ascii_digit(),
@@ -204,7 +204,7 @@ impl Service {
         Ok(())
     }
 
-    /// Takes missing fields from another one.
+    /// Fills missing fields from another service.
     pub(super) fn or(self, other: &Self) -> Self {
         let other = other.clone();
         Self {
@@ -233,7 +233,7 @@ impl Service {
         servers * self.rho.unwrap_or(0.75) * 1000.0 / self.service_ms.unwrap_or(20.0)
     }
 
-    /// Returns the number of proxies that the load needs at 100m each; fractional.
+    /// Returns the number of proxies that the load needs at 100m each, which may be fractional.
     fn needed(&self) -> f64 {
         self.rate() * CPU_OF_A_REQUEST / CPU_OF_A_PROXY
     }
@@ -254,7 +254,7 @@ impl Service {
                 valid: "1 to 100",
             }),
             Some(value) => Ok(value),
-            // A cast saturates, so that invalid values are reported by the rule.
+            // A cast saturates, so the rule reports invalid values.
             None => Ok((self.needed().ceil() as u32).clamp(1, MOST_PROXIES)),
         }
     }
@@ -327,7 +327,7 @@ mod tests {
                 .to_string();
             assert!(error.contains(expected), "{error}");
         }
-        // Without a namespace, that of the option applies.
+        // A namespace that is not set is that of the option.
         let text = "services: [{name: a, namespace: shop}, {name: a}]";
         assert!(Services::parse(text, "w.yaml", Some("shop")).is_err());
         assert!(Services::parse(text, "w.yaml", None).is_ok());
@@ -343,10 +343,10 @@ mod tests {
             };
             service.situation().unwrap().proxies
         };
-        // 0.75 × 1000 requests a second and server, 33 µs each.
+        // 0.75 × 1000 requests per second and server, 33 µs each.
         assert_eq!(proxies(2), 1);
         assert_eq!(proxies(40), 15);
-        // As many as there can be, and what each of them has to ask for then.
+        // The maximum number of proxies, and the CPU that each of them then has to request.
         assert_eq!(proxies(1000), 100);
         let service = |proxies| Service {
             servers: Some(1000),

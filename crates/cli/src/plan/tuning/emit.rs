@@ -1,4 +1,4 @@
-//! Recommendations as resources, with reasons as comments.
+//! Formats recommendations as resources, with reasons as comments.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> S
     })
 }
 
-/// Writes DestinationRules and VirtualServices, as in the paper's Fig. 5, and the same patches.
+/// Writes DestinationRules and VirtualServices, as in Fig. 5 of the paper, and the same patches.
 pub(super) fn istio(advice: &[&Advice], rows: &[Setting], namespace: &str) -> String {
     each(advice, rows, namespace, |text, one| {
         let (namespace, name) = split(&one.service, namespace);
@@ -99,7 +99,7 @@ fn destinations(name: &str, divided: &SplitAdvice) -> Value {
     Value::Array(each.collect())
 }
 
-/// Returns subsets by the label of Istio's own examples.
+/// Returns subsets, selected by the label that Istio's own examples use.
 fn subsets(divided: &SplitAdvice) -> Vec<Value> {
     let subsets = divided.versions.iter().filter(|version| version.subset);
     let subset = |name: &str| json!({"name": name, "labels": {"version": name}});
@@ -137,8 +137,8 @@ fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), writ
     );
 }
 
-/// Returns the requests of the Deployment's containers: of each if known, else all of them for the
-/// container with the service's name.
+/// Returns the requests of the Deployment's containers: those of each container if they are known, otherwise all of
+/// them for the container with the service's name.
 fn containers(advice: &Advice, name: &str) -> Vec<Value> {
     let amounts = |cpu: Option<&Advised<u64>>, memory: Option<&Advised<u64>>| {
         let cpu = cpu.map(|cpu| ("cpu", json!(format!("{}m", cpu.value))));
@@ -161,7 +161,7 @@ fn containers(advice: &Advice, name: &str) -> Vec<Value> {
             requests.map(|requests| json!({"name": name, "resources": {"requests": requests}})),
         );
     }
-    // The container with the limit is known only if there is one.
+    // The container that has the limit is known only if there is a single one.
     if let (Some(limit), [one]) = (&advice.memory_limit_mib, &mut containers[..]) {
         one["resources"]["limits"] = json!({"memory": format!("{}Mi", limit.value)});
     }
@@ -205,7 +205,7 @@ fn is_traffic(setting: &str) -> bool {
     setting.starts_with("cluster.") || setting.starts_with("route.")
 }
 
-/// Begins a document with the reasons of its contents; each reason once.
+/// Begins a document with a comment that contains the reasons of its contents without repetitions.
 fn reasons(text: &mut String, service: &str, rows: &[Setting], of: impl Fn(&str) -> bool) {
     text.push_str("---\n");
     let mut last = "";
@@ -215,7 +215,7 @@ fn reasons(text: &mut String, service: &str, rows: &[Setting], of: impl Fn(&str)
     {
         if row.reason != last {
             let line = format!("# {} {}: {}", row.setting, row.advised, row.reason);
-            // Names are copied from a file, and a line break would end the comment.
+            // Names come from a file, and a line break would end the comment.
             text.push_str(&line.replace(char::is_control, " "));
             text.push('\n');
         }

@@ -1,4 +1,4 @@
-//! Recommended and current values of each setting.
+//! Recommended and current value of each setting.
 
 use maglor_controller::recommended_policy;
 use maglor_inject::keys::TUNED_BY;
@@ -15,9 +15,9 @@ use crate::live::table::{Column, Row, or_dash};
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setting {
     pub(super) service: String,
-    /// Its path in the resource.
+    /// Path of the setting in the resource.
     pub(super) setting: String,
-    /// The present value, if known.
+    /// Current value; `None` if unknown.
     pub(super) now: Option<String>,
     pub(super) advised: String,
     pub(super) reason: String,
@@ -43,7 +43,7 @@ impl Row for Setting {
     }
 }
 
-/// The reason why present policies cannot be compared.
+/// Reason why current policies cannot be compared.
 #[derive(Debug, Error)]
 pub(super) enum CurrentError {
     #[error("{0}")]
@@ -52,17 +52,17 @@ pub(super) enum CurrentError {
     Nothing,
 }
 
-/// The present policies.
+/// The current policies.
 #[derive(Debug)]
 pub(super) struct Current {
-    /// The policies, those with precedence first.
+    /// The policies, ordered by precedence.
     policies: Vec<Policy>,
 }
 
 #[derive(Debug)]
 struct Policy {
     namespace: String,
-    /// The Services that it names; empty: all of the namespace.
+    /// Services that the policy names; empty for all of the namespace.
     services: Vec<String>,
     level: Level,
     spec: Value,
@@ -77,7 +77,7 @@ enum Level {
 }
 
 impl Current {
-    /// Parses documents, or `kubectl`'s list of them, which may be empty.
+    /// Parses documents or a list from kubectl, which may be empty.
     pub(super) fn read(text: &str, namespace: &str) -> Result<Self, CurrentError> {
         let (mut documents, mut lists) = (Vec::new(), false);
         for document in yaml::documents(text)? {
@@ -94,7 +94,7 @@ impl Current {
         if documents.is_empty() && !lists {
             return Err(CurrentError::Nothing);
         }
-        // Of two policies on one level the older one takes precedence; the sort is stable.
+        // Of two policies on one level, the older one takes precedence. The sort is stable.
         let age = |document: &Value| document["metadata"]["creationTimestamp"].to_string();
         documents.sort_by_key(age);
         let policies = documents.iter().map(|one| Policy::of(one, namespace));
@@ -103,8 +103,8 @@ impl Current {
         Ok(Self { policies })
     }
 
-    /// Returns the effective settings of a Service: each field from the most specific policy that
-    /// sets it.
+    /// Returns the effective settings of a Service, in which each field is that of the most specific policy that sets
+    /// it.
     fn of(&self, namespace: &str, service: &str) -> Value {
         let names = |policy: &&Policy| {
             let all = policy.services.is_empty();
@@ -148,7 +148,7 @@ impl Policy {
     }
 }
 
-/// Returns the settings of a service; with policies to compare with, those that differ.
+/// Returns the settings of a service. If there are current policies, returns only settings that differ from them.
 pub(super) fn rows(
     advice: &Advice,
     last: &Snapshot,
@@ -176,7 +176,7 @@ pub(super) fn rows(
     rows
 }
 
-/// Replaces a reason that is the same as that of the line above, for readability.
+/// Replaces a reason that equals that of the previous line, for readability.
 pub(super) fn each_reason_once(rows: &[Setting]) -> Vec<Setting> {
     let mut last = "";
     let mut once = rows.to_vec();
@@ -189,8 +189,7 @@ pub(super) fn each_reason_once(rows: &[Setting]) -> Vec<Setting> {
     once
 }
 
-/// Returns the containers with known usage, without the sidecar, whose requests are set by the
-/// mesh.
+/// Returns the containers with known usage, except the sidecar, whose requests the mesh sets.
 pub(super) fn own(advice: &Advice) -> impl Iterator<Item = &ContainerAdvice> {
     let containers = advice.containers.iter();
     containers.filter(|one| one.name != maglor_inject::PROXY)
@@ -284,14 +283,14 @@ fn text(value: &Value) -> String {
     match value {
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(","),
         Value::String(text) => text.clone(),
-        // 50.0 and 50 are one number.
+        // 50.0 and 50 are the same number.
         value => value
             .as_f64()
             .map_or_else(|| value.to_string(), |number| number.to_string()),
     }
 }
 
-/// Returns the reason of a field; `None` for those that only qualify another one.
+/// Returns the reason of a field; `None` for fields that only qualify another one.
 fn reason(path: &str, advice: &TrafficAdvice) -> Option<String> {
     let breaker = || Some(advice.breaker.as_ref()?.reason.clone());
     let retry = || Some(advice.retry.as_ref()?.reason.clone());

@@ -1,4 +1,4 @@
-//! Listening sockets.
+//! Creates listening sockets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,14 +21,14 @@ const BACKLOG: i32 = 4096;
 pub(crate) struct Sockets {
     /// One socket for each worker.
     pub(crate) each: Vec<Listening>,
-    /// The bound address; `None` without sockets.
+    /// The bound address; `None` if there are no sockets.
     pub(crate) bound: Option<Address>,
-    /// File of a Unix socket that has one.
+    /// File of a Unix socket; `None` for other addresses and for abstract sockets.
     pub(crate) file: Option<UnixFile>,
 }
 
-/// Binds one listening socket for each worker, all to one address. With `alone`, fails if any other socket is
-/// bound to it.
+/// Binds one listening socket for each worker, all to the same address. With `alone`, fails if any other socket is
+/// bound to this address.
 pub(crate) fn bind(
     listener: &config::Listener,
     workers: usize,
@@ -56,7 +56,7 @@ fn bind_ip(mut address: SocketAddr, workers: usize, alone: bool) -> io::Result<S
     let mut each = Vec::with_capacity(workers);
     for _ in 0..workers {
         let socket = bind_one(address)?;
-        // The system chooses a port for 0 once; all workers use the same.
+        // The system chooses a port for 0 once; all workers use the same port.
         address = socket.local_addr()?;
         each.push(Listening::Tcp(socket));
     }
@@ -67,7 +67,7 @@ fn bind_ip(mut address: SocketAddr, workers: usize, alone: bool) -> io::Result<S
     })
 }
 
-/// Binds a Unix socket. These have no `SO_REUSEPORT`, so workers share one and all accept from it.
+/// Binds a Unix socket. Unix sockets have no `SO_REUSEPORT`, so all workers accept from one socket.
 fn bind_unix(address: &UnixAddress, mode: u32, workers: usize) -> io::Result<Sockets> {
     let (socket, file) = unix::bind(address, mode)?;
     let clones = (1..workers).map(|_| socket.try_clone());
@@ -80,7 +80,7 @@ fn bind_unix(address: &UnixAddress, mode: u32, workers: usize) -> io::Result<Soc
     })
 }
 
-/// Returns errors for the addresses of listeners and of the admin server that cannot be bound now.
+/// Returns errors for the listener and admin addresses that cannot be bound now.
 #[must_use]
 pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
     let listeners = config.listeners.iter().filter_map(|one| {
@@ -99,8 +99,8 @@ pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
     listeners.chain(admin).collect()
 }
 
-/// Binds without sharing. The kernel lets processes of one user share a port, so that only an unshared bind
-/// fails if it is taken.
+/// Binds without sharing the port. The kernel lets processes of one user share a port, so that only an unshared bind
+/// fails if the port is taken.
 fn probe_ip(address: SocketAddr) -> io::Result<()> {
     socket(address, false)?.bind(&address.into())
 }
@@ -123,7 +123,7 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_address(true)?;
-    // Workers share a port; so do an old and a new listener if one of the addresses is a wildcard.
+    // Workers share a port. So do an old and a new listener if the address of either is a wildcard.
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
     Ok(socket)

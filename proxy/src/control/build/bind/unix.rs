@@ -14,10 +14,10 @@ use socket2::{Domain, Socket, Type};
 use super::BACKLOG;
 use crate::net::socket;
 
-/// Time to wait for the lock while another process examines sockets in the same folder.
+/// Maximum time to wait for the lock while another process examines sockets in the same directory.
 const LOCKED: Duration = Duration::from_secs(1);
 
-/// File of a listening Unix socket; removed on drop unless it was replaced by another one.
+/// File of a listening Unix socket; removed on drop unless another socket has replaced it.
 #[derive(Debug)]
 pub(crate) struct UnixFile {
     path: PathBuf,
@@ -47,8 +47,9 @@ impl Drop for UnixFile {
     }
 }
 
-/// Device, inode and modification time, since inode numbers are reused. The time stays as it is: a socket's
-/// file is never written, and a change of permissions does not affect it.
+/// Device, inode and modification time of a socket's file. Inode numbers alone are not sufficient, since they are
+/// reused. The modification time is stable: a socket's file is never written, and a change of permissions does not
+/// affect this time.
 type Id = (u64, u64, i64, i64);
 
 fn id(path: &Path) -> io::Result<Id> {
@@ -57,7 +58,7 @@ fn id(path: &Path) -> io::Result<Id> {
     Ok((metadata.dev(), metadata.ino(), made.0, made.1))
 }
 
-/// Binds a listening socket; a stale file that an ended process has left is replaced.
+/// Binds a listening socket; replaces a stale file that an ended process has left.
 pub(super) fn bind(
     address: &UnixAddress,
     mode: u32,
@@ -66,7 +67,7 @@ pub(super) fn bind(
         let socket = listen(address, None)?;
         return Ok((socket, None));
     };
-    // Two processes that find the same stale file must not remove each other's new one.
+    // Two processes that find the same stale file must not remove each other's new file.
     let _lock = lock(path.parent());
     make_room(address, path)?;
     let socket = listen(address, Some(mode))?;
@@ -102,7 +103,7 @@ fn make_room(address: &UnixAddress, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether there is a stale socket; an error if something else exists at the path.
+/// Returns whether there is a stale socket; fails if anything else exists at the path.
 fn is_stale(address: &UnixAddress, path: &Path) -> io::Result<bool> {
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -133,7 +134,7 @@ fn listen(address: &UnixAddress, mode: Option<u32>) -> io::Result<UnixListener> 
     Ok(socket.into())
 }
 
-/// Takes the folder's lock, if it is available in time.
+/// Takes the directory's lock; `None` if it is not available in time.
 fn lock(folder: Option<&Path>) -> Option<File> {
     let folder = File::open(folder?).ok()?;
     let until = Instant::now() + LOCKED;
@@ -169,7 +170,7 @@ mod tests {
         let in_use = Some(io::ErrorKind::AddrInUse);
         assert_eq!(kind(bind(&address, 0o600).map(drop)), in_use);
         assert_eq!(kind(probe(&address)), in_use);
-        // The state after a killed process.
+        // The state that a killed process leaves.
         drop(socket);
         std::mem::forget(file);
         assert!(probe(&address).is_ok() && address.path().unwrap().exists());

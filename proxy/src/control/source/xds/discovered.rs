@@ -1,5 +1,4 @@
-//! Compiles a discovered target for a filter chain: its route table, and its cluster for traffic that is not
-//! HTTP.
+//! Compiles a discovered target for a filter chain: its route table, and its cluster for non-HTTP traffic.
 
 use std::sync::Arc;
 
@@ -26,8 +25,8 @@ pub(super) fn compile(app: &App, chain: &OnDemand, name: &str, target: &Target) 
     }
 }
 
-/// Compiles the table of a target's virtual host, for any name; or of all virtual hosts, if the chain selects
-/// by the hosts of requests.
+/// Compiles the route table of a target. It contains the target's virtual host, for any host name, or all virtual
+/// hosts if the chain selects by the host of each request.
 fn table(
     app: &App,
     chain: &OnDemand,
@@ -50,8 +49,8 @@ fn table(
     Some(Arc::new(table))
 }
 
-/// Returns the virtual host of a target: that with its exact name, with or without port, then the most
-/// specific match; by the table's own name if the target is an address.
+/// Returns the virtual host of a target: the one with exactly the target's name, with or without port, or else the
+/// most specific match. For a target that is an address, the name of the route table is used.
 fn host_of<'a>(routes: &'a config::RouteTable, name: &str) -> Option<&'a config::VirtualHost> {
     let find = |name: &str| {
         let bare = crate::routing::route::without_port(name);

@@ -21,7 +21,7 @@ const PATH: &str =
 /// Maximum size of a received message in bytes.
 const LONGEST: usize = 16 << 20;
 
-/// A stream, which ends when this is dropped.
+/// A stream to the control plane. Dropping this ends the stream.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) requests: UnboundedSender<Bytes>,
@@ -38,7 +38,7 @@ pub(super) enum Event {
     Accepted,
     /// The server has sent a message.
     Message(Bytes),
-    /// The stream has ended, with the reason.
+    /// The stream has ended for this reason.
     Ended(CallError),
 }
 
@@ -68,7 +68,7 @@ impl Link {
             };
             let ended = outcome.err();
             let ended = ended.unwrap_or_else(|| CallError::Refused("the end of the stream".into()));
-            // A dropped link has no reader for it.
+            // The event has no reader if the link was dropped.
             let _ = sender.send(Event::Ended(ended));
         });
         Self {
@@ -83,7 +83,7 @@ impl Link {
         self.events.recv().await
     }
 
-    /// Returns the next event, if there is one already.
+    /// Returns the next event if one has already arrived.
     pub(super) fn try_next(&mut self) -> Option<Event> {
         self.events.try_recv().ok()
     }
@@ -98,7 +98,8 @@ async fn serve_channel(
 ) -> Result<(), CallError> {
     let connection = Connection::open(cluster, target).await?;
     let _ = events.send(Event::Open);
-    // A server may send the response's head together with its first message, so nothing waits for the head.
+    // A server may send the response head together with its first message, so requests are sent without waiting for
+    // the head.
     let outgoing = Body::source(Box::new(Outgoing(outgoing)));
     let body = connection.call(PATH, outgoing).await?;
     let _ = events.send(Event::Accepted);

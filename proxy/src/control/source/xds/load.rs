@@ -29,7 +29,7 @@ use crate::upstream::grpc::{CallError, Connection};
 /// Maximum size of a received message in bytes: some thousand names.
 const LONGEST: usize = 256 << 10;
 
-/// Source of the reports and the values last reported; outlives connections.
+/// Source of the reports, and the values last reported. It outlives connections.
 pub(super) struct Reporter {
     app: SharedApp,
     node: Node,
@@ -47,7 +47,7 @@ impl Reporter {
         }
     }
 
-    /// Returns a report of what has happened since the last one.
+    /// Returns a report of the traffic since the last report.
     fn report(&mut self, wish: &Wish) -> LoadReport {
         let app = SharedApp::clone(&self.app);
         let now = Instant::now();
@@ -78,7 +78,7 @@ impl Reporter {
     }
 }
 
-/// Returns the difference since the last report; all of it if the cluster was rebuilt in between.
+/// Returns the difference since the last report, or the totals if the cluster was rebuilt since then.
 fn difference(cluster: &Cluster, now: &ClusterTotals, last: &ClusterTotals) -> ClusterLoad {
     let anew = now.succeeded < last.succeeded || now.failed < last.failed;
     let nothing = ClusterTotals::default();
@@ -100,8 +100,8 @@ fn difference(cluster: &Cluster, now: &ClusterTotals, last: &ClusterTotals) -> C
     }
 }
 
-/// Returns the response times since the last report, by range: the ranges with any, and the ones below them,
-/// where they begin.
+/// Returns the response times since the last report as histogram ranges: those with any responses, and the range
+/// below each of these, which marks its lower bound.
 fn times(now: &ClusterTotals, last: &ClusterTotals) -> Vec<Range> {
     let Some(now) = &now.times else {
         return Vec::new();
@@ -109,7 +109,7 @@ fn times(now: &ClusterTotals, last: &ClusterTotals) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     let mut below = None;
     for (bound, count) in now.since(last.times.as_ref()) {
-        // Bounds are whole microseconds, far below 2^64.
+        // Bounds are whole microseconds and far below 2^64.
         let most_micros = bound.map(|bound| bound.as_micros() as u64);
         let range = Range { most_micros, count };
         if count > 0 {
@@ -122,7 +122,7 @@ fn times(now: &ClusterTotals, last: &ClusterTotals) -> Vec<Range> {
     ranges
 }
 
-/// Returns the round-trip times of endpoints that were connected to since the last report.
+/// Returns the round-trip times of the endpoints that were connected to since the last report.
 fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
     let endpoints = cluster.endpoints();
     let measured = endpoints.targets().iter().filter_map(|target| {

@@ -1,9 +1,9 @@
 //! Configuration from a control plane: hosts and addresses that workers look up on demand, and settings of
 //! this workload's inbound listeners.
 //!
-//! Runs on the control thread. [`maglor_xds::discovery`] implements the protocol; this module has the stream,
-//! the hosts with waiting requests, and applies changes. While the control plane is unavailable, everything
-//! known stays in force.
+//! Runs on the control thread. [`maglor_xds::discovery`] implements the protocol; this module handles the stream and
+//! the hosts with waiting requests, and applies changes. While the control plane is unavailable, all known resources
+//! continue to be used.
 
 mod credential;
 mod discovered;
@@ -38,8 +38,8 @@ use crate::control::ticker;
 use crate::routing::on_demand::{Ask, Found, Key, OnDemand};
 use crate::upstream::grpc::CallError;
 
-/// Time on an open stream without a response after which nothing new is expected; also the pause if the
-/// server's cluster is missing.
+/// Time without a response on an open stream after which the known resources count as current; also the pause before
+/// the next stream if the control plane's cluster is missing.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Maximum number of followed targets; beyond it, the least recently used one is dropped.
 const MAX_FOLLOWED: usize = 1024;
@@ -57,26 +57,26 @@ struct Source {
     /// Load reports to the control plane.
     reporter: Rc<RefCell<Reporter>>,
     rng: Rng,
-    /// Why the known workload resources are not in force; `None` if they are.
+    /// Why the known workload resources are not applied; `None` if they are.
     unapplied: Option<String>,
     /// Whether the control plane has answered this process.
     answered: bool,
-    /// Time since which the stream is accepted.
+    /// Since when the stream is accepted; `None` if it is not.
     accepted: Option<Instant>,
-    /// Time since which there is no stream and no response.
+    /// Since when there is neither a stream nor a response; `None` otherwise.
     away: Option<Instant>,
-    /// Cache of received resources for the next start.
+    /// Cache of received resources for the next start; `None` if none is configured.
     cache: Option<Cache>,
     /// The identity that the control plane requires.
     credential: Credential,
 }
 
-/// A target, and the chains and names under which it was looked up.
+/// A target, and the chains and names for which it was looked up.
 #[derive(Default)]
 struct Followed {
     lookups: Vec<Lookup>,
     waiting: Vec<oneshot::Sender<()>>,
-    /// Whether the target is known and its compiled form in force.
+    /// Whether the target is known and its compiled form is in use.
     settled: bool,
 }
 
@@ -192,8 +192,8 @@ impl Source {
         }
     }
 
-    /// Handles the events that have arrived on the stream, all at once. After its end, returns the pause
-    /// before the next stream.
+    /// Handles all events that have arrived on the stream. After the stream's end, returns the pause before the next
+    /// one.
     fn event(&mut self, first: Event) -> Option<Duration> {
         let mut all = Changes::default();
         let mut next = Some(first);
@@ -219,7 +219,7 @@ impl Source {
             && let Some(bundle) = self.discovery.bundle()
         {
             self.app.borrow_mut().trust(bundle.clone());
-            // The platform's file may be older, and certificates are cached less often.
+            // The trust bundle file of the platform may be older, and certificates are cached less often.
             let kept = self.cache.as_ref().map(|cache| cache.keep_roots(bundle));
             if let Some(Err(error)) = kept {
                 tracing::warn!(%error, "cannot write the roots to the cache");
@@ -265,7 +265,7 @@ impl Source {
         all.endpoints.extend(changes.endpoints);
     }
 
-    /// Falls back to cached resources for everything that is wanted and unknown.
+    /// Falls back to cached resources for all targets that are wanted and unknown.
     fn go_offline(&mut self) {
         if self.discovery.is_offline() {
             return;
@@ -284,7 +284,7 @@ impl Source {
         self.show_offline();
     }
 
-    /// Counts an accepted stream without messages as an answer: there is nothing new.
+    /// Counts an accepted stream without messages as an answer: there are no changes.
     fn take_silence(&mut self) {
         let since = self.accepted.filter(|_| !self.answered);
         if since.is_some_and(|since| since.elapsed() >= MOMENT) {
@@ -313,7 +313,7 @@ impl Source {
         }
     }
 
-    /// Puts changes in force.
+    /// Applies changes.
     fn apply(&mut self, changes: &Changes) {
         if changes.routing {
             let used = self.discovery.clusters().collect();
@@ -334,10 +334,10 @@ impl Source {
         }
     }
 
-    /// Subscribes to the workload resources that the listeners in force need; a new file may have others.
+    /// Subscribes to the workload resources that the current listeners need; a new file may have other listeners.
     fn follow_workloads(&mut self) {
         let wanted: Vec<_> = self.app.borrow().wanted_workloads().cloned().collect();
-        // A port that was taken may be free by now.
+        // A failed update is retried, since a port that was taken may be free by now.
         if self.discovery.want_workloads(wanted.into_iter()) || self.unapplied.is_some() {
             self.set_workloads();
         }
@@ -376,7 +376,7 @@ impl Source {
                 lookup.found.set(discovered);
                 chain.insert(&lookup.key, &lookup.found);
             }
-            // The receiver of a cancelled request is gone.
+            // The receiver of a cancelled request no longer exists.
             followed.waiting.drain(..).for_each(|waiting| {
                 let _ = waiting.send(());
             });
@@ -418,7 +418,7 @@ impl Source {
         let known = self.discovery.want(&target);
         self.apply(&known);
         self.settle(false);
-        // Nothing to wait for: the control plane has been away for longer than the timeout.
+        // The request need not wait: the control plane has been unavailable for longer than the timeout.
         if self.away.is_some_and(|since| since.elapsed() >= timeout)
             && let Some(followed) = self.followed.get_mut(&target)
         {
@@ -449,7 +449,7 @@ impl Source {
         self.discovery.forget(&name);
     }
 
-    /// Drops targets that are no longer used, unless the control plane is unavailable and could not send them
+    /// Drops targets that are no longer used, unless the control plane is unavailable, when they could not be fetched
     /// again.
     fn forget(&mut self) {
         if self.link.is_none() {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
 
-/// Body of a request whose frames are the messages of a channel.
+/// Request body whose data frames are the messages of a channel.
 #[derive(Debug)]
 pub(super) struct Outgoing(pub(super) UnboundedReceiver<Bytes>);
 

@@ -7,9 +7,9 @@
 //! └──────┴────────┴────────┴────────────────┴────────────────┴────────────────┘
 //! ```
 //!
-//! `age` is the server's age in reports, otherwise 0; `number` pairs an answer with its question; `name` is
-//! that of a server ([`Name`]); `a` and `b` depend on the kind. A receiver ignores unknown kinds, so that the
-//! protocol can be extended.
+//! `age` is the server's age in reports, otherwise 0; `number` pairs an answer with its query; `name` identifies a
+//! server ([`Name`]); `a` and `b` depend on the kind. A receiver ignores unknown kinds, so that the protocol can be
+//! extended.
 
 use std::time::Duration;
 
@@ -23,33 +23,33 @@ pub const LENGTH: usize = 32;
 pub enum Frame {
     /// To a server's inbound proxy: requests its load.
     AskLoad {
-        /// Number of the question.
+        /// Number of the query.
         number: u32,
     },
     /// Answer to [`Frame::AskLoad`].
     Load {
-        /// Number of the question; 0 for a report without question.
+        /// Number of the query; 0 for an unsolicited report.
         number: u32,
         /// The load of the server.
         load: Load,
     },
     /// To the host of a ledger: requests a server for a request.
     AskReferral {
-        /// Number of the question.
+        /// Number of the query.
         number: u32,
-        /// The eligible servers of the group; `None`: all.
+        /// The eligible servers of the group; `None` if all are eligible.
         among: Option<Among>,
     },
     /// Answer to [`Frame::AskReferral`].
     Referral {
-        /// Number of the question.
+        /// Number of the query.
         number: u32,
-        /// The chosen server; `None`: the ledger has none.
+        /// The chosen server; `None` if the ledger has none.
         referral: Option<Referral>,
     },
     /// To a server's inbound proxy: subscribes to load reports.
     Subscribe {
-        /// Messages per request that the server should send to all its balancers together, on average; finite
+        /// Average number of messages per request that the server should send to all its balancers together; finite
         /// and not negative.
         overhead: f32,
     },
@@ -81,7 +81,7 @@ mod kind {
 #[derive(Clone, Copy, Default)]
 struct Raw {
     kind: u8,
-    /// Three bytes.
+    /// Only three bytes are encoded.
     age: u32,
     number: u32,
     name: u64,
@@ -240,7 +240,7 @@ impl Frame {
     }
 }
 
-/// Converts an age to hundredths of a second plus one, since 0 means no age; at most about two days.
+/// Converts an age to hundredths of a second plus one, because 0 means no age. The maximum is about two days.
 fn hundredths(age: Duration) -> u32 {
     let most = (1 << 24) - 1;
     u32::try_from(age.as_millis() / 10 + 1).map_or(most, |age| age.min(most))

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use super::frame::{Frame, LENGTH};
 use crate::net::io::{Io, Stream};
 
-/// Name of the protocol in `Upgrade`. An incompatible version gets another number.
+/// Name of the protocol in `Upgrade`. An incompatible version must use another number.
 pub(crate) const PROTOCOL: &[u8] = b"maglor-exchange/1";
 
-/// Timeout of a write; beyond it the peer is gone or stuck.
+/// Timeout of a write; after it the peer is considered unreachable or blocked.
 const STUCK: Duration = Duration::from_secs(5);
 
 /// Read size in bytes: some hundred frames.
@@ -34,13 +34,13 @@ impl FrameStream {
         }
     }
 
-    /// Waits for bytes; false at the end of the stream. Cancel safe.
+    /// Waits for bytes; returns false at the end of the stream. Cancel safe.
     pub(crate) async fn fill(&mut self) -> io::Result<bool> {
         self.input.reserve(READ);
         Ok(self.io.read_buf(&mut self.input).await? > 0)
     }
 
-    /// Returns the next complete frame. Unknown ones are skipped.
+    /// Returns the next complete frame. Unknown frames are skipped.
     pub(crate) fn next(&mut self) -> Option<Frame> {
         while let Some(bytes) = self.input.first_chunk::<LENGTH>() {
             let frame = Frame::decode(bytes);

@@ -1,12 +1,12 @@
 //! The queue protocol: messages between proxies about the load of servers, so that balancing can use true
 //! queue lengths.
 //!
-//! [`maglor_balance::queue_protocol`] decides what to ask, to answer and to report; this module defines the wire
+//! [`maglor_balance::queue_protocol`] decides what to query, to answer and to report; this module defines the wire
 //! format, which docs/queue-protocol.md specifies:
 //!
-//! * the field `x-maglor-queue` of requests and responses: the condition for the admission of a request, and
-//!   the number in flight;
-//! * the field `endpoint-load-metrics` of responses, that of ORCA, for other implementations;
+//! * the field `x-maglor-queue` of requests and responses: the admission condition of a request, and the number of
+//!   requests in flight;
+//! * the field `endpoint-load-metrics` of responses, as defined by ORCA, for other implementations;
 //! * a *channel*: a connection upgraded from HTTP by `Upgrade: maglor-exchange/1`, which carries frames of 32
 //!   bytes both ways.
 //!
@@ -30,6 +30,6 @@ pub(crate) use self::queue_header::{QueueRequest, QueueResponse};
 
 /// A source of reports about a server.
 pub(crate) trait Reporter: Debug {
-    /// Returns the present report.
+    /// Returns the current report.
     fn report(&self) -> Report;
 }

@@ -11,14 +11,14 @@ use crate::protocol::fields::{Fields, Known};
 /// Name of the metric.
 const IN_FLIGHT: &str = "in_flight";
 
-/// Sets the number of requests in flight at the server in a response.
+/// Sets the server's number of requests in flight in a response.
 pub(crate) fn set(in_flight: u32, fields: &mut Fields) {
     let mut value = BytesMut::from(&b"TEXT named_metrics.in_flight="[..]);
     value.extend_from_slice(itoa::Buffer::new().format(in_flight).as_bytes());
     fields.set(Known::EndpointLoadMetrics, &value);
 }
 
-/// Returns the number of requests in flight of a report; `None` if it does not contain one.
+/// Returns the number of requests in flight in a report; `None` if the report does not contain it.
 pub(crate) fn in_flight(report: &[u8]) -> Option<u32> {
     let report = std::str::from_utf8(report).ok()?;
     let (form, rest) = report.trim_start().split_once(' ')?;

@@ -1,9 +1,9 @@
 //! The field `x-maglor-queue`.
 //!
-//! In a request from an outbound to an inbound proxy: `limit=3`, admit it only if at most three others are
-//! in flight; `ticket=EPOCH.NUMBER`, the ledger's ticket; both separated by a comma. In the response to such
-//! a request: `in-flight=7`, or `refused=7` if the request was not admitted. Numbers are decimal. Neither
-//! application ever sees the field.
+//! In a request from an outbound to an inbound proxy: `limit=3` admits the request only if at most three others are
+//! in flight; `ticket=EPOCH.NUMBER` is the ledger's ticket; the two are separated by a comma. In the response to such
+//! a request: `in-flight=7`, or `refused=7` if the request was not admitted. Numbers are decimal. The applications
+//! never see the field.
 
 use maglor_balance::queue_protocol::{Admission, Ticket};
 use smallvec::SmallVec;
@@ -20,9 +20,9 @@ pub(crate) struct QueueRequest {
 /// Content of the field in a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum QueueResponse {
-    /// The request was admitted; this many others were in flight at its end.
+    /// The request was admitted; this many other requests were in flight when it ended.
     InFlight(u32),
-    /// The request was rejected because this many were in flight.
+    /// The request was rejected because this many requests were in flight.
     Refused(u32),
 }
 
@@ -54,7 +54,8 @@ impl QueueRequest {
         Some(asked)
     }
 
-    /// Sets the field of a request. Without condition and ticket, removes that of an earlier attempt.
+    /// Sets the field of a request. Without a condition and a ticket, removes the field that an earlier attempt has
+    /// set.
     pub(crate) fn set(&self, fields: &mut Fields) {
         let mut value = SmallVec::<[u8; 48]>::new();
         let mut digits = itoa::Buffer::new();

@@ -15,12 +15,12 @@ use crate::mesh::load_feedback::queue_protocol::{Frame, FrameStream};
 use crate::net::io::Stream;
 use crate::runtime::worker::Worker;
 
-/// Properties of the connection that a channel was upgraded from.
+/// Properties of the connection from which a channel was upgraded.
 pub(crate) struct Host<'a> {
     pub(crate) worker: &'a Worker,
     /// Idle timeout of the channel.
     pub(crate) idle_timeout: Duration,
-    /// Whether its reports to the ledger are trusted: all servers of one ledger belong to one workload.
+    /// Whether the client's reports to the ledger are trusted: all servers of one ledger belong to one workload.
     pub(crate) may_report: bool,
     /// Returns whether the connection should end. A change must wake the connection's task.
     pub(crate) is_draining: &'a dyn Fn() -> bool,
@@ -115,7 +115,7 @@ fn answer(
             load_reporter.reported(from, &report, Some(outbox), now);
             None
         }
-        // Frames for a balancer or a reporting proxy only.
+        // Frames that only a balancer or a reporting proxy handles.
         Frame::Load { .. } | Frame::Referral { .. } | Frame::Audit { .. } => None,
     }
 }

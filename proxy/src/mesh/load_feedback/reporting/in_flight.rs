@@ -1,4 +1,4 @@
-//! Guard of a request that counts at the server behind a load reporter, from its admission to its end.
+//! Guard that counts a request at the server behind a load reporter, from its admission to its end.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,13 +21,13 @@ use crate::runtime::worker::Worker;
 /// Interval at which reports are repeated.
 const REMINDER: Duration = Duration::from_secs(1);
 
-/// Counts an admitted request until it ends; then balancers and the ledger get a report.
+/// Counts an admitted request until it ends, and then notifies balancers and the ledger.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard {
     worker: Rc<Worker>,
     upstreams: Rc<Upstreams>,
     counted: Arc<CountedRequest>,
-    /// Registration by identifier, for the calls that are made for the request.
+    /// Registration by request identifier, for the calls that are made for the request; `None` without an identifier.
     present: Option<Present>,
     /// Whether the client's proxy reads the response's queue field.
     asked: bool,
@@ -41,7 +41,7 @@ pub(crate) enum Ending {
     Error,
     /// With a successful response.
     Good,
-    /// Its client disconnected before.
+    /// The client disconnected before the end of the response.
     Left,
 }
 
@@ -49,7 +49,7 @@ impl InFlightGuard {
     /// Admits a request.
     ///
     /// # Errors
-    /// The number of requests in flight, if it exceeds the request's limit.
+    /// If the number of requests in flight exceeds the request's limit; the error contains this number.
     pub(crate) fn begin(
         load_reporter: &Arc<LoadReporter>,
         (worker, upstreams): (&Rc<Worker>, &Rc<Upstreams>),
@@ -81,19 +81,19 @@ impl InFlightGuard {
         })
     }
 
-    /// Sets the request's identifier: while calls with the same one are in progress, the request does not
-    /// count.
+    /// Sets the request's identifier. While calls with this identifier are in progress, the request does not count.
     pub(crate) fn identify(&mut self, id: &[u8]) {
         let counted = Arc::<CountedRequest>::clone(&self.counted);
         self.present = Some(self.upstreams.calls.arrive(id, counted));
     }
 
-    /// Records how the request ended; without a call, it counts as abandoned by its client.
+    /// Records how the request ended. If this is not called, the request counts as abandoned by its client.
     pub(crate) fn ended(&mut self, ending: Ending) {
         self.ending = ending;
     }
 
-    /// Sets the number in flight in the response, if the request asked for it or the configuration wants it.
+    /// Sets the number of requests in flight in the response, if the request asked for it or the configuration
+    /// requires it.
     pub(crate) fn describe(&self, fields: &mut Fields) {
         let load_reporter = &self.counted.load_reporter;
         if self.asked {
@@ -107,7 +107,7 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        // From here on no call can make it wait.
+        // After this no call can make the request wait.
         self.present = None;
         let load_reporter = &self.counted.load_reporter;
         load_reporter.metrics.in_flight.dec(self.worker.shard());
@@ -131,7 +131,8 @@ impl Drop for InFlightGuard {
 }
 
 impl InFlightGuard {
-    /// Keeps counting a failed request until the time of a successful response, and reports then.
+    /// Keeps counting a failed request until the time at which a successful response would have arrived, and reports
+    /// then.
     fn keep(&self, held: Held, now: Time) {
         let until = Instant::now() + held.until().saturating_since(now);
         let load_reporter = Arc::clone(&self.counted.load_reporter);
@@ -167,7 +168,7 @@ impl Suspendable for CountedRequest {
     fn wait(&self) {
         if let Some(admitted) = &mut *self.admitted() {
             admitted.wait(self.now());
-            // The server has one request less to work on; reported like the end of one.
+            // The server has one request less to process; this is reported like the end of a request.
             self.load_reporter.changed.notify_one();
         }
     }
@@ -179,7 +180,7 @@ impl Suspendable for CountedRequest {
     }
 }
 
-/// Returns a frame with the server's load, as a report without question.
+/// Returns a frame with the server's load, as an unsolicited report.
 fn load_frame(load_reporter: &LoadReporter) -> Frame {
     Frame::Load {
         number: 0,
@@ -232,7 +233,7 @@ fn report_to_ledger(
     }
 }
 
-/// Serves a load reporter while it exists. Reports load changes that no finished request reports, and repeats
+/// Maintains a load reporter while it exists. Reports load changes that no finished request reports, and repeats
 /// reports, because messages get lost and processes restart.
 async fn supervise(
     load_reporter: Weak<LoadReporter>,

@@ -1,12 +1,12 @@
-//! The server's end of load feedback: a server's own proxy counts the requests in flight there and reports
-//! the number.
+//! The server's end of load feedback: a server's proxy counts and reports the server's requests in flight.
 //!
-//! A load reporter belongs to a filter chain with `load_reports`. It counts the requests in flight at the
-//! server behind the chain, from all clients, and answers balancers. If the other servers of the service are
-//! configured (`cluster`, `endpoint`), it also hosts the ledger of its group if that is its task, or reports
-//! to the ledger's host.
+//! A load reporter belongs to a filter chain with `load_reports`. It counts the requests in flight at the server
+//! behind the chain, from all clients, and answers balancers. If the other servers of the service are configured
+//! (`cluster`, `endpoint`), it also hosts the ledger of its group if it was chosen for this, or else reports to the
+//! ledger's host.
 //!
-//! It outlives a reload that keeps its chain's name, so that counts continue. All workers share it.
+//! A load reporter is kept by a reload that keeps the name of its chain, so that counts continue. All workers share
+//! it.
 
 mod channel_server;
 mod in_flight;
@@ -43,7 +43,7 @@ pub(crate) struct LoadReporter {
     changed: Arc<Notify>,
     /// Balancers with a subscription.
     subscribers: Subscribers,
-    /// Whether responses also have the field of ORCA.
+    /// Whether responses also contain ORCA's field.
     speaks_orca: bool,
     pub(crate) metrics: LoadReporterMetrics,
 }
@@ -58,17 +58,17 @@ struct Peers {
 /// The ledger, on the proxy that hosts it.
 #[derive(Debug, Default)]
 struct LedgerHost {
-    /// The ledger, with the membership that it was made for.
+    /// The ledger, and the membership for which it was created; `None` until it is needed.
     ledger: Option<(Arc<Endpoints>, Ledger)>,
     /// Channels on which to request reports.
     reporters: Vec<(Name, Outbox)>,
 }
 
-/// Which server this is, and where its ledger is hosted.
+/// A server that reports, and the host of its ledger.
 struct Reported {
     /// Name of the server.
     own: Name,
-    /// When it joined the others, as far as this proxy knows.
+    /// When the server joined its group, as far as this proxy knows.
     joined: Time,
     ledger: LedgerLocation,
 }
@@ -95,12 +95,12 @@ impl LoadReporter {
         }
     }
 
-    /// Returns whether responses also have the field of ORCA.
+    /// Returns whether responses also contain ORCA's field.
     pub(crate) fn speaks_orca(&self) -> bool {
         self.speaks_orca
     }
 
-    /// Sets the cluster of the service's servers, and the name of this one.
+    /// Sets the cluster of the service's servers, and the name of the server behind this proxy.
     pub(crate) fn set_peers(&self, peers: Option<(Arc<Cluster>, String)>) {
         let peers = peers.map(|(cluster, own)| {
             Arc::new(Peers {
@@ -111,7 +111,7 @@ impl LoadReporter {
         self.peers.store(peers);
     }
 
-    /// Admits a request, or returns the number in flight.
+    /// Admits a request, or returns the number of requests in flight.
     fn admit(&self, asked: Option<QueueRequest>, shard: usize, now: Time) -> Result<Admitted, u32> {
         let (admission, ticket) = match asked {
             Some(asked) => (asked.admission, asked.ticket),
@@ -127,12 +127,12 @@ impl LoadReporter {
         admitted
     }
 
-    /// Returns true if no worker supervises it yet; then the caller has to.
+    /// Returns true if no worker supervises this reporter yet; the caller must then do so.
     fn claim_supervision(&self) -> bool {
         !self.supervised.load(Ordering::Relaxed) && !self.supervised.swap(true, Ordering::Relaxed)
     }
 
-    /// Number of requests in flight at the server.
+    /// Returns the number of requests in flight at the server.
     pub(crate) fn in_flight(&self) -> u32 {
         self.inbound.in_flight()
     }
@@ -166,8 +166,8 @@ impl LoadReporter {
         })
     }
 
-    /// Handles a report under this name; `outbox` leads back to its sender. Names come from the network:
-    /// those that the ledger does not know cost no memory.
+    /// Handles a report under this name; `outbox` sends to the reporting proxy. Names come from the network: those
+    /// that the ledger does not know use no memory.
     fn reported(&self, from: Name, report: &Report, outbox: Option<&Outbox>, now: Time) {
         let mut ledger_host = self.ledger_host();
         let Some((_, ledger)) = &mut ledger_host.ledger else {
@@ -182,8 +182,8 @@ impl LoadReporter {
         }
     }
 
-    /// Returns the server that a request should go to, according to the ledger; `None` if another proxy hosts
-    /// it.
+    /// Returns the server to which a request should be sent, according to the ledger; `None` if another proxy hosts
+    /// the ledger.
     fn refer(&self, among: Option<Among>, now: Time, rng: &mut Rng) -> Option<Referral> {
         let peers = self.peers.load_full()?;
         let endpoints = peers.cluster.endpoints();
@@ -204,7 +204,7 @@ impl LoadReporter {
     }
 
     fn ledger_host(&self) -> std::sync::MutexGuard<'_, LedgerHost> {
-        // A panic under the lock leaves counts that the next reports correct.
+        // A panic while the lock is held leaves counts that the next reports correct.
         self.ledger_host
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -218,9 +218,9 @@ impl Reporter for LoadReporter {
 }
 
 impl LedgerHost {
-    /// Returns the ledger of the group that `own` belongs to, for the present servers. `None` if its host is
-    /// another server, as far as this proxy knows: no server reports here then, and old reports are out of
-    /// date by the time this proxy is the host again.
+    /// Returns the ledger of the group that `own` belongs to, for the current servers. `None` if, as far as this
+    /// proxy knows, another server hosts it: servers then do not report here, and old reports are outdated when this
+    /// proxy becomes the host again.
     fn ledger(
         &mut self,
         endpoints: &Arc<Endpoints>,
@@ -272,8 +272,8 @@ impl LedgerHost {
     }
 }
 
-/// Returns the servers of a group. Unusable ones are included but not offered: balancers refer to servers by
-/// position, and may consider usable what this proxy does not.
+/// Returns the servers of a group. Unusable servers are included but not offered: balancers refer to servers by
+/// position, and may consider a server usable that this proxy considers unusable.
 fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<Member> {
     let view = endpoints.balancer().view();
     let describe = |at: &Index| {

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::mesh::load_feedback::queue_protocol::Frame;
 
-/// Maximum number of queued messages for a slow reader. Later ones are dropped: the next one is more recent
-/// anyway.
+/// Maximum number of queued messages for a slow reader. Further messages are dropped, since the next report
+/// supersedes them.
 const BACKLOG: usize = 64;
 
 /// Sends frames to the peer of a channel, from any thread.
@@ -58,10 +58,11 @@ impl Subscribers {
         *list = list.iter().filter(request).cloned().chain([new]).collect();
     }
 
-    /// Sends a frame to each with probability min(overhead / number, 1). Returns the number sent.
+    /// Sends a frame to each subscriber with probability min(overhead / number of subscribers, 1). Returns the number
+    /// of frames sent.
     pub(super) fn notify(&self, frame: &Frame, rng: &mut Rng) -> u64 {
         let list = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        // Balancers of one service have the same configuration; otherwise the highest overhead applies.
+        // Balancers of one service have the same configuration; if they differ, the highest overhead applies.
         let overhead = list.iter().map(|one| one.overhead).fold(0.0, f32::max);
         if overhead <= 0.0 {
             return 0;
@@ -77,7 +78,7 @@ impl Subscribers {
         notified
     }
 
-    /// Sends a frame to all; returns the number sent.
+    /// Sends a frame to all subscribers; returns the number of frames sent.
     pub(super) fn notify_all(&self, frame: &Frame) -> u64 {
         let list = Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let notified = list.iter().filter(|one| one.outbox.send(frame));

@@ -6,8 +6,8 @@ use super::table::{self, FIELDS, OVERHEAD, STATIC, Table};
 use crate::protocol::fields::Span;
 use crate::protocol::http2::reason::{Malformed, Reason};
 
-/// Size of the dynamic table in bytes: the default for a peer (RFC 9113, section 6.5.2). The setting is never
-/// sent.
+/// Size of the dynamic table in bytes: the default of the protocol (RFC 9113, section 6.5.2), since this proxy does
+/// not send the setting.
 const TABLE: usize = 4096;
 
 /// State of decoding the field blocks of one peer.
@@ -22,11 +22,11 @@ pub(in crate::protocol::http2) struct Line {
     pub(in crate::protocol::http2) name: Name,
     /// Whether all bytes of the value are allowed.
     pub(in crate::protocol::http2) valid: bool,
-    /// Spans of name and value in the text, if they were appended.
+    /// Spans of the name and value in the text; `None` if they were not appended.
     pub(in crate::protocol::http2) spans: Option<(Span, Span)>,
-    /// Index of the field, if name and value are in the static table.
+    /// Index of the field if its name and value are in the static table, otherwise 0.
     pub(in crate::protocol::http2) number: usize,
-    /// Size in bytes that counts for a limit (RFC 9113, section 6.5.2).
+    /// Size in bytes that counts towards the limit (RFC 9113, section 6.5.2).
     pub(in crate::protocol::http2) size: usize,
 }
 
@@ -38,12 +38,12 @@ struct Found<'a> {
     value: &'a [u8],
 }
 
-/// How much of the remaining fields is appended to the text.
+/// How many of the remaining fields are appended to the text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocol::http2) enum Space {
-    /// Fields of at most this many bytes.
+    /// Fields with at most this many bytes in total.
     Left(usize),
-    /// None: the block is only decoded to keep the table current.
+    /// No fields: the block is decoded only to keep the table current.
     None,
 }
 
@@ -65,7 +65,7 @@ impl Decoder {
     /// Decodes a whole block only to keep the table current.
     ///
     /// # Errors
-    /// When the block cannot be decoded; the connection cannot continue.
+    /// If the block cannot be decoded; the connection cannot continue.
     pub(crate) fn skip(&mut self, mut block: &[u8]) -> Result<(), Malformed> {
         let mut text = Vec::new();
         self.begin(&mut block)?;
@@ -73,7 +73,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes what may precede the first field: changes of the table's size (section 6.3).
+    /// Decodes changes of the table's size, which may precede the first field (section 6.3).
     pub(in crate::protocol::http2) fn begin(&mut self, block: &mut &[u8]) -> Result<(), Malformed> {
         while let Some(0x20..=0x3f) = block.first() {
             let size = integer(block, 5)?;
@@ -85,9 +85,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the next field of a block; `None` at its end. Appends the field to `text` as a line, if there is
-    /// space for it. A field that is complete in the static table and is no header field of HTTP is not
-    /// appended.
+    /// Returns the next field of a block; `None` at its end. Appends the field to `text` as a line if there is space
+    /// for it. A method, scheme or status from the static table is not appended.
     pub(in crate::protocol::http2) fn next(
         &mut self,
         block: &mut &[u8],
@@ -121,7 +120,7 @@ impl Decoder {
             value,
         } = self.field(number)?;
         let size = name.len() + value.len() + OVERHEAD;
-        // The index of these identifies them completely, so they need no text.
+        // The index of these fields identifies them completely, so they need no text.
         let named = (2..=3).contains(&number) || (6..=14).contains(&number);
         let spans = (!named && space.holds(size)).then(|| append(text, name, value));
         Ok(Line {
@@ -227,8 +226,8 @@ fn append(text: &mut Vec<u8>, name: &[u8], value: &[u8]) -> (Span, Span) {
     )
 }
 
-/// Decodes a number whose first bits are the lower ones of a byte (section 5.1). No meaningful number needs
-/// more than 28 bits besides.
+/// Decodes a number that begins in the lower bits of a byte (section 5.1). No meaningful number needs more than 28
+/// further bits.
 fn integer(block: &mut &[u8], prefix: u32) -> Result<usize, Malformed> {
     const CUT: Malformed = Malformed::new(Reason::Compression, "a field block that is cut off");
     let (first, mut rest) = block.split_first().ok_or(CUT)?;

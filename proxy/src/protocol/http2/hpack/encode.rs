@@ -1,17 +1,17 @@
 //! Encodes fields as field blocks (RFC 7541, section 6.2.2).
 //!
 //! Names that are common in responses are encoded as indices of the static table; everything else is written
-//! literally. A dynamic table would save bytes and cost a look-up for each field, and the Huffman code a shift
-//! for each character.
+//! literally. A dynamic table would save bytes but need a lookup for each field, and the Huffman code a shift for
+//! each character.
 
 use bytes::BytesMut;
 use http::StatusCode;
 
 use crate::protocol::fields::Known;
 
-/// A literal that is not added to a table.
+/// Representation of a literal that is not added to a table.
 const LITERAL: u8 = 0x00;
-/// A literal that no intermediary may add to a table either (section 7.1.3).
+/// Representation of a literal that no intermediary may add to a table either (section 7.1.3).
 const NEVER: u8 = 0x10;
 
 /// Appends `:status`.
@@ -88,11 +88,11 @@ fn string(text: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(text);
 }
 
-/// Appends a number whose first bits share a byte with `form` (section 5.1).
+/// Appends a number that begins in the lower bits of the byte `form` (section 5.1).
 fn integer(form: u8, prefix: u32, number: usize, out: &mut BytesMut) {
     let most = (1 << prefix) - 1;
     if number < most {
-        // Fits into a byte.
+        // The value fits into a byte.
         out.extend_from_slice(&[form | number as u8]);
         return;
     }

@@ -1,9 +1,9 @@
 //! The Huffman code of HPACK (RFC 7541, section 5.2 and appendix B).
 //!
-//! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols, and begin
-//! where those of the next shorter length end. So the lengths determine the code.
+//! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols, and begin where
+//! those of the next shorter length end. Therefore the lengths determine the code.
 
-/// Symbols in the order of their codes; the end of a string, which comes last, is not among them.
+/// Symbols in the order of their codes, without the end-of-string symbol, which would be last.
 const SYMBOLS: [u8; 256] = {
     let mut symbols = [0; 256];
     let mut at = 0;
@@ -56,8 +56,8 @@ const COUNTS: [u16; LONGEST + 1] = {
 
 const LONGEST: usize = 30;
 
-/// Codes of one length: the first one after the last, aligned to the top of 32 bits, and the index in
-/// [`SYMBOLS`] of the symbol whose code is zero.
+/// Codes of one length: the number after the last code, aligned to the top of 32 bits, and the index in [`SYMBOLS`]
+/// of the symbol that a code of zero would have.
 #[derive(Clone, Copy)]
 struct Group {
     end: u64,
@@ -83,7 +83,7 @@ const GROUPS: [Group; LONGEST + 1] = {
     groups
 };
 
-/// Symbol and length of the code with which eight bits begin; a length of zero if it is longer.
+/// Symbol and length of the code at the beginning of eight bits; the length is zero if the code is longer.
 static SHORT_CODES: [(u8, u8); 256] = {
     let mut short = [(0, 0); 256];
     let mut byte: usize = 0;
@@ -103,14 +103,14 @@ static SHORT_CODES: [(u8, u8); 256] = {
     short
 };
 
-/// Statics, so that the tables exist once at run time.
+/// A static in addition to the constant, so that the table exists once at run time.
 static LONG_CODES: [Group; LONGEST + 1] = GROUPS;
 static IN_ORDER: [u8; 256] = SYMBOLS;
 
 /// Decodes a string and appends its text.
 ///
 /// # Errors
-/// When the code is invalid: it contains the end-of-string symbol, or its padding is not up to seven one bits.
+/// If the code is invalid: it contains the end-of-string symbol, or its padding is not at most seven one bits.
 pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), BadCode> {
     // Each symbol has at least five bits.
     out.reserve(code.len() * 8 / 5);
@@ -132,7 +132,7 @@ pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), BadCode> {
             continue;
         }
         if have < 8 {
-            // Padding is the beginning of the longest code, which consists of ones.
+            // Padding must be the beginning of the longest code, which consists of ones.
             let padding = !(u64::MAX >> have);
             return (bits == padding).then_some(()).ok_or(BadCode);
         }
@@ -163,7 +163,7 @@ pub(super) struct BadCode;
 mod tests {
     use super::*;
 
-    /// Encodes a text, for tests: this proxy sends none.
+    /// Encodes a text, for tests: the proxy itself sends no Huffman code.
     pub(super) fn encode(text: &[u8]) -> Vec<u8> {
         let mut bits: Vec<bool> = Vec::new();
         for symbol in text {
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(all, (1 << 30) - 1);
     }
 
-    /// Codes from the appendix: some of each length.
+    /// Codes from the appendix, with some of each length.
     #[test]
     fn codes_are_those_of_the_rfc() {
         for (symbol, code, length) in [

@@ -1,7 +1,7 @@
 //! HPACK, the encoding of fields in HTTP/2 (RFC 7541).
 //!
-//! Received fields are decoded into the text of a `Fields`, where they stay: a line of HTTP/1.1 for each field.
-//! Sent fields use the static table alone, so that the two ends share no state.
+//! Received fields are decoded into the text of a `Fields`, as one HTTP/1.1 line for each field. Sent fields use only
+//! the static table, so that encoding needs no state.
 
 mod decoder;
 mod encode;

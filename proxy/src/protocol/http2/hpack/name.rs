@@ -2,12 +2,12 @@
 
 use crate::protocol::fields::Known;
 
-/// See the module's documentation.
+/// Class of a field name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Name {
     /// `:authority`.
     Authority,
-    /// A field of HTTP.
+    /// A regular header field.
     Field(Known),
     /// An invalid name, or an unknown pseudo-header field.
     Malformed,
@@ -41,9 +41,9 @@ impl Name {
     }
 }
 
-/// Class of bytes that are allowed in a name: a token (RFC 9110, section 5.6.2) without capital letters.
+/// Class of bytes allowed in a name: those of a token (RFC 9110, section 5.6.2) without capital letters.
 const TOKEN: u8 = 1;
-/// Class of bytes that are allowed in a value: neither a control character nor DEL, but a tab.
+/// Class of bytes allowed in a value: all except control characters and DEL; tabs are allowed.
 const VALUE: u8 = 2;
 
 static CLASSES: [u8; 256] = {
@@ -62,10 +62,10 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-/// Returns whether a value has only allowed bytes, and no white space at its ends.
+/// Returns whether a value has only allowed bytes, and no whitespace at its ends.
 pub(super) fn is_value(value: &[u8]) -> bool {
     let blank = |end: Option<&u8>| matches!(end, Some(b' ' | b'\t'));
-    // No early exit: this way it is one pass without branches.
+    // There is no early exit, so that this is one pass without branches.
     let all = value
         .iter()
         .fold(VALUE, |all, byte| all & CLASSES[usize::from(*byte)]);

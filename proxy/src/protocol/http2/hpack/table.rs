@@ -1,17 +1,17 @@
-//! The tables of HPACK (RFC 7541, section 2.3): the static one, and the dynamic one of the fields that the peer
-//! has sent before.
+//! The tables of HPACK (RFC 7541, section 2.3): the static table, and the dynamic table of fields that the peer has
+//! sent.
 
 use std::collections::VecDeque;
 
 use super::name::Name;
 use crate::protocol::fields::Known;
 
-/// Size of each entry of the dynamic table besides its text, in bytes (section 4.1).
+/// Size of each entry of the dynamic table in addition to its text, in bytes (section 4.1).
 pub(super) const OVERHEAD: usize = 32;
 /// Number of fields in the static table.
 pub(super) const STATIC: usize = FIELDS.len();
 
-/// Fields with a fixed index (appendix A); the index of the first one is 1.
+/// Fields with a fixed index (appendix A). The first one has index 1.
 pub(super) static FIELDS: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),
@@ -111,7 +111,7 @@ pub(super) struct Entry {
     value_length: usize,
 }
 
-/// The dynamic table: fields that the peer has sent, the last one first.
+/// The dynamic table: fields that the peer has sent, most recent first.
 #[derive(Debug)]
 pub(super) struct Table {
     /// Concatenated names and values of `entries`, the oldest first, after the text of evicted entries.
@@ -139,7 +139,7 @@ impl Table {
         self.evict(0);
     }
 
-    /// Returns an entry, by its index in this table from 0 on.
+    /// Returns an entry by its index in this table, counted from 0.
     pub(super) fn get(&self, number: usize) -> Option<(Entry, &[u8], &[u8])> {
         let entry = *self.entries.get(number)?;
         let text = self.text.get(entry.start..)?;
@@ -147,14 +147,14 @@ impl Table {
         Some((entry, name, rest.get(..entry.value_length)?))
     }
 
-    /// Adds an entry and evicts others for it. One that is larger than the table empties it.
+    /// Adds an entry and evicts others to make room. An entry that is larger than the table empties it.
     pub(super) fn insert(&mut self, kind: (Name, bool), name: &[u8], value: &[u8]) {
         let length = name.len() + value.len();
         self.evict(length + OVERHEAD);
         if length + OVERHEAD > self.limit {
             return;
         }
-        // A minimum is removed at a time, so that moving the rest costs little for each entry.
+        // Evicted text is removed in larger amounts, so that moving the rest costs little per entry.
         let live = self
             .entries
             .back()

@@ -1,5 +1,5 @@
-//! The byte stream below `h2`: fair reads, protection against floods of frames, the state of the connection's
-//! window, and an orderly close.
+//! The byte stream below `h2`: provides fair reads, protection against floods of frames, the state of the
+//! connection's window, and an orderly close.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -16,21 +16,21 @@ use super::frames::{END_STREAM, Frames, Head, PREFACE, kind};
 use crate::net::fairness::Turn;
 use crate::protocol::flood_limits::FloodLimits;
 
-/// Maximum bytes that a connection reads before other connections of its worker have a turn, and the
+/// Maximum number of bytes that a connection reads before other connections of its worker have a turn, and the
 /// additional cost of each frame.
 const TURN: usize = 64 * 1024;
 const BY_FRAME: usize = 512;
-/// Read size after many small frames: h2 processes everything that was read in one turn.
+/// Read size after many small frames, because h2 processes everything that was read in one turn.
 const SMALL_READ: usize = 1024;
-/// Number of frames whose cost is a multiple of their bytes.
+/// Ratio of cost to bytes above which frames count as small.
 const SMALL_FRAMES: usize = 4;
 /// Initial send window of a connection (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: i64 = 65_535;
-/// Window in bytes below which a new upload may have to wait for those that hold the rest.
+/// Window in bytes below which a new upload may have to wait for uploads that hold the rest.
 const LOW_WINDOW: i64 = 16 * 1024;
-/// Time with a low window after which the connection counts as held by uploads that its peer does not read.
+/// Time with a low window after which the window counts as held by uploads that the peer does not read.
 const HELD: Duration = Duration::from_millis(100);
-/// Maximum time, and maximum bytes, that the peer gets to close a connection after its shutdown.
+/// Maximum time and number of bytes until the peer must have closed a connection that was shut down.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 
@@ -73,13 +73,13 @@ impl Traffic {
         self.active.take()
     }
 
-    /// Returns whether the peer has sent too many frames that cost it nothing: then the connection has to be
+    /// Returns whether the peer has sent too many frames that are cheap to send, so that the connection must be
     /// closed.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.get()
     }
 
-    /// Returns whether the window is low at the moment.
+    /// Returns whether the window is currently low.
     pub(super) fn is_short(&self) -> bool {
         self.low_since.get().is_some()
     }
@@ -155,7 +155,7 @@ pub(super) struct Wire<T> {
 #[derive(Debug)]
 enum Closing {
     No,
-    /// Waits for the peer to close its side, up to a time and a number of bytes.
+    /// Waiting for the peer to close its side, up to a time and a number of bytes.
     Lingering(Pin<Box<Sleep>>, usize),
     Done,
 }
@@ -189,8 +189,8 @@ impl<T> Wire<T> {
 }
 
 impl<T: AsyncRead + Unpin> Wire<T> {
-    /// Reads and discards what the peer still sends. If the socket were closed before, it would answer with a
-    /// reset, by which the peer loses bytes that it has not read yet.
+    /// Reads and discards what the peer still sends. If the socket were closed earlier, it would respond with a
+    /// reset, and the peer would lose bytes that it has not read yet.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Closing::Lingering(limit, left) = &mut self.closing else {
             return Poll::Ready(());

@@ -1,7 +1,7 @@
 //! gRPC calls of the proxy itself: to the control plane, and to an application that is probed.
 //!
-//! They use the connection type of clients' requests, since other types of streams or bodies would compile
-//! HTTP/2 once more.
+//! They use the same connection type as clients' requests, since other types of streams or bodies would cause HTTP/2
+//! to be compiled a second time.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::net::io::Io;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 
-/// Parameters of such connections: an answer may have megabytes and come from far away.
+/// Parameters of connections for calls. An answer may have several megabytes and a long network path.
 const CALLS: Terms = Terms {
     window: 2 * 1024 * 1024,
     keepalive: Duration::from_secs(7),
 };
 
-/// Body of an answer; the call ends when it is dropped.
+/// Body of an answer. Dropping it ends the call.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Receiving,
@@ -50,7 +50,7 @@ impl Http2 {
     /// Sends a request, and continues to send its body after the head of the answer has arrived.
     ///
     /// # Errors
-    /// If the connection or the stream ends before that.
+    /// If the connection or the stream ends before the head of the answer has arrived.
     pub(crate) async fn call(
         &self,
         request: http::Request<()>,

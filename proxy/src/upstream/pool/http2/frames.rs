@@ -1,4 +1,4 @@
-//! Finds frame headers in a byte stream (RFC 9113, section 4.1), however it is split.
+//! Finds frame headers in a byte stream of any fragmentation (RFC 9113, section 4.1).
 
 /// Frame types.
 pub(super) mod kind {
@@ -9,13 +9,13 @@ pub(super) mod kind {
     pub(in crate::upstream::pool::http2) const CONTINUATION: u8 = 9;
 }
 
-/// Flag of DATA and HEADERS.
+/// Flag of DATA and HEADERS frames.
 pub(super) const END_STREAM: u8 = 1;
 
 /// Length of a client's preface in bytes.
 pub(super) const PREFACE: usize = 24;
 const HEADER: usize = 9;
-/// The payload of a WINDOW_UPDATE is parsed with its header.
+/// Maximum number of bytes to parse: the payload of a WINDOW_UPDATE is parsed with its header.
 const LONGEST: usize = HEADER + 4;
 
 /// A frame's header.
@@ -25,7 +25,7 @@ pub(super) struct Head {
     pub(super) kind: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
-    /// Increment of a WINDOW_UPDATE.
+    /// Increment of a WINDOW_UPDATE; 0 for other frames.
     pub(super) increment: u32,
 }
 
@@ -51,7 +51,7 @@ impl Head {
 pub(super) struct Frames {
     partial: [u8; LONGEST],
     have: usize,
-    /// Number of bytes before the next header.
+    /// Number of bytes to skip before the next header.
     skip: usize,
 }
 
@@ -65,7 +65,7 @@ impl Frames {
         }
     }
 
-    /// Parses the next bytes; `found` gets each frame whose header is complete.
+    /// Parses the next bytes, and calls `found` for each frame whose header is complete.
     pub(super) fn take(&mut self, mut bytes: &[u8], mut found: impl FnMut(Head)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -113,7 +113,7 @@ mod tests {
             frame(kind::HEADERS, 5, 1, b"abc"),
             frame(kind::WINDOW_UPDATE, 0, 0, &[0x80, 0, 1, 0]),
             frame(kind::DATA, 1, 3, &[9; 300]),
-            // Of a wrong length, which h2 rejects.
+            // A frame of a wrong length, which h2 rejects.
             frame(kind::WINDOW_UPDATE, 0, 7, &[1; 9]),
             frame(kind::RST_STREAM, 0, 0x8000_0009, &[0; 4]),
         ]

@@ -1,4 +1,4 @@
-//! Shared HTTP/2 connections to endpoints, with the crate `h2` as the protocol implementation.
+//! Shared HTTP/2 connections to endpoints, implemented with the crate `h2`.
 
 mod byte_stream;
 mod call;
@@ -40,10 +40,10 @@ use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::message::{Body, Interim, ORIGINAL_HTTP1, Request, Response, Source};
 
 const MAX_HEADER_LIST: u32 = 128 * 1024;
-/// Receive window of a stream in bytes: the maximum that is buffered of a body.
+/// Receive window of a stream in bytes, which limits the buffered part of a body.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// Receive window of a connection in bytes: larger than the windows of the maximum number of its streams
-/// together (16 384, as in Go's client), so that no number of slow streams blocks the others.
+/// Receive window of a connection in bytes. It is larger than the windows of the maximum number of streams together
+/// (16 384, as in Go's client), so that slow streams cannot block others.
 const CONNECTION_WINDOW: u32 = 1 << 30;
 /// Maximum number of bytes of a stream that wait to be written.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -51,8 +51,8 @@ const SEND_BUFFER: usize = 64 * 1024;
 const MAX_FRAME: u32 = 16 * 1024;
 /// Maximum overhead of small unread DATA frames in bytes: about 16 000 frames.
 const DATA_FRAME_BUDGET: usize = 4 * 1024 * 1024;
-/// Keepalive interval. A silent endpoint with requests is sent a PING after three intervals, and has one to
-/// answer.
+/// Keepalive interval. A silent endpoint with requests is sent a PING after three intervals and must respond within
+/// one.
 const CLIENT_KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Parameters that differ between connections for clients' requests and those for the proxy's own calls.
@@ -60,7 +60,7 @@ const CLIENT_KEEPALIVE: Duration = Duration::from_secs(10);
 struct Terms {
     /// Receive window of a stream in bytes.
     window: u32,
-    /// Keepalive interval: a silent peer is sent a PING after three, and has one to answer.
+    /// Keepalive interval. A silent peer is sent a PING after three intervals and must respond within one.
     keepalive: Duration,
 }
 
@@ -69,7 +69,7 @@ const REQUESTS: Terms = Terms {
     keepalive: CLIENT_KEEPALIVE,
 };
 
-/// A shared HTTP/2 connection. Closed when it is dropped and its streams have ended.
+/// A shared HTTP/2 connection. It is closed when this is dropped and the streams have ended.
 #[derive(Debug)]
 pub(crate) struct Http2(Rc<Shared>);
 
@@ -78,7 +78,7 @@ pub(crate) struct Http2(Rc<Shared>);
 struct Shared {
     sender: SendRequest<Parcel>,
     outflow: Rc<Outflow>,
-    /// Maximum number of concurrent streams, as the endpoint has announced.
+    /// Maximum number of concurrent streams that the endpoint has announced.
     max_streams: Cell<u32>,
     /// Whether the endpoint accepts no further requests.
     gone: Cell<bool>,
@@ -126,23 +126,23 @@ impl Http2 {
 
     /// Returns the maximum number of concurrent requests.
     pub(super) fn max_streams(&self) -> u32 {
-        // An endpoint that allows none now still gets one, rather than further connections.
+        // If the endpoint currently allows none, the connection is still used for one, instead of opening further
+        // connections.
         self.0.max_streams.get().max(1)
     }
 
-    /// Returns whether the endpoint accepts bodies on this connection, and its window is not held by unread
-    /// uploads.
+    /// Returns whether the endpoint accepts bodies on this connection and unread uploads do not hold its window.
     pub(super) fn has_credit(&self, now: Instant) -> bool {
         self.0.traffic.has_credit(now)
     }
 
-    /// Returns whether the window is nearly used up at the moment.
+    /// Returns whether the window is currently almost used up.
     pub(super) fn is_short(&self) -> bool {
         self.0.traffic.is_short()
     }
 
-    /// Sends a request and returns the response as soon as its head has arrived. Its body holds `slot`, the
-    /// request's slot on the connection.
+    /// Sends a request and returns the response as soon as its head has arrived. The body holds `slot`, the request's
+    /// slot on the connection.
     pub(super) async fn round_trip<S: Debug + 'static>(
         &self,
         hop: &Sender<'_>,
@@ -159,7 +159,7 @@ impl Http2 {
         let end = body.is_end_stream();
         let (response, stream) = match sender.send_request(request, end) {
             Ok(sent) => sent,
-            // The connection has ended meanwhile; other errors are caused by the request.
+            // The connection has ended in the meantime; other errors are caused by the request.
             Err(error) if error.is_io() || error.is_go_away() => {
                 return Err(Unanswered::NotSent(body));
             }
@@ -191,7 +191,7 @@ impl Http2 {
     }
 }
 
-/// A request in progress, which keeps the connection open and monitored for silence.
+/// A request in progress. It keeps the connection open and monitored by keepalives.
 #[derive(Debug)]
 struct Busy(Rc<Shared>);
 
@@ -246,7 +246,7 @@ struct Driver {
     ping: Option<PingPong>,
     keepalive: Keepalive,
     traffic: Rc<Traffic>,
-    /// Weak, so that it does not keep the connection open.
+    /// A weak reference, so that the driver does not keep the connection open.
     shared: Weak<Shared>,
 }
 
@@ -292,7 +292,7 @@ impl Driver {
                 shared
                     .max_streams
                     .set(u32::try_from(streams).unwrap_or(u32::MAX));
-                // Fails at once after a GOAWAY.
+                // Fails immediately after a GOAWAY.
                 let mut sender = shared.sender.clone();
                 let ready = sender.poll_ready(&mut Context::from_waker(Waker::noop()));
                 shared.gone.set(matches!(ready, Poll::Ready(Err(_))));
@@ -307,7 +307,7 @@ impl Driver {
             let _ = ping.poll_pong(cx);
             match ready!(self.keepalive.poll(busy, cx)) {
                 KeepaliveStep::SendPing => {
-                    // Fails if the last PING is unanswered, which serves the same purpose.
+                    // Fails if the last PING is unanswered; that PING serves the same purpose.
                     let _ = ping.send_ping(Ping::opaque());
                 }
                 KeepaliveStep::Dead => {
@@ -325,7 +325,7 @@ fn prepare(
     body: &Body,
 ) -> Result<http::Request<()>, ProxyError> {
     if request.fields.contains(Known::Expect) {
-        // The endpoint's window limits the upload; the client need not wait.
+        // The endpoint's window limits the upload, so the client need not wait.
         if let Some(interim) = hop.interim {
             interim.send(StatusCode::CONTINUE, &Fields::default());
         }
@@ -350,7 +350,7 @@ fn failed(error: h2::Error) -> ProxyError {
     ProxyError::UpstreamHttp2(error)
 }
 
-/// Converts a request to HTTP/2: the value of `host` goes into the target.
+/// Converts a request to HTTP/2. The value of `host` becomes part of the target.
 fn http2_request(request: &Request, tls: bool) -> Result<http::Request<()>, ProxyError> {
     let bad = |()| ProxyError::DownstreamHead(HeadError::Target);
     let mut uri = UriParts::default();
@@ -380,8 +380,8 @@ const LEFT_OUT: [Known; 7] = {
     [Known::Host, Known::Expect, a, b, c, d, e]
 };
 
-/// Sets the content length, if it is known; a length of 0 only if the method expects a body (RFC 9110,
-/// section 8.6).
+/// Sets the content length if it is known. A length of 0 is set only if the method expects a body (RFC 9110, section
+/// 8.6).
 fn set_length(request: &mut http::Request<()>, body: &Body) {
     let Some(length) = body.size_hint().exact() else {
         return;
@@ -396,7 +396,7 @@ fn set_length(request: &mut http::Request<()>, body: &Body) {
     }
 }
 
-/// The rest of an upload after the response has begun: sent by a task, which ends with this.
+/// The rest of an upload after the response has begun. A task sends it, and is aborted when this is dropped.
 #[derive(Debug)]
 struct Upload(AbortHandle);
 
@@ -417,7 +417,7 @@ impl Drop for Upload {
     }
 }
 
-/// Body of a response; holds its slot on the connection.
+/// Body of a response. It holds the request's slot on the connection.
 #[derive(Debug)]
 struct ResponseBody<S> {
     body: Receiving,

@@ -1,9 +1,9 @@
 //! Accounting of body bytes in the send buffers of a connection.
 //!
-//! `h2` accepts as much as the peer's windows allow, whether the socket is writable or not. This module
-//! counts what it has accepted and not yet written, by stream and by connection: a piece ([`Parcel`]) counts
-//! until it is written or dropped. So a stream whose peer does not read stops reading its source, and its
-//! buffered bytes are charged to it.
+//! `h2` accepts as much data as the peer's windows allow, even if the socket is not writable. This module counts the
+//! bytes that `h2` has accepted and not yet written, by stream and by connection: a piece ([`Parcel`]) counts until
+//! it is written or dropped. Thus a stream whose peer does not read stops reading its source, and its buffered bytes
+//! are charged to it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,13 +13,13 @@ use bytes::{Buf, Bytes};
 
 use crate::os::memory::{self, Level, Stake};
 
-/// Maximum size of a body that is not counted, in bytes.
+/// Maximum size in bytes of a body that is not counted.
 pub(super) const SMALL: u64 = 16 * 1024;
-/// Maximum number of buffered bytes of a stream while its connection has room.
+/// Maximum number of buffered bytes of a stream, while its connection has room.
 const STREAM: usize = 64 * 1024;
-/// Buffered bytes of a connection above which a stream reads only when it has sent everything.
+/// Number of buffered bytes of a connection above which a stream reads only when it has sent everything.
 const CONNECTION: usize = 256 * 1024;
-/// Bytes of the first read, and of reads while the connection is full.
+/// Number of bytes of the first read, and of reads while the connection is full.
 const FIRST: u64 = 16 * 1024;
 const FULL: u64 = 8 * 1024;
 
@@ -33,10 +33,10 @@ pub(super) struct Outflow {
 #[derive(Debug)]
 pub(super) struct Flow {
     waiting: Cell<usize>,
-    /// Task that waits for room.
+    /// Waker of the task that waits for room.
     reader: RefCell<Option<Waker>>,
     connection: Rc<Outflow>,
-    /// Account that the memory is charged to, if there is one.
+    /// Account to which the memory is charged; `None` if there is none.
     stake: Option<Rc<Stake>>,
 }
 
@@ -119,7 +119,7 @@ impl Drop for Parcel {
         if let Some(stake) = &flow.stake {
             stake.hand_over(self.length);
         }
-        // Woken at half, so that a fast stream is not woken for each piece.
+        // The reader is woken at half the maximum, so that a fast stream is not woken for each piece.
         if left <= STREAM / 2
             && (left == 0 || all.get() < CONNECTION)
             && let Some(reader) = flow.reader.take()

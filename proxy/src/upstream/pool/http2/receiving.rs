@@ -1,4 +1,4 @@
-//! Receiving a body.
+//! Receives a body.
 
 use std::task::{Context, Poll, ready};
 
@@ -8,17 +8,17 @@ use http_body::{Frame, SizeHint};
 
 use crate::protocol::http1;
 
-/// Body received on a stream. Returns flow-control credit for the bytes that are read.
+/// Body received on a stream. Returns flow-control credit for bytes that are read.
 #[derive(Debug)]
 pub(super) struct Receiving {
     stream: RecvStream,
-    /// Remaining bytes, if the head has a length.
+    /// Number of remaining bytes; `None` if the head contains no length.
     left: Option<u64>,
     ended: bool,
 }
 
 impl Receiving {
-    /// Creates the body of a stream; `length` is that of the head, if it has one.
+    /// Creates the body of a stream. `length` is the length in the head, if there is one.
     pub(super) fn new(stream: RecvStream, length: Option<u64>) -> Self {
         Self {
             stream,
@@ -35,7 +35,7 @@ impl Receiving {
         if !self.ended {
             match ready!(self.stream.poll_data(cx)).transpose()? {
                 Some(data) => {
-                    // Fails only if the stream has ended, when credit is of no use.
+                    // Fails only if the stream has ended, and then credit is not needed.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     if let Some(left) = &mut self.left {
                         *left = left.saturating_sub(data.len() as u64);

@@ -1,4 +1,4 @@
-//! Sending a body.
+//! Sends a body.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,23 +13,23 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
 
-/// Sends a body on a stream as the peer's window allows. `h2` gets only bytes that the peer has credit for,
-/// so that the rest waits here, under the timeouts of the body.
+/// Sends a body on a stream as the peer's window allows. `h2` receives only bytes that the peer has granted credit
+/// for, so that the rest is subject to the timeouts of the body.
 #[derive(Debug)]
 pub(super) struct Sending {
     body: Body,
     stream: SendStream<Parcel>,
-    /// Accounting of the stream; `None`: the body is a single small piece.
+    /// Accounting of the stream; `None` if the body is a single small piece.
     flow: Option<Rc<Flow>>,
     /// Whether any part of the body has been read.
     begun: bool,
-    /// Bytes of the body that were read and not yet sent.
+    /// Bytes of the body that were read but not sent.
     data: Bytes,
     /// Whether `data` is the end of the body.
     last: bool,
 }
 
-/// Why a body was not sent completely.
+/// Reason why a body was not sent completely.
 #[derive(Debug)]
 pub(super) enum Unsent {
     /// The body has failed or timed out.
@@ -57,10 +57,10 @@ impl Sending {
         self.stream.send_reset(reason);
     }
 
-    /// Ready when everything is sent.
+    /// Becomes ready when the whole body is sent.
     ///
     /// # Errors
-    /// See [`Unsent`].
+    /// [`Unsent`] if the body cannot be sent completely.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
         loop {
             if self.stream.poll_reset(cx).is_ready() {
@@ -110,7 +110,7 @@ impl Sending {
                 }
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
-                        // Returns unused reserved capacity to other streams.
+                        // Makes unused reserved capacity available to other streams.
                         self.stream.reserve_capacity(0);
                         if self.stream.send_trailers(trailers).is_err() {
                             return Poll::Ready(Err(Unsent::Stream));

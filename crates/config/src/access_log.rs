@@ -95,6 +95,8 @@ pub enum AccessLogField {
     Target,
     /// `time`.
     Time,
+    /// `trace_id`.
+    TraceId,
     /// `upstream`.
     Upstream,
     /// `user_agent`.
@@ -103,7 +105,7 @@ pub enum AccessLogField {
 
 impl AccessLogField {
     /// All fields, in the order of docs/access-log.md.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Time,
         Self::Listener,
         Self::Direction,
@@ -115,6 +117,7 @@ impl AccessLogField {
         Self::Host,
         Self::UserAgent,
         Self::RequestId,
+        Self::TraceId,
         Self::Status,
         Self::Flag,
         Self::ResponseBytes,
@@ -126,7 +129,7 @@ impl AccessLogField {
     ];
 
     /// The names of all fields, in the order of [`ALL`](Self::ALL).
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 20] = [
         "time",
         "listener",
         "direction",
@@ -138,6 +141,7 @@ impl AccessLogField {
         "host",
         "user_agent",
         "request_id",
+        "trace_id",
         "status",
         "flag",
         "response_bytes",

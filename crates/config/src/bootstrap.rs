@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::probe::Probe;
-use crate::{AccessLog, Cluster, ControlPlane, Identity, Listener};
+use crate::{AccessLog, Cluster, ControlPlane, Identity, Listener, Tracing};
 
 /// A validated configuration: every name resolves, every number is in range.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Config {
     pub log_level: LogLevel,
     /// The access log; `None` = no access log.
     pub access_log: Option<AccessLog>,
+    /// The export of spans; `None` = no export, and trace headers are forwarded unchanged.
+    pub tracing: Option<Tracing>,
     /// The source of the proxy's identity; `None` = no identity, and no chain or cluster needs one.
     pub identity: Option<Identity>,
     /// The control plane for services that are not in the file; `None` = no chain uses one.

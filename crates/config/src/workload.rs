@@ -15,7 +15,7 @@ use crate::load::{Loaded, finish};
 use crate::proxy_service::Forward;
 use crate::resource::{self, PARTS};
 use crate::source::Source;
-use crate::{Errors, check, raw};
+use crate::{Errors, check, mesh_tracing, raw};
 
 /// The settings of the inbound listener of one workload.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -34,6 +34,9 @@ pub struct Inbound {
     /// forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
+    /// The export of spans, if the file does not set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<raw::MeshTracing>,
     /// The ports of the Gateway that the workload serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<Port>,
@@ -61,6 +64,9 @@ impl Inbound {
             ..raw::Listener::default()
         };
         self.put(&mut listener, has_identity);
+        if let Some(tracing) = &self.tracing {
+            mesh_tracing::check(tracing, &place)?;
+        }
         let ports = self.own("127.0.0.1", Path::new(""), has_identity.then_some(name));
         let document = raw::Document {
             identity: has_identity.then(raw::Identity::default),
@@ -128,7 +134,7 @@ impl Inbound {
 pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
     let mut document: raw::Document = resource::read(yaml, "configuration")?;
     let has_identity = document.identity.is_some();
-    let mut unknown = None;
+    let (mut unknown, mut tracing) = (None, None);
     for listener in &mut document.listeners {
         let inbound = listener.inbound.as_ref();
         let name = inbound.and_then(|one| one.discovery.as_deref());
@@ -136,6 +142,7 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         if let Some(inbound) = name.and_then(|name| known.get(name)) {
             inbound.put(listener, has_identity);
             unknown = unknown.or(inbound.unknown);
+            tracing = tracing.or(inbound.tracing.as_ref());
         }
     }
     let outbound = document.listeners.iter_mut();
@@ -157,6 +164,10 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         let bind = gateway::host(admin);
         let listeners = inbound.own(bind, Path::new(folder), has_identity.then_some(name));
         document.listeners.extend(listeners);
+        tracing = tracing.or(inbound.tracing.as_ref());
+    }
+    if let Some(tracing) = tracing {
+        mesh_tracing::add(tracing, &mut document);
     }
     let name = "configuration with the inbound listeners of the control plane";
     finish(&document, PARTS, Vec::new(), &Source::Resource(name))

@@ -5,22 +5,25 @@
 //! header values as bytes, and the random bytes of new identifiers.
 //!
 //! A proxy that does not take part in a trace forwards the headers unchanged; one that does
-//! replaces the parent by [`TraceContext::child`] and keeps `tracestate` if [`tracestate::combine`]
-//! accepts it.
+//! removes all of [`HEADERS`] and writes the context of its own span by [`Incoming::inject`], in the
+//! formats that it received.
 //!
 //! ```
-//! use maglor_telemetry::trace_context::{Format, extract};
+//! use maglor_telemetry::trace_context::Incoming;
 //!
 //! let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-//! let found = extract(|name| (name == "traceparent").then_some(traceparent.as_bytes()).into_iter());
-//! let (context, format) = found.expect("a valid header");
-//! assert_eq!(format, Format::W3c);
+//! let incoming = Incoming::extract(|name| {
+//!     (name == "traceparent").then_some(traceparent.as_bytes()).into_iter()
+//! });
+//! let parent = incoming.parent.expect("a valid header");
 //!
-//! let child = context.child([7; 8]);
-//! assert_eq!(child.trace_id, context.trace_id);
+//! let mut written = Vec::new();
+//! incoming.inject(&parent.child([7; 8]), Some(parent.span_id), |name, value| {
+//!     written.push(format!("{name}: {}", String::from_utf8_lossy(value)));
+//! });
 //! assert_eq!(
-//!     child.to_string(),
-//!     "00-4bf92f3577b34da6a3ce929d0e0e4736-0707070707070707-01"
+//!     written,
+//!     ["traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-0707070707070707-01"]
 //! );
 //! ```
 
@@ -28,9 +31,12 @@ use std::fmt;
 
 pub mod b3;
 mod hex;
+mod propagation;
 pub mod tracestate;
 
-/// The length of a `traceparent` of version 00, in bytes.
+pub use propagation::{Formats, HEADERS, Incoming, TRACEPARENT, TRACESTATE, is_header};
+
+/// Length of a `traceparent` of version 00.
 const TRACEPARENT_LENGTH: usize = 55;
 
 /// The only flag of level 1; others are dropped, as the specification requires.
@@ -57,18 +63,7 @@ pub enum Sampling {
     Deny,
 }
 
-/// The headers in which a context was found.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Format {
-    /// The separate headers of B3: `x-b3-traceid`, `x-b3-spanid` and others.
-    B3Multi,
-    /// The single header of B3, `b3`.
-    B3Single,
-    /// The header of W3C Trace Context, `traceparent`.
-    W3c,
-}
-
-/// The position of a request in a trace: the trace, and the span that sent the request.
+/// The position of a request in a trace: the trace and the span that sent it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceContext {
     /// The identifier of the trace.
@@ -77,28 +72,6 @@ pub struct TraceContext {
     pub span_id: SpanId,
     /// Whether the trace is recorded.
     pub sampling: Sampling,
-}
-
-/// Extracts the context from the headers of a request; `None` if there is no valid one.
-///
-/// `header` returns all values of a header by its name in lower case. A header that must be unique but occurs several
-/// times is ignored, as is one that cannot be parsed.
-pub fn extract<'a, I>(mut header: impl FnMut(&'static str) -> I) -> Option<(TraceContext, Format)>
-where
-    I: Iterator<Item = &'a [u8]>,
-{
-    let mut only = |name| {
-        let mut values = header(name);
-        let value = values.next()?;
-        values.next().is_none().then_some(value)
-    };
-    if let Some(context) = only("traceparent").and_then(TraceContext::parse) {
-        return Some((context, Format::W3c));
-    }
-    if let Some(context) = only(b3::SINGLE).and_then(b3::parse_single) {
-        return Some((context, Format::B3Single));
-    }
-    b3::parse_multi(only).map(|context| (context, Format::B3Multi))
 }
 
 impl TraceContext {

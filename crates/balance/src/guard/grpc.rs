@@ -42,6 +42,31 @@ impl GrpcStatus {
         text.trim().parse().map_or(Self::UNKNOWN, Self::new)
     }
 
+    /// Returns the name of the code in the gRPC specification.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        const NAMES: [&str; 17] = [
+            "OK",
+            "CANCELLED",
+            "UNKNOWN",
+            "INVALID_ARGUMENT",
+            "DEADLINE_EXCEEDED",
+            "NOT_FOUND",
+            "ALREADY_EXISTS",
+            "PERMISSION_DENIED",
+            "RESOURCE_EXHAUSTED",
+            "FAILED_PRECONDITION",
+            "ABORTED",
+            "OUT_OF_RANGE",
+            "UNIMPLEMENTED",
+            "INTERNAL",
+            "UNAVAILABLE",
+            "DATA_LOSS",
+            "UNAUTHENTICATED",
+        ];
+        NAMES[self.0 as usize]
+    }
+
     /// Returns the code.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -57,6 +82,8 @@ mod tests {
     fn values_of_the_field() {
         assert_eq!(GrpcStatus::parse(b"14"), GrpcStatus::UNAVAILABLE);
         assert_eq!(GrpcStatus::parse(b" 0 "), GrpcStatus::OK);
+        assert_eq!(GrpcStatus::parse(b"14").name(), "UNAVAILABLE");
+        assert_eq!(GrpcStatus::new(16).name(), "UNAUTHENTICATED");
         for odd in [&b"17"[..], b"", b"x", b"-1", b"\xff"] {
             assert_eq!(GrpcStatus::parse(odd), GrpcStatus::UNKNOWN);
         }

@@ -49,6 +49,11 @@ const NAMES: &[(&str, &[&str], &[&str])] = &[
         &["PATH", "REQ(:PATH)", "REQ(X-ENVOY-ORIGINAL-PATH?:PATH)"],
     ),
     (
+        "{trace_id}",
+        &["otel_trace_id", "opentelemetry_trace_id"],
+        &["TRACE_ID"],
+    ),
+    (
         "{time}",
         &["time_local", "time_iso8601", "msec"],
         &["START_TIME"],

@@ -21,6 +21,7 @@ mod retry;
 mod route;
 mod sidecar;
 mod tls;
+mod tracing;
 mod traffic;
 
 use schemars::JsonSchema;
@@ -57,6 +58,7 @@ pub use sidecar::{ApplicationPort, ApplicationProtocol, Inbound, Outbound, Servi
 pub use tls::{
     CertificateFiles, DownstreamTls, Identity, MeshMode, MeshPeers, TlsVersion, UpstreamTls,
 };
+pub use tracing::{MeshTracing, OtlpProtocol, TraceSampling, Tracing};
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.
@@ -76,6 +78,8 @@ pub struct Document {
     pub log_level: Option<LogLevel>,
     /// Access log: one line for each request. Absent: no access log.
     pub access_log: Option<AccessLog>,
+    /// Spans of requests for an OpenTelemetry collector. Absent: trace headers are forwarded unchanged.
+    pub tracing: Option<Tracing>,
     /// Identity of the proxy inside the mesh; required by `tls: mesh`. Absent: none.
     pub identity: Option<Identity>,
     /// Control plane for services that are not in this file. Absent: none.

@@ -1,9 +1,8 @@
-//! B3, the headers of Zipkin. They are read if there is no `traceparent`, and written for servers that support no other
-//! format.
+//! B3, the headers of Zipkin, in one header or in several.
 //!
-//! A trace identifier may have 16 digits. It is then read as 32 digits with leading zeros, and an identifier with 16
-//! leading zeros is written with 16 digits, so that its form is preserved. A request with a sampling decision but
-//! without identifiers has no context: its headers are forwarded unchanged.
+//! A trace identifier may have 16 digits; it is read as 32 with leading zeros, and one with 16
+//! leading zeros is written with 16 digits, so that its form is preserved. A request may carry a
+//! sampling decision without identifiers: for the trace that begins with it.
 
 use super::{Sampling, SpanId, TraceContext, TraceId, hex};
 
@@ -50,23 +49,40 @@ pub fn parse_single(value: &[u8]) -> Option<TraceContext> {
     })
 }
 
-/// Parses the separate headers; `header` returns the value of a header by name.
+/// Parses a value of `b3` that is a sampling decision alone.
+#[must_use]
+pub fn parse_decision(value: &[u8]) -> Option<Sampling> {
+    match value.trim_ascii() {
+        b"0" => Some(Sampling::Deny),
+        b"1" => Some(Sampling::Accept),
+        b"d" => Some(Sampling::Debug),
+        _ => None,
+    }
+}
+
+/// Returns the decision of the several headers; `header` returns the value of a header by name.
+pub fn decision_of<'a>(
+    mut header: impl FnMut(&'static str) -> Option<&'a [u8]>,
+) -> Option<Sampling> {
+    if header(FLAGS).is_some_and(|flags| flags.trim_ascii() == b"1") {
+        return Some(Sampling::Debug);
+    }
+    match header(SAMPLED)?.trim_ascii() {
+        // Senders from before the specification write words instead of digits.
+        b"1" | b"true" => Some(Sampling::Accept),
+        b"0" | b"false" => Some(Sampling::Deny),
+        b"d" => Some(Sampling::Debug),
+        _ => None,
+    }
+}
+
+/// Parses the several headers; `header` returns the value of a header by name.
 pub fn parse_multi<'a>(
     mut header: impl FnMut(&'static str) -> Option<&'a [u8]>,
 ) -> Option<TraceContext> {
     let trace_id = parse_trace(header(TRACE_ID)?.trim_ascii())?;
     let span_id = parse_span(header(SPAN_ID)?.trim_ascii())?;
-    let sampling = if header(FLAGS).is_some_and(|flags| flags.trim_ascii() == b"1") {
-        Sampling::Debug
-    } else {
-        match header(SAMPLED).map(<[u8]>::trim_ascii) {
-            // Senders from before the specification write words instead of digits.
-            Some(b"1" | b"true") => Sampling::Accept,
-            Some(b"0" | b"false") => Sampling::Deny,
-            Some(b"d") => Sampling::Debug,
-            _ => Sampling::Defer,
-        }
-    };
+    let sampling = decision_of(header).unwrap_or(Sampling::Defer);
     Some(TraceContext {
         trace_id,
         span_id,

@@ -9,6 +9,7 @@ mod support;
 
 use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::Kind;
+use support::collector::{Collector, Transport};
 use support::control_plane::ControlPlane;
 use support::mesh::Root;
 use support::start;
@@ -111,6 +112,7 @@ fn what_is_wrong_is_refused_by_field_and_the_last_good_one_stays() {
             "{authorization: {rules: [{name: a}, {name: a}]}}",
             "authorization.rules[1].name",
         ),
+        ("{tracing: {collector: nowhere}}", "tracing.collector"),
     ] {
         control.inbound(WORKLOAD, bad);
         eventually(TIMEOUT, "it is refused", || control.refusal().is_some());
@@ -280,4 +282,43 @@ clusters:
     .get("/")
     .status;
     assert_ne!(status, 200, "no listener serves what is behind it");
+}
+
+#[test]
+fn spans_of_the_application_go_to_the_collector_of_the_mesh() {
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    let collector = Collector::start(Transport::Grpc);
+    let tracing = |name: &str| {
+        let address = collector.address();
+        format!(
+            "{{tracing: {{collector: '{address}', service_name: {name}, sampling: {{percent: 100}}}}}}"
+        )
+    };
+    control.inbound(WORKLOAD, &tracing("cart"));
+    let proxy = sidecar(&control, &application, "");
+    eventually(TIMEOUT, "it is known", || known(&proxy));
+    assert_eq!(get(&proxy, "/"), 200);
+    let spans = collector.wait_for(2);
+    for (key, expected) in [
+        ("service.name", "cart"),
+        ("k8s.namespace.name", "shop"),
+        ("k8s.pod.name", "cart-1"),
+        ("service.instance.id", WORKLOAD),
+    ] {
+        assert_eq!(spans[0].resource(key), expected, "{key}");
+    }
+    assert_eq!(spans[0].get("maglor.direction"), "inbound");
+    // A change is in force without a restart.
+    control.inbound(WORKLOAD, &tracing("basket"));
+    eventually(TIMEOUT, "the new name", || {
+        proxy.admin_get("/config").text().contains("basket")
+    });
+    assert_eq!(get(&proxy, "/"), 200);
+    assert_eq!(collector.wait_for(4)[3].resource("service.name"), "basket");
+    control.inbound(WORKLOAD, "{}");
+    eventually(TIMEOUT, "tracing is off", || {
+        !proxy.admin_get("/config").text().contains("tracing")
+    });
+    assert_eq!(get(&proxy, "/"), 200);
+    assert_eq!(application.last().header("traceparent"), None);
 }

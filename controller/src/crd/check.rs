@@ -1,6 +1,6 @@
 //! Validates policies with the proxy's own checks, and reports errors with the paths of the resource's fields.
 
-use maglor_config::{Diagnostic, raw, resource};
+use maglor_config::{Diagnostic, mesh_tracing, raw, resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -108,6 +108,19 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
     encoding_check::cluster(&cluster).map_err(unreadable("spec.cluster"))?;
     encoding_check::routes(&table(vec![route])).map_err(unreadable("spec.route"))?;
     Ok(())
+}
+
+/// Validates the export of spans of a `MeshConfig`.
+///
+/// # Errors
+/// All errors.
+pub fn tracing(tracing: &raw::MeshTracing) -> Result<(), SpecError> {
+    let errors = mesh_tracing::check(tracing, "spec").err().into_iter();
+    let each = errors.flat_map(|errors| errors.0);
+    match all(each.map(|one| value(format!("spec.{}", one.path), one))) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
 }
 
 /// Returns a route table that contains only these routes.

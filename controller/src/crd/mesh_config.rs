@@ -51,6 +51,9 @@ pub struct MeshConfigSpec {
     /// Route settings of all Services, unless a `TrafficPolicy` overrides them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<raw::Route>,
+    /// Spans of all proxies of the mesh, for an OpenTelemetry collector. Absent: trace headers are forwarded unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<raw::MeshTracing>,
     /// Prefers endpoints on the caller's node, as far as they have capacity. Absent: disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_first: Option<LocalFirst>,
@@ -79,6 +82,9 @@ impl MeshConfigSpec {
         if domain.is_some_and(|name| name.is_empty() || !name.chars().all(fits)) {
             let message = "must be a DNS name, such as `cluster.local`";
             return wrong("clusterDomain", message.to_owned());
+        }
+        if let Some(tracing) = &self.tracing {
+            check::tracing(tracing)?;
         }
         check::blocks(self.cluster.as_ref(), self.route.as_ref())
     }
@@ -113,6 +119,11 @@ mod tests {
             ("{trustDomain: 'A_B!'}", "spec.trustDomain: "),
             ("{clusterDomain: ''}", "spec.clusterDomain: "),
             ("{clusterDomain: a b}", "spec.clusterDomain: "),
+            ("{tracing: {}}", "spec.tracing.collector: "),
+            (
+                "{tracing: {collector: 'otel:4317', sampling: {percent: 101}}}",
+                "spec.tracing.sampling.percent: ",
+            ),
         ] {
             let error = check(text).unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");

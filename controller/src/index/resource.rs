@@ -147,6 +147,9 @@ pub struct Inbound {
     /// Handling of the workload's outbound connections to unknown destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
+    /// Export of its spans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<raw::MeshTracing>,
     /// Ports of the Gateway that the workload serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<maglor_config::gateway::Port>,
@@ -171,6 +174,7 @@ impl Inbound {
             authorization: self.authorization.clone(),
             delegates: self.delegates.clone(),
             unknown: self.unknown,
+            tracing: self.tracing.clone(),
             gateway: self.gateway.clone(),
             forwards: self.forwards.iter().map(ToString::to_string).collect(),
         }

@@ -7,10 +7,10 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, Method, StatusCode, Version};
 
-/// Set by browsers on every request, and not settable by scripts (Fetch Metadata, section 2.2).
+/// A header that browsers set on every request, and that scripts cannot set (Fetch Metadata, section 2.2).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// The content types that a form of another website can send without a CORS preflight (Fetch
-/// standard, 2.2.2, "CORS-safelisted request-header").
+/// The content types that a form of another website can send without a CORS preflight (Fetch standard, 2.2.2,
+/// "CORS-safelisted request-header").
 const FORMS: [&str; 3] = [
     "application/x-www-form-urlencoded",
     "multipart/form-data",
@@ -20,15 +20,15 @@ const FORMS: [&str; 3] = [
 /// The origin of a connection to the admin port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Via {
-    /// From this host, or through `kubectl port-forward`, which connects inside the pod.
+    /// From this host, including `kubectl port-forward`, which connects inside the pod.
     Loopback,
-    /// From anywhere else.
+    /// From another host.
     Network,
 }
 
 impl Via {
-    /// Classifies a connection by the addresses of both ends. The kernel drops packets from a
-    /// network that have a loopback source address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.3).
+    /// Classifies a connection by the addresses of both ends. The kernel drops packets from a network that have a
+    /// loopback source address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.3).
     #[must_use]
     pub fn of(peer: SocketAddr, local: SocketAddr) -> Self {
         let is_loopback = |end: SocketAddr| end.ip().to_canonical().is_loopback();
@@ -39,10 +39,10 @@ impl Via {
     }
 }
 
-/// The audience of a page.
+/// The peers for which a page is meant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Audience {
-    /// Every peer that reaches the port: probes and metrics.
+    /// Every peer that can reach the port; for probes and metrics.
     Network,
     /// Operators, who connect over loopback.
     Operators,
@@ -51,16 +51,16 @@ pub enum Audience {
 /// The methods allowed on a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Methods {
-    /// GET, HEAD.
+    /// GET and HEAD.
     Read,
-    /// POST, PUT.
+    /// POST and PUT.
     Change,
-    /// All four.
+    /// GET, HEAD, POST and PUT.
     ReadAndChange,
 }
 
 impl Methods {
-    /// Returns the field `Allow` of a response with status 405.
+    /// Returns the value of `Allow` in a response with status 405.
     const fn allow(self) -> &'static str {
         match self {
             Self::Read => "GET, HEAD",
@@ -87,9 +87,9 @@ fn is_change(method: &Method) -> bool {
 /// A page of an admin port.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
-    /// Its path; one with a slash at the end matches all paths with this prefix.
+    /// The path of the page; a path that ends with a slash matches all paths with this prefix.
     pub path: &'static str,
-    /// Its audience.
+    /// The audience of the page.
     pub audience: Audience,
     /// The allowed methods.
     pub methods: Methods,
@@ -106,7 +106,7 @@ impl Page {
         }
     }
 
-    /// Creates a page for operators.
+    /// Creates a page for operators only.
     #[must_use]
     pub const fn operators(path: &'static str, methods: Methods) -> Self {
         Self {
@@ -127,11 +127,11 @@ impl Page {
 /// The rejection of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Refusal {
-    /// 400, 403, 404, 405 or 415.
+    /// The status of the response: 400, 403, 404, 405 or 415.
     pub status: StatusCode,
-    /// The error and a valid alternative; a line of text.
+    /// The reason with a valid alternative, as one line of text.
     pub why: &'static str,
-    /// The field `Allow` with status 405.
+    /// The value of `Allow`; only with status 405.
     pub allow: Option<&'static str>,
 }
 
@@ -145,14 +145,13 @@ impl Refusal {
     }
 }
 
-/// Returns the rejection of a request, or `None` if it is allowed. `opened`: pages for operators
-/// are available to the network, too, because a documented setting enables it.
+/// Returns the rejection of a request; `None` if it is allowed. `opened` is whether pages for operators are available
+/// to the network, too, because a documented setting enables this.
 ///
 /// * A page for operators is rejected unless the connection came over loopback.
-/// * Its `Host` must be a loopback name or address (with `opened`: `localhost` or any address, but
-///   no other name): a website whose name resolves to this host (DNS rebinding) has a name of its
-///   own.
-/// * `Origin` and `Sec-Fetch-Site`, where a browser sets them, must be those of this port.
+/// * The `Host` of the request must be a loopback name or address (with `opened`: `localhost` or any address, but no other name): a
+///   website whose name resolves to this host (DNS rebinding) would have its own name there.
+/// * `Origin` and `Sec-Fetch-Site`, which browsers set, must refer to this port.
 /// * A change must not have a content type that a form of another website can send.
 #[must_use]
 pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<Refusal> {
@@ -181,7 +180,7 @@ pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<R
         .or_else(|| form(head))
 }
 
-/// Rejects DNS rebinding, in which the browser sends the name of a website.
+/// Rejects DNS rebinding, with which browsers send the name of a website as `Host`.
 fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
     let refused = Refusal::new(
         StatusCode::FORBIDDEN,
@@ -205,8 +204,7 @@ fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
     (!own).then_some(refused)
 }
 
-/// Returns whether `HOST[:PORT]` is a loopback name or address; with `any_address` also any other
-/// address.
+/// Returns whether the host of `HOST[:PORT]` is a loopback name or address or, with `any_address`, any address.
 fn is_own(text: &str, any_address: bool) -> bool {
     let Ok(authority) = text.parse::<Authority>() else {
         return false;
@@ -226,7 +224,7 @@ fn is_own(text: &str, any_address: bool) -> bool {
     address.is_ok_and(|ip| any_address || ip.to_canonical().is_loopback())
 }
 
-/// Rejects a request that was caused by a page of another website.
+/// Rejects a request that a page of another website has caused.
 fn other_site(head: &Parts) -> Option<Refusal> {
     let refused = Refusal::new(StatusCode::FORBIDDEN, "cross-site requests are not allowed");
     let mut sites = head.headers.get_all(&SEC_FETCH_SITE).iter();
@@ -246,7 +244,7 @@ fn is_origin(origin: &[u8], headers: &HeaderMap) -> bool {
     host.is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(authority))
 }
 
-/// Rejects a change that a form could send.
+/// Rejects a change that a form of a website could send.
 fn form(head: &Parts) -> Option<Refusal> {
     if !is_change(&head.method) {
         return None;

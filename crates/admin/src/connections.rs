@@ -1,10 +1,10 @@
-//! Connection limits of a port, and the choice of the connection to close for a new one.
+//! The connection limits of a port, and the choice of the connection to close for a new one.
 //!
-//! Connections over loopback and from the network are counted separately. A new connection is
-//! always accepted; if a limit is reached, another one is closed: of the source with the most
-//! connections, one without a request so far before one that is idle, that one before one with a
-//! request in progress, and of those the oldest. So a peer that opens many connections closes its
-//! own. The same holds for the bytes of requests that connections hold ([`Place::hold`]).
+//! Connections over loopback and from the network are counted separately. A new connection is always accepted; if a
+//! limit is reached, another connection of the source with the most connections is closed: first those without a
+//! request so far, then idle ones, then those with a request in progress, and the oldest first among these. So a peer
+//! that opens many connections closes its own. Likewise, the bytes of requests that connections hold are limited
+//! ([`Place::hold`]).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -17,19 +17,20 @@ use crate::Via;
 /// The limits of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Connections from the network; at least 1.
+    /// The maximum number of connections from the network; at least 1.
     pub network: usize,
-    /// Connections from one source of the network; at least 1.
+    /// The maximum number of connections from one source of the network; at least 1.
     pub source: usize,
-    /// Connections over loopback; at least 1.
+    /// The maximum number of connections over loopback; at least 1.
     pub loopback: usize,
-    /// Bytes of requests that all connections together hold, half of it those of one source
-    /// ([`Place::hold`]).
+    /// The maximum number of bytes of requests that all connections together hold. The connections of one source may
+    /// hold half of it ([`Place::hold`]).
     pub bytes: usize,
 }
 
 impl Default for Limits {
-    /// 64 from the network, 16 from each of its sources; 32 over loopback; no bodies.
+    /// Returns the default limits: 64 connections from the network, 16 of them from each source; 32 over loopback; no
+    /// request bodies.
     fn default() -> Self {
         Self {
             network: 64,
@@ -55,35 +56,35 @@ struct Open {
     source: IpAddr,
 }
 
-/// No request has been received so far; connections are closed in the order of these constants.
+/// No request has been received yet. Connections are closed in the order of these constants.
 const SILENT: u8 = 0;
-/// A request was answered before.
+/// A request has been answered.
 const IDLE: u8 = 1;
 /// A request is in progress.
 const BUSY: u8 = 2;
 
 #[derive(Debug, Default)]
 struct State {
-    /// One of the above.
+    /// `SILENT`, `IDLE` or `BUSY`.
     activity: AtomicU8,
-    /// Bytes of an unfinished request.
+    /// The number of bytes held of an unfinished request.
     held: AtomicUsize,
-    /// Notified when it is closed for another one.
+    /// Notified when the connection is closed for another one.
     closed: Notify,
 }
 
-/// An admitted connection; releases its slot when dropped.
+/// An admitted connection, which releases its slot when it is dropped.
 #[derive(Debug)]
 pub struct Place {
     all: Arc<Connections>,
     state: Arc<State>,
 }
 
-/// Exists while a request is in progress.
+/// Marks a request as in progress until it is dropped.
 #[derive(Debug)]
 pub struct Busy(Arc<State>);
 
-/// The bytes of a request that a connection holds; released when dropped.
+/// The bytes of a request that a connection holds, which are released when this is dropped.
 #[derive(Debug)]
 pub struct Held {
     state: Arc<State>,
@@ -125,7 +126,7 @@ impl Connections {
     }
 }
 
-/// Returns the connection to close for a new one; `None` = the limits are not reached.
+/// Returns the connection to close for a new one; `None` if the limits are not reached.
 fn victim(open: &[Open], via: Via, source: IpAddr, limits: Limits) -> Option<usize> {
     let of = |source: IpAddr| {
         let same = move |one: &&Open| one.via == via && one.source == source;
@@ -155,9 +156,9 @@ fn victim(open: &[Open], via: Via, source: IpAddr, limits: Limits) -> Option<usi
     idle_first.map(|(index, _)| index)
 }
 
-/// Returns the connection to close because too many bytes are held, by the source of `own` or by
-/// all: the oldest without a request in progress, of that source, or of the one that holds the
-/// most. `None`: the limit is not exceeded, or requests in progress hold all of it.
+/// Returns the connection to close because too many bytes are held, either by the source of `own` or by all. It is the
+/// oldest connection without a request in progress, of the source of `own` or of the source that holds most. `None` if
+/// the limit is not exceeded, or if requests in progress hold all bytes.
 fn largest(open: &[Open], own: &Arc<State>, limit: usize) -> Option<usize> {
     let held = |one: &Open| one.state.held.load(Ordering::Relaxed);
     let of = |source: IpAddr| -> usize {
@@ -180,8 +181,8 @@ fn largest(open: &[Open], own: &Arc<State>, limit: usize) -> Option<usize> {
     open.iter().position(found)
 }
 
-/// Returns the source of an address: an IPv4 address, or the 64 bits of an IPv6 address that name a
-/// network (RFC 4291, 2.5.4).
+/// Returns the source that an address counts for: an IPv4 address, or the 64-bit network prefix of an IPv6 address (RFC
+/// 4291, 2.5.4).
 #[must_use]
 pub fn network_of(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
@@ -209,7 +210,7 @@ impl Place {
         self.state.activity.load(Ordering::Relaxed) == SILENT
     }
 
-    /// Creates the account of a new request, which holds no bytes yet.
+    /// Creates the account of a new request that holds no bytes yet.
     #[must_use]
     pub fn request(&self) -> Held {
         Held {
@@ -218,10 +219,9 @@ impl Place {
         }
     }
 
-    /// Adds bytes of a request, which are held until `held` is dropped. If all connections together
-    /// exceed [`Limits::bytes`], one that waits for the rest of its request is closed, of the
-    /// source that holds the most; if one source exceeds half of that, one of its own. It may be
-    /// this one.
+    /// Adds bytes of a request, which count as held until `held` is dropped. If all connections together exceed
+    /// [`Limits::bytes`], a connection that waits for the rest of its request is closed, of the source that holds most.
+    /// If one source exceeds half of the limit, one of its connections is closed, which may be this one.
     pub fn hold(&self, held: &mut Held, bytes: usize) {
         // Relaxed: sums are compared under the lock.
         self.state.held.fetch_add(bytes, Ordering::Relaxed);

@@ -24,34 +24,33 @@ use tokio::time::{sleep, timeout};
 use crate::access::{Page, Refusal, Via, refusal};
 use crate::connections::{Busy, Connections, Limits, Place};
 
-/// The time limit for a request's head, also for the first byte of the next one.
+/// The timeout for a request's head, which includes the wait for the first byte of a further request.
 const HEAD: Duration = Duration::from_secs(10);
-/// A connection from the network accepts no further request after this long, and is closed after
-/// twice as long, so that a peer that does not read its response does not keep it. An application's
-/// probe has 60 s.
+/// The time after which a connection from the network accepts no further request. After twice this time it is closed,
+/// so that a peer that does not read its response cannot keep it open. A probe of the application may take 60 s.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The buffer size in bytes for a request's head, and for a response that waits to be sent.
+/// The buffer size in bytes for a request's head, and for a response that has not been sent yet.
 const BUFFER: usize = 32 * 1024;
-/// The delay after a failure to accept.
+/// The delay after a failure to accept a connection.
 const REST: Duration = Duration::from_millis(100);
-/// The minimum interval between log lines about failures to accept.
+/// The minimum interval between log lines about failures to accept connections.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A response of an admin port.
 pub type Response<B> = http::Response<B>;
 
-/// The socket of an admin port, and its connections.
+/// The server of an admin port, with its socket and its connections.
 #[derive(Debug)]
 pub struct Server {
     socket: TcpListener,
     connections: Arc<Connections>,
     pages: &'static [Page],
     opened: bool,
-    /// When a failure was logged last.
+    /// When a failure was last logged; `None` if none was.
     failed: Option<Instant>,
 }
 
-/// An accepted connection that is not served yet.
+/// An accepted connection that is not yet served.
 #[derive(Debug)]
 pub struct Accepted {
     socket: TcpStream,
@@ -62,8 +61,7 @@ pub struct Accepted {
 }
 
 impl Server {
-    /// Accepts connections of a socket. `opened`: pages for operators are available to the network,
-    /// too.
+    /// Creates the server of a socket. `opened` is whether pages for operators are available to the network, too.
     #[must_use]
     pub fn new(socket: TcpListener, pages: &'static [Page], opened: bool, limits: Limits) -> Self {
         Self {
@@ -112,8 +110,7 @@ impl Server {
 }
 
 impl Accepted {
-    /// Serves requests up to the end of the connection. `answer` is called for those that
-    /// [`refusal`] allows.
+    /// Serves requests up to the end of the connection. `answer` is called for requests that [`refusal`] allows.
     pub async fn serve<H, F, B>(self, answer: H)
     where
         H: Fn(Request<Incoming>) -> F,
@@ -183,7 +180,7 @@ fn refuse(refusal: Refusal) -> Response<Full<Bytes>> {
     response
 }
 
-/// Adds headers that keep websites from using the response.
+/// Adds headers that prevent websites from using the response.
 fn safe<B>(response: Response<B>, busy: Busy) -> Response<Answering<B>> {
     let mut response = response.map(|body| Answering { body, _busy: busy });
     let fields = response.headers_mut();
@@ -195,7 +192,7 @@ fn safe<B>(response: Response<B>, busy: Busy) -> Response<Answering<B>> {
     response
 }
 
-/// A body that is being sent; the request is in progress until then.
+/// A response body that is being sent. Its request counts as in progress until it has been sent.
 struct Answering<B> {
     body: B,
     _busy: Busy,

@@ -1,4 +1,4 @@
-//! A view with the policy built for it: replaced as a whole when endpoints change.
+//! A view together with the policy built for it. Both are replaced as a whole when endpoints change.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::{
 
 /// A [`View`] and its [`Policy`].
 ///
-/// Immutable; to change the set, [`rebuild`](Self::rebuild) and swap. Picks in progress finish on
-/// the old one. Counts live in the endpoints' statistics and carry over.
+/// Immutable: to change the set of endpoints, [`rebuild`](Self::rebuild) and swap. Picks in progress finish on the old
+/// balancer. Counts are part of the endpoints' statistics and are kept.
 #[derive(Debug)]
 pub struct Balancer<B = PolicySpec> {
     spec: B,
@@ -34,7 +34,7 @@ impl<B: BuildPolicy> Balancer<B> {
         Self::build_after(spec, None, endpoints, params, now)
     }
 
-    /// Builds a replacement of `before`: its knowledge of queried servers, and tables that fit, are
+    /// Builds a replacement of `before`. Its knowledge of queried servers, and those of its tables that fit, are
     /// reused, also by a policy with other parameters.
     ///
     /// # Errors
@@ -57,10 +57,10 @@ impl<B: BuildPolicy> Balancer<B> {
         })
     }
 
-    /// Rebuilds the same policy over a changed set, or over the same one after a change of health.
+    /// Rebuilds the same policy over a changed set of endpoints, or over the same set after a change of health.
     ///
-    /// Hash tables are shared with `self` if membership, weights and priorities are the same and in
-    /// the same order, which makes this O(n) when only health has changed.
+    /// Hash tables are shared with `self` if membership, weights, priorities and the order of endpoints are unchanged.
+    /// So the cost is O(n) when only health has changed.
     #[must_use]
     pub fn rebuild(
         &self,
@@ -83,7 +83,7 @@ impl<B: BuildPolicy> Balancer<B> {
         self.policy.pick(&self.view, ctx, rng)
     }
 
-    /// Returns the first step of a request that may take several; see [`Decision`].
+    /// Returns the first step of a request whose assignment may take several steps; see [`Decision`].
     pub fn begin(&self, decision: &mut Decision, ctx: &PickCtx<'_>, rng: &mut Rng) -> Step {
         self.policy.begin(decision, &self.view, ctx, rng)
     }
@@ -99,8 +99,7 @@ impl<B: BuildPolicy> Balancer<B> {
         self.policy.answered(decision, &self.view, answer, ctx, rng)
     }
 
-    /// Returns the next step after `from` has rejected the request because it has `in_flight`
-    /// others.
+    /// Returns the next step after `from` has rejected the request because it has `in_flight` other requests.
     pub fn refused(
         &self,
         decision: &mut Decision,
@@ -112,18 +111,18 @@ impl<B: BuildPolicy> Balancer<B> {
         self.policy.refused(decision, &self.view, ctx, rng)
     }
 
-    /// Returns the next step after answers have not arrived in time.
+    /// Returns the next step after the answers to a query have not arrived in time.
     pub fn timed_out(&self, decision: &mut Decision, ctx: &PickCtx<'_>, rng: &mut Rng) -> Step {
         self.policy.timed_out(decision, &self.view, ctx, rng)
     }
 
-    /// Returns servers to query for their load for later requests, without waiting for the answers;
-    /// those are passed to [`record_load`](Self::record_load).
+    /// Returns servers to query for their load, which later requests use. No request waits for the answers, which are
+    /// passed to [`record_load`](Self::record_load).
     pub fn asides(&self, ctx: &PickCtx<'_>, rng: &mut Rng) -> Asked {
         self.policy.asides(&self.view, ctx, rng)
     }
 
-    /// Processes a server's load that no decision waits for: an answer to such a query, or an
+    /// Processes a server's load that no decision waits for: an answer to a query from [`asides`](Self::asides), or an
     /// unsolicited report.
     pub fn record_load(&self, from: Index, load: &Load, now: Time) {
         if let Some(endpoint) = self.view.endpoint(from) {

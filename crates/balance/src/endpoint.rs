@@ -1,8 +1,8 @@
 //! An endpoint and its live statistics.
 //!
-//! [`Endpoint`] is configuration: its identity and its share of requests. [`EndpointStats`] is
-//! observation: its outstanding requests, its latency, and whether it may be used. The second is
-//! shared (`Arc`) and outlives every [`View`](crate::View), so counts survive a change of the set.
+//! [`Endpoint`] is configuration: its identity and its share of requests. [`EndpointStats`] is observation: the
+//! outstanding requests, the latency, and whether the endpoint may be used. Statistics are shared (`Arc`) and outlive
+//! every [`View`](crate::View), so counts survive a change of the set.
 //!
 //! Invariant: `outstanding` is exactly the number of live [`Outstanding`] guards.
 
@@ -20,17 +20,17 @@ pub(crate) const DEFAULT_DECAY: Duration = Duration::from_secs(10);
 /// One address that requests can be sent to.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// Stable identity, hashed by Maglev and ring-hash, e.g. `10.0.0.1:8080`.
+    /// Stable identity, which Maglev and ring-hash use as the hash input, such as `10.0.0.1:8080`.
     pub key: Arc<str>,
     /// Share relative to the other endpoints of the same priority and locality.
     pub weight: NonZeroU32,
-    /// The priority: 0 is the highest; a level is used when those above cannot take all traffic.
+    /// The priority: 0 is the highest. A level is used when those with higher priority cannot take all traffic.
     pub priority: u8,
-    /// Its locality, for locality weights.
+    /// The locality, for locality weights; `None` = none.
     pub locality: Option<Locality>,
-    /// When it joined (or recovered): slow start begins here. `Time::ZERO` by default.
+    /// When the endpoint joined (or recovered), which is the beginning of slow start. `Time::ZERO` by default.
     pub added_at: Time,
-    /// Its live statistics.
+    /// The live statistics.
     pub stats: Arc<EndpointStats>,
 }
 
@@ -69,7 +69,7 @@ impl Endpoint {
         self
     }
 
-    /// Sets the time from which slow start ramps.
+    /// Sets the time at which slow start begins.
     #[must_use]
     pub fn added_at(mut self, added_at: Time) -> Self {
         self.added_at = added_at;
@@ -84,9 +84,8 @@ impl Endpoint {
     }
 }
 
-/// The latency attributed to an error, in multiples of the usual latency. An average that follows
-/// peaks is some three times the mean if service times are exponential; below it errors would
-/// attract requests.
+/// The latency attributed to an error, in multiples of the usual latency. An average that follows peaks is about three
+/// times the mean if service times are exponential; with a lower value, errors would attract requests.
 const SLOW: u32 = 3;
 
 const UNHEALTHY: u8 = 1;
@@ -95,9 +94,9 @@ const DRAINING: u8 = 4;
 
 /// The live statistics of an endpoint in this process.
 ///
-/// One cache line, so that workers which count different endpoints do not disturb each other. All
-/// accesses are `Relaxed`: each atomic is complete in itself, none publishes other memory, and a
-/// pick that reads a slightly old count is what the queueing model assumes anyway.
+/// They fill a cache line, so that workers that count different endpoints do not disturb each other. All accesses are
+/// `Relaxed`: each atomic is complete in itself, none publishes other memory, and the queueing model assumes slightly
+/// outdated counts anyway.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct EndpointStats {
@@ -122,7 +121,7 @@ impl EndpointStats {
         }
     }
 
-    /// Counts a request that was just assigned to this endpoint, until the guard is dropped.
+    /// Counts a request that was just assigned to this endpoint as outstanding until the guard is dropped.
     ///
     /// Hold the guard to the end of the response body, including queueing and connecting.
     #[must_use = "the request counts as outstanding only while the guard lives"]
@@ -135,7 +134,7 @@ impl EndpointStats {
         }
     }
 
-    /// Returns the requests of this process between pick and end of response body.
+    /// Returns the number of requests of this process between the pick and the end of the response body.
     #[must_use]
     #[inline]
     pub fn outstanding(&self) -> u32 {
@@ -151,8 +150,8 @@ impl EndpointStats {
         self.foreign.store(foreign, Ordering::Relaxed);
     }
 
-    /// Returns the requests in flight at the endpoint from all balancers, as far as this process
-    /// knows: its own, and those of others as of the last [`report`](Self::report).
+    /// Returns the estimated number of requests in flight at the endpoint from all balancers: those of this process,
+    /// and those of others as of the last [`report`](Self::report).
     #[must_use]
     #[inline]
     pub fn estimated_load(&self) -> u32 {
@@ -180,8 +179,8 @@ impl EndpointStats {
         self.latency.observe(latency, self.decay(), now);
     }
 
-    /// Sets the time constant of the latency average; 10 s until then. The `peak-ewma` policy does
-    /// this with its `decay_ms` when it is built.
+    /// Sets the time constant of the latency average, 10 s by default. The `peak-ewma` policy sets it to its `decay`
+    /// when it is built.
     pub fn set_latency_decay(&self, decay: Duration) {
         let nanos = u64::try_from(decay.as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: a setting; old and new value are both usable.
@@ -193,42 +192,40 @@ impl EndpointStats {
         Duration::from_nanos(self.decay_nanos.load(Ordering::Relaxed))
     }
 
-    /// Records the result of active health checks; returns whether it changed, in which case the
-    /// caller rebuilds its views.
+    /// Records the result of active health checks. Returns whether it has changed; then the caller rebuilds its views.
     pub fn set_healthy(&self, healthy: bool) -> bool {
         self.set(UNHEALTHY, !healthy)
     }
 
-    /// Records ejection by outlier detection; returns whether it changed.
+    /// Records whether outlier detection has ejected the endpoint. Returns whether this has changed.
     pub fn set_ejected(&self, ejected: bool) -> bool {
         self.set(EJECTED, ejected)
     }
 
-    /// Records that the endpoint is draining and accepts no new requests; returns whether it
-    /// changed.
+    /// Records whether the endpoint is draining and accepts no new requests. Returns whether this has changed.
     pub fn set_draining(&self, draining: bool) -> bool {
         self.set(DRAINING, draining)
     }
 
-    /// Returns whether active health checks last succeeded (or none has run).
+    /// Returns whether the last active health check succeeded, or none has run.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.flags() & UNHEALTHY == 0
     }
 
-    /// Returns whether outlier detection has ejected it.
+    /// Returns whether outlier detection has ejected the endpoint.
     #[must_use]
     pub fn is_ejected(&self) -> bool {
         self.flags() & EJECTED != 0
     }
 
-    /// Returns whether it is draining.
+    /// Returns whether the endpoint is draining.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.flags() & DRAINING != 0
     }
 
-    /// Returns whether it is healthy, not ejected, and not draining.
+    /// Returns whether the endpoint is healthy, not ejected, and not draining.
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.flags() == 0
@@ -256,10 +253,10 @@ impl Default for EndpointStats {
     }
 }
 
-/// A request in progress: counts as outstanding at its endpoint until dropped.
+/// A request in progress, which counts as outstanding at its endpoint until this guard is dropped.
 ///
-/// Dropping without [`finish`](Self::finish) records no latency: a request that was cancelled or
-/// that failed before a response contains no information about speed.
+/// A drop without [`finish`](Self::finish) records no latency: a request that was cancelled, or that failed before a
+/// response, contains no information about speed.
 #[derive(Debug)]
 pub struct Outstanding {
     stats: Arc<EndpointStats>,
@@ -272,13 +269,13 @@ impl Outstanding {
         self.stats.observe(now.saturating_since(self.began), now);
     }
 
-    /// Ends a request with an error response or without one, which is no measurement of speed. Its
-    /// latency is taken as that of a slow good response, three times the usual, if it was less.
+    /// Ends a request with an error response or without a response, which is no measurement of speed. If its latency
+    /// was less than three times the usual latency, which is that of a slow good response, it is recorded as that.
     ///
     /// # Errors
     ///
-    /// The guard, with the moment when a good response would have arrived. Drop it then, so that an
-    /// endpoint that fails fast looks as busy as the others.
+    /// The guard, with the time at which a good response would have arrived. Drop the guard then, so that an endpoint
+    /// that fails fast looks as busy as the others.
     pub fn fail(self, usual: &Usual, now: Time) -> Result<(), (Self, Time)> {
         let took = now.saturating_since(self.began);
         let slow = usual.latency().map_or(took, |usual| usual * SLOW);
@@ -289,7 +286,7 @@ impl Outstanding {
         }
     }
 
-    /// Records a latency, e.g. to the first byte, while the request continues.
+    /// Records a latency, such as that of the first byte, while the request continues.
     pub fn observe(&self, latency: Duration) {
         self.stats.observe(latency, self.began + latency);
     }

@@ -14,8 +14,8 @@ use crate::Time;
 /// The resolution of time: steps of 2^16 ns = 65.536 µs, so 32 bits span 78 hours.
 const STEP_BITS: u32 = 16;
 
-/// How far one thread's clock may lag behind another's, in steps: 69 s. Only this part of the span
-/// counts as the past; with half of it, an average would stand still for 39 of 78 idle hours.
+/// The maximum lag of one thread's clock behind another's, in steps: 69 s. Only this part of the span counts as the
+/// past. If half of the span did, an average would not decay for 39 of 78 idle hours.
 const LAG: u32 = 1 << 20;
 
 /// Latency in nanoseconds as `f32` (relative error 6·10⁻⁸) in the upper half, the time of the last
@@ -28,8 +28,8 @@ impl PeakEwma {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds a sample. Samples of one 65 µs step are merged to their maximum: within so short a time
-    /// a lower one would weigh less than the word's precision.
+    /// Adds a sample. Samples within one step of 65 µs are merged to their maximum: within so short a time, the weight
+    /// of a lower one would be less than the word's precision.
     pub(crate) fn observe(&self, latency: Duration, decay: Duration, now: Time) {
         let sample = (latency.as_nanos() as f32).max(1.0);
         let next = |word: u64| {
@@ -55,8 +55,7 @@ impl PeakEwma {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
-    /// Returns the average as of `now`, in nanoseconds; `None` before the first sample. Does not
-    /// modify.
+    /// Returns the average as of `now` in nanoseconds, without modifying it; `None` before the first sample.
     pub(crate) fn read(&self, decay: Duration, now: Time) -> Option<f32> {
         // Relaxed: see `observe`.
         let word = self.0.load(Ordering::Relaxed);
@@ -72,8 +71,8 @@ fn step_of(now: Time) -> u32 {
     (now.as_nanos() >> STEP_BITS) as u32
 }
 
-/// Decodes the stored average and the time since its update; differences within [`LAG`] of the
-/// whole range come from a clock that lags, and count as zero.
+/// Decodes the stored average and the time since its update. A time within [`LAG`] of the whole range comes from a
+/// clock that lags, and counts as zero.
 fn decode(word: u64, now: Time) -> (f32, Duration) {
     let average = f32::from_bits((word >> 32) as u32);
     let steps = step_of(now).wrapping_sub(word as u32);
@@ -81,8 +80,7 @@ fn decode(word: u64, now: Time) -> (f32, Duration) {
     (average, Duration::from_nanos(u64::from(steps) << STEP_BITS))
 }
 
-/// Returns the share of the old value left after `elapsed`: e^(−elapsed/decay); 0 when `decay` is
-/// zero.
+/// Returns the share of the old value that is left after `elapsed`: e^(−elapsed/decay); 0 if `decay` is zero.
 fn retained(elapsed: Duration, decay: Duration) -> f32 {
     if decay.is_zero() {
         return 0.0;

@@ -1,9 +1,9 @@
-//! Protection against failures and overload: retries, ejection, limits and breakers. One guard per
-//! file; they are independent of each other.
+//! Protection against failures and overload: retries, ejection, limits and breakers. One guard per file; they are
+//! independent of each other.
 //!
-//! Like policies, guards do no I/O, read no clock and use no global randomness: time ([`Time`]) and
-//! randomness ([`Rng`]) are arguments, so that the simulator runs the code of the proxy. Events (an
-//! ejection, a breaker that opened) are returned as values.
+//! Like policies, guards do no I/O, read no clock and use no global randomness: time ([`Time`]) and randomness
+//! ([`Rng`]) are arguments, so that the simulator runs the code of the proxy. Events (an ejection, a breaker that
+//! opened) are returned as values.
 //!
 //! The state of each guard, and its cost for a request without failure:
 //!
@@ -22,9 +22,9 @@
 //! All guards that are on by default take 43 ns of a good request together
 //! (`cargo bench -p maglor-balance --bench guards`, one thread, a shared two-core machine).
 //!
-//! Shared means `Arc` and atomics: the bounds of these guards (never more than …) hold over all
-//! workers of a process, which counters of single threads could not guarantee. Their orderings are
-//! `Relaxed` unless stated otherwise: each word is complete in itself and publishes nothing else.
+//! Shared guards are behind an `Arc` and consist of atomics: their bounds hold over all workers of a process, which
+//! counters of single threads could not guarantee. Memory orderings are `Relaxed` unless stated otherwise: each word is
+//! complete in itself and publishes nothing else.
 //!
 //! [`Time`]: crate::Time
 //! [`Rng`]: crate::Rng

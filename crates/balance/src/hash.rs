@@ -1,9 +1,9 @@
 //! Stable hashing of request attributes and endpoint keys.
 //!
-//! Invariant: the values never change between versions or platforms, because every proxy in front
-//! of a service must send a key to the same endpoint. The function is XXH64, as in Envoy's ring
-//! and Maglev tables. It is fast, not keyed: a client that chooses its keys can aim at one endpoint,
-//! which bounded load (`hash_balance_factor`) contains.
+//! Invariant: the values never change between versions or platforms, because every proxy in front of a service must
+//! send a key to the same endpoint. The function is XXH64, as in Envoy's ring and Maglev tables. It is fast but not
+//! keyed: a client that chooses its keys can direct its load to one endpoint, which bounded load
+//! (`hash_balance_factor`) limits.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -14,9 +14,9 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
     xxh64(bytes, 0)
 }
 
-/// Mixes the hash of a further attribute into `hash`; the order of the attributes matters.
+/// Combines `hash` with the hash of a further attribute; the order of the attributes matters.
 ///
-/// A rotation by one and exclusive-or, as Envoy combines several hash policies of one route.
+/// The hash is rotated by one bit and combined by exclusive or, as Envoy combines several hash policies of one route.
 #[must_use]
 #[inline]
 pub const fn combine(hash: u64, next: u64) -> u64 {

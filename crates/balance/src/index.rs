@@ -1,6 +1,6 @@
-//! The name of an endpoint inside a view.
+//! The identification of an endpoint inside a view.
 
-/// The position of an endpoint in [`View::endpoints`](crate::View::endpoints). It is meaningful only with its view.
+/// The position of an endpoint in [`View::endpoints`](crate::View::endpoints), which has a meaning only for that view.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Index(u32);
 

@@ -3,19 +3,17 @@
 //!
 //! Four ideas:
 //!
-//! * A [`View`] is an immutable set of the endpoints that may be picked now, with their shares:
-//!   membership, health, priority level, locality weights, panic, slow start. It is rebuilt off the
-//!   hot path when one of them changes.
-//! * A [`Policy`] picks one endpoint of a view. It is built from a [`PolicySpec`] (`lor(choices=2)`), with
-//!   its tables, for one view; [`Balancer`] keeps the two together.
-//! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to
-//!   the end of the response body. It is shared and outlives views.
+//! * A [`View`] is an immutable set of the endpoints that may be picked now, with their shares: membership, health,
+//!   priority level, locality weights, panic, slow start. It is rebuilt off the hot path when one of them changes.
+//! * A [`Policy`] picks one endpoint of a view. It is built from a [`PolicySpec`] (`lor(choices=2)`), with its tables,
+//!   for one view; [`Balancer`] keeps the two together.
+//! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to the end of the
+//!   response body. It is shared and outlives views.
 //!
-//! * [`queue_protocol`] defines the messages of balancers, servers and ledgers, for policies that
-//!   use the true queues: a [`Decision`](queue_protocol::Decision) proceeds from
-//!   [`Step`](queue_protocol::Step) to step.
+//! * [`queue_protocol`] defines the messages of balancers, servers and ledgers, for policies that use the true queues:
+//!   a [`Decision`](queue_protocol::Decision) proceeds from [`Step`](queue_protocol::Step) to step.
 //!
-//! Protection against the spread of failures (retries and their budget, outlier ejection, breakers,
+//! Protection against cascading failures (retries and their budget, outlier ejection, breakers,
 //! limits) is in [`guard`].
 //!
 //! Time and randomness are arguments: [`Time`] and [`Rng`].

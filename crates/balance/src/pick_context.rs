@@ -1,4 +1,4 @@
-//! What a policy knows of a request, besides the view.
+//! The inputs of a policy besides the view.
 
 use std::ops::Deref;
 
@@ -12,9 +12,9 @@ use crate::index::Index;
 pub struct PickCtx<'a> {
     /// The time of the pick.
     pub now: Time,
-    /// Hash of the request's key, for hash policies; without one they take a random hash.
+    /// The hash of the request's key, for hash policies; `None` = hash policies draw a random one.
     pub hash: Option<u64>,
-    /// Endpoints of this view that the request has already attempted.
+    /// The endpoints of this view that the request has already attempted.
     pub excluded: &'a [Index],
 }
 
@@ -31,7 +31,7 @@ impl PickCtx<'static> {
 }
 
 impl<'a> PickCtx<'a> {
-    /// Adds the hash of a key.
+    /// Sets the hash of the request's key.
     #[must_use]
     pub const fn with_hash(self, hash: u64) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl<'a> PickCtx<'a> {
         }
     }
 
-    /// Adds the endpoints attempted before.
+    /// Sets the endpoints that the request has already attempted.
     #[must_use]
     pub const fn excluding<'b>(self, excluded: &'b [Index]) -> PickCtx<'b>
     where
@@ -54,7 +54,7 @@ impl<'a> PickCtx<'a> {
     }
 }
 
-/// The endpoints that a request has attempted: a list kept in place, allocating only beyond eight.
+/// The endpoints that a request has attempted. The list is stored in place and allocates only beyond eight.
 #[derive(Clone, Debug, Default)]
 pub struct Excluded(SmallVec<[Index; 8]>);
 

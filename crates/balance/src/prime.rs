@@ -13,9 +13,8 @@ pub(crate) fn is_prime(n: u32) -> bool {
             .all(|d| !u64::from(n).is_multiple_of(d))
 }
 
-/// Returns the smallest prime that is at least `n`.
-///
-/// Callers stay far below the largest 32-bit prime, 4 294 967 291; above it there is none.
+/// Returns the smallest prime that is at least `n`; `None` above the largest 32-bit prime, 4 294 967 291, which callers
+/// stay far below.
 pub(crate) fn next_prime(n: u32) -> Option<u32> {
     (n..=u32::MAX).find(|&candidate| is_prime(candidate))
 }

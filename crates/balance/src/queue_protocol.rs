@@ -1,9 +1,8 @@
-//! The messages of proxies about queues, as values: the decisions which queries, answers and
-//! reports to send. Their transport, the proxy's connections or the simulator's virtual time, is
-//! separate.
+//! The messages that proxies exchange about queues, and the decisions which queries, answers and reports to send. Their
+//! transport, by the proxy's connections or in the simulator's virtual time, is separate.
 //!
-//! A balancer (an outbound proxy) sees its own outstanding requests only. The inbound proxy of
-//! a server sees all of them. Collaborative policies close that gap with small messages:
+//! A balancer (an outbound proxy) knows only its own outstanding requests, whereas the inbound proxy of a server knows
+//! those of all balancers. Collaborative policies close that gap with small messages:
 //!
 //! | component | state | file |
 //! | --- | --- | --- |
@@ -12,8 +11,8 @@
 //! | one inbound proxy a group | [`Ledger`]: the counts of all servers of the group | `ledger.rs` |
 //! | all | [`Groups`]: which servers form a group, and which one hosts its ledger | `groups.rs` |
 //!
-//! Invariant: every message may be lost, late, duplicated or from a process that has restarted
-//! since; the worst consequence is a decision as good as a local one.
+//! Invariant: every message may be lost, late, duplicated, or from a process that has restarted since. In the worst
+//! case, a decision is as good as a local one.
 
 mod announce;
 mod answer_timeout;

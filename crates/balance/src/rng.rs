@@ -1,9 +1,7 @@
-//! The one random generator of the crate: xoshiro256++ (Blackman and Vigna, 2019), seeded by
-//! SplitMix64.
+//! The random number generator of the crate: xoshiro256++ (Blackman and Vigna, 2019), seeded by SplitMix64.
 //!
-//! Invariant: the same seed and the same calls give the same numbers on every platform. It is
-//! concrete, not a trait, so that `Policy` stays object safe and a draw costs 1–2 ns. It is not
-//! for secrets.
+//! Invariant: the same seed and the same calls give the same numbers on every platform. The generator is a concrete
+//! type, not a trait, so that `Policy` stays object safe and a draw costs 1–2 ns. It must not be used for secrets.
 
 /// A small seedable generator with a period of 2^256 − 1.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
-//! The crate's notion of time: nanoseconds since an epoch that the caller chooses.
+//! Time in this crate: nanoseconds since an epoch that the caller chooses.
 //!
-//! Invariant: nothing in this crate reads a clock. The proxy converts its own clock once a
-//! request; the simulator passes virtual time. Both therefore run the same decisions.
+//! Invariant: nothing in this crate reads a clock. The proxy converts its own clock once per request; the simulator
+//! passes virtual time. So both run the same decisions.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
-    /// Saturates at the end of the range.
+    /// Adds a duration; saturates at the end of the range.
     fn add(self, rhs: Duration) -> Self {
         let nanos = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))

@@ -1,15 +1,14 @@
-//! The usual duration of good responses, and the hold time of errors: **a failed request keeps its
-//! slot for as long as a good response takes**.
+//! The usual duration of good responses, and the hold time of errors: **a failed request keeps its slot for as long as
+//! a good response takes**.
 //!
-//! A server that responds immediately with errors looks idle and fast, and policies that use counts or
-//! latency send it more and more requests (a black hole). If the slot of a failed request is held
-//! until a good response would have arrived, the server looks as busy as its peers, and gets no
-//! more than its share. There is no threshold, so a client cannot trigger anything: if all servers
-//! respond alike, the counts of all grow alike, by no more than responses of usual length would
-//! make them grow.
+//! A server that responds immediately with errors looks idle and fast, and policies that use counts or latency send it
+//! more and more requests (a black hole). If the slot of a failed request is held until a good response would have
+//! arrived, the server looks as busy as its peers, and gets no more than its share. There is no threshold that a client
+//! could exceed: if all servers respond alike, the counts of all grow alike, and no more than with responses of usual
+//! length.
 //!
-//! Prequal's error aversion (NSDI 2024, §4.3) and the error penalty of gRPC's weighted round robin
-//! have the same purpose.
+//! Prequal's error aversion (NSDI 2024, §4.3) and the error penalty of gRPC's weighted round robin have the same
+//! purpose.
 
 use std::time::Duration;
 
@@ -19,20 +18,20 @@ use crate::sync::{AtomicU64, Ordering};
 /// The inverse of the weight of a new latency in the average.
 const SMOOTHING: u64 = 32;
 
-/// The multiple of the average to which a latency is limited.
+/// The limit of a latency, in multiples of the average, above which it counts as this limit.
 const OUTLIER: u64 = 8;
 
-/// The longest hold time of an error: a recovered server may look busy for this long.
+/// The maximum hold time of an error, for which a recovered server may still look busy.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The mean latency of good responses: of a cluster, measured by a balancer, or of one server.
 ///
-/// Accesses are `Relaxed`: two threads at once may lose a sample, which is tolerable in an average.
-/// A cache line of its own: threads write it with every good response.
+/// Accesses are `Relaxed`: two threads at once may lose a sample, which is tolerable in an average. The state has a
+/// cache line of its own, because threads write it with every good response.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Usual {
-    /// The average in nanoseconds; 0 before the first good response.
+    /// The average latency in nanoseconds; 0 before the first good response.
     nanos: AtomicU64,
     /// The number of errors before the first good response.
     errors: AtomicU64,
@@ -60,7 +59,7 @@ impl Usual {
         self.nanos.store(new.max(1), Ordering::Relaxed);
     }
 
-    /// Returns the average; `None` before the first good response.
+    /// Returns the average latency; `None` before the first good response.
     #[must_use]
     pub fn latency(&self) -> Option<Duration> {
         match self.nanos.load(Ordering::Relaxed) {
@@ -69,16 +68,16 @@ impl Usual {
         }
     }
 
-    /// Returns the time until which the slot of a request is held that failed after `took`; `None`:
-    /// its response took as long as a good one, or no good one is known to compare with.
+    /// Returns the time until which the slot of a request that failed after `took` is held; `None` = the response took
+    /// as long as a good one, or no good one is known for comparison.
     #[must_use]
     pub fn hold(&self, took: Duration, now: Time) -> Option<Time> {
         let left = self.latency()?.min(LONGEST).checked_sub(took)?;
         (!left.is_zero()).then(|| now + left)
     }
 
-    /// The same for one server, which has no peers to compare with: without any good response so
-    /// far, it holds slots for longer and longer, from `first` on, twice as long with each error.
+    /// Returns the hold time for a single server, which has no peers for comparison. Before the first good response,
+    /// slots are held from `first` on, twice as long with each error.
     pub(crate) fn hold_alone(&self, took: Duration, now: Time, first: Duration) -> Option<Time> {
         if self.latency().is_some() {
             return self.hold(took, now);

@@ -29,15 +29,15 @@ pub struct View {
     endpoints: Arc<[Endpoint]>,
     groups: Box<[Group]>,
     levels: Box<[Level]>,
-    /// Which endpoints are in a group, one bit each.
+    /// The endpoints that are in a group, one bit for each endpoint.
     usable: Box<[u64]>,
     usable_count: usize,
     sole_level: Option<usize>,
     available: usize,
-    /// Whether usable endpoints of a group have unequal weights.
+    /// Whether usable endpoints of one group have unequal weights.
     uneven: bool,
     slow_start: Option<SlowStart>,
-    /// When the last ramp ends; `Time::ZERO` when there is none.
+    /// When the last slow start ends; `Time::ZERO` if there is none.
     ramp_end: Time,
     locality_weights: Option<LocalityWeights>,
 }
@@ -50,17 +50,15 @@ pub(crate) struct Level {
     pub(crate) members: Box<[Index]>,
     /// The upper end of this level's part of [0, 2^32).
     threshold: u64,
-    /// When its oldest usable endpoint joined.
+    /// When the oldest usable endpoint of the level joined.
     oldest: Time,
     panic: bool,
 }
 
 impl View {
-    /// Computes which of `endpoints` may be picked as of `now`, from their health flags and
-    /// `params`.
+    /// Computes which of `endpoints` may be picked as of `now`, from their health flags and `params`.
     ///
-    /// Any set is accepted; an empty one, and one without usable endpoints, results in a view from
-    /// which nothing can be picked.
+    /// Any set is accepted. From an empty view, or one without usable endpoints, nothing can be picked.
     #[must_use]
     pub fn build(endpoints: impl Into<Arc<[Endpoint]>>, params: &ViewParams, now: Time) -> Self {
         let endpoints = endpoints.into();
@@ -90,7 +88,7 @@ impl View {
         view
     }
 
-    /// Returns all endpoints, usable or not, in the order given.
+    /// Returns all endpoints, usable or not, in the order in which they were given.
     #[must_use]
     pub fn endpoints(&self) -> &Arc<[Endpoint]> {
         &self.endpoints
@@ -114,15 +112,13 @@ impl View {
         self.endpoints.is_empty()
     }
 
-    /// Returns the number of endpoints that were healthy, not ejected and not draining when this
-    /// was built.
+    /// Returns the number of endpoints that were healthy, not ejected and not draining when the view was built.
     #[must_use]
     pub fn available(&self) -> usize {
         self.available
     }
 
-    /// Returns the number of endpoints that a pick may return: the available ones, plus those that
-    /// panic adds.
+    /// Returns the number of endpoints that a pick may return: the available ones, and those that are used in panic.
     #[must_use]
     pub fn usable(&self) -> usize {
         self.usable_count
@@ -138,27 +134,25 @@ impl View {
             .is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
-    /// Returns whether a level that gets traffic has too few available endpoints and uses all of
-    /// them.
+    /// Returns whether a level that gets traffic has too few available endpoints, and so uses all of its endpoints.
     #[must_use]
     pub fn in_panic(&self) -> bool {
         self.levels.iter().any(|level| level.panic)
     }
 
-    /// Returns the slow start of new endpoints, if any.
+    /// Returns the parameters of slow start; `None` if it is disabled.
     #[must_use]
     pub fn slow_start(&self) -> Option<&SlowStart> {
         self.slow_start.as_ref()
     }
 
-    /// Returns the level that takes all traffic, if one does.
+    /// Returns the level that takes all traffic; `None` if several levels share it.
     #[inline]
     pub(crate) fn sole_level(&self) -> Option<usize> {
         self.sole_level
     }
 
-    /// Returns whether a pick need not check single endpoints: all are usable, none is excluded or
-    /// ramping.
+    /// Returns whether a pick need not check single endpoints: all are usable, and none is excluded or in slow start.
     #[inline]
     pub(crate) fn is_undisturbed(&self, ctx: &PickCtx<'_>) -> bool {
         self.usable_count == self.endpoints.len()
@@ -180,7 +174,7 @@ impl View {
         self.groups_of(level).flat_map(Group::slots)
     }
 
-    /// Returns the groups of one level, each with its part (0–1) of the level's traffic.
+    /// Returns the groups of one level, each with its share (0–1) of the level's traffic.
     pub(crate) fn parts_of(&self, level: usize) -> impl Iterator<Item = (&Group, f64)> {
         let mut before = if level == 0 {
             0
@@ -199,16 +193,15 @@ impl View {
         &self.levels
     }
 
-    /// Returns the level that a key belongs to, by shares of the traffic; `None` when nothing is
-    /// usable.
+    /// Returns the level of a key, by the shares of the traffic; `None` if no endpoint is usable.
     pub(crate) fn level_at(&self, bits: u32) -> Option<usize> {
         self.levels
             .iter()
             .position(|level| u64::from(bits) < level.threshold)
     }
 
-    /// Returns the shares of a level's members for hash tables, in the order of `members`: weight
-    /// times that of the locality. They do not depend on health, so tables stay when it changes.
+    /// Returns the weights of a level's members for hash tables, in the order of `members`: the weight of the endpoint
+    /// times that of its locality. They do not depend on health, so that tables stay when it changes.
     pub(crate) fn table_weights(&self, level: usize) -> Vec<f64> {
         let members = &self.levels[level].members;
         let plain = |&i: &Index| f64::from(self.endpoints[i.get()].weight.get());

@@ -1,19 +1,18 @@
 //! Compares the loads of servers with unequal weights so that shares follow the weights.
 //!
-//! A server of weight w is treated as w/u *places* of equal size: having n requests means n·u/w in
-//! each. Comparing n/w itself leads to wrong shares, because it compares whole numbers: of two
-//! servers weighted 99:1, the light one is less loaded whenever the other has any request; with
-//! (n + 1)/w the light one gets none before the other has 99 requests. Compared place by place, each
-//! is drawn by its weight, and a place holds whole requests. The unit u is the least weight of the
-//! compared servers, so that equal weights are compared by their whole numbers, as without weights.
+//! A server of weight w is treated as w/u *places* of equal size; n requests are n·u/w in each place. A comparison of
+//! n/w itself would lead to wrong shares, because n is a whole number: of two servers weighted 99:1, the light one is
+//! less loaded whenever the other has any request; with (n + 1)/w the light one gets none before the other has 99
+//! requests. Places are drawn by weight, and each holds a whole number of requests. The unit u is the least weight of
+//! the compared servers, so that servers of equal weight are compared by their numbers of requests, as without weights.
 //!
-//! Shares are exact while there are fewer requests than places: all places are alike, each request
-//! takes a random free one, so that each has the same part of the requests (for [`Contest`], and in
-//! service times of any distribution that is the same at all servers).
+//! Shares are exact while there are fewer requests than places: all places are alike, and each request takes a random
+//! free one, so that each place gets the same part of the requests (for [`Contest`], and in service times of any
+//! distribution that is the same at all servers).
 
 use crate::Rng;
 
-/// A candidate: its requests in flight, and its weight.
+/// A candidate, with its number of requests in flight and its weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<T> {
     pub(crate) of: T,
@@ -23,9 +22,8 @@ pub(crate) struct Candidate<T> {
 
 /// Returns the least loaded of candidates that were drawn by weight; the first of equals.
 ///
-/// A candidate stands for one place of its server. A fractional number of requests per place is
-/// rounded up with that probability, by a draw of its own: a server that is drawn twice stands for
-/// two of its places.
+/// A candidate stands for one place of its server. A fractional number of requests per place is rounded up with the
+/// probability of its fraction, by a separate draw: a server that is drawn twice stands for two of its places.
 pub(crate) fn least<T: Copy>(
     candidates: &[Candidate<T>],
     unit: f64,
@@ -41,19 +39,19 @@ pub(crate) fn least<T: Copy>(
     best.map(|(of, _)| of)
 }
 
-/// Returns the least weight of candidates.
+/// Returns the least weight of the candidates.
 pub(crate) fn unit_of<T>(candidates: &[Candidate<T>]) -> f64 {
     let weights = candidates.iter().map(|candidate| candidate.weight);
     weights.fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the requests per place, as a whole number.
+/// Returns the number of requests per place as a whole number, rounded at random by `toss`.
 #[inline]
 pub(crate) fn rounded(load: u32, places: f64, toss: f64) -> f64 {
     (f64::from(load) / places + toss).floor()
 }
 
-/// Returns the greatest load that is [`rounded`] to `most` or less.
+/// Returns the greatest load that is [`rounded`] to at most `most`.
 pub(crate) fn limit(most: f64, places: f64, toss: f64) -> u32 {
     let mut limit = ((most + 1.0 - toss) * places).ceil().max(1.0) as u32 - 1;
     // Sums of fractions may be off by one.
@@ -65,14 +63,13 @@ pub(crate) fn limit(most: f64, places: f64, toss: f64) -> u32 {
 
 /// Finds the least loaded of all servers, in one pass.
 ///
-/// Servers must be offered by weight, the greatest first. Those of equal weight form a class, of
-/// which the least loaded one is taken; a class and all heavier servers together are compared in
-/// places of the class's weight: those with less in each place win, and at the same level the
-/// probability is proportional to the free places up to the next level. With equal weights there is
-/// one class, and no further comparison.
+/// Servers must be offered in descending order of their weights. Servers of equal weight form a class, of which the
+/// least loaded one is taken. A class and all heavier servers together are compared in places of the class's weight:
+/// those with fewer requests per place win, and with equal numbers the probability is proportional to the free places
+/// up to the next number. With equal weights there is one class, and no further comparison.
 #[derive(Debug)]
 pub(crate) struct Contest<T> {
-    /// The result of all classes but the last one.
+    /// The result of all classes before the last one.
     ahead: Option<Pool<T>>,
     class: Option<Class<T>>,
 }
@@ -89,16 +86,16 @@ struct Pool<T> {
 #[derive(Debug)]
 struct Class<T> {
     weight: f64,
-    /// The number of its servers, and of those with the least load.
+    /// The number of servers in the class, and the number of those with the least load.
     count: u32,
     at_least: u32,
     least: u32,
-    /// One of the latter, and the number that it was drawn from.
+    /// A server with the least load, and the number of servers from which it was drawn.
     best: T,
     ties: u32,
 }
 
-/// How a server compares with another of the same weight and load.
+/// The result of comparing a server with another one of the same weight and load.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tie {
     Better,
@@ -114,7 +111,7 @@ impl<T: Copy> Contest<T> {
         }
     }
 
-    /// Adds a server. `tie` compares it with the best one of its class.
+    /// Adds a server. `tie` compares it with the best server of its class.
     #[inline]
     pub(crate) fn offer(
         &mut self,

@@ -12,30 +12,30 @@ use std::net::Ipv4Addr;
 
 /// The maximum number of nodes that run containers.
 pub(crate) const MOST_NODES: u8 = 16;
-/// The address of the control plane.
+/// The address of the control plane's machine.
 pub(crate) const CONTROL: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 1);
-/// The range of pods of all nodes.
+/// The address range of the pods of all nodes.
 pub(crate) const PODS: &str = "10.232.0.0/16";
-/// The range of simulated pods: there are no servers at these addresses.
+/// The address range of simulated pods, at which there are no servers.
 pub(crate) const SIMULATED_PODS: &str = "10.233.0.0/16";
-/// The range of Services.
+/// The address range of Services.
 pub(crate) const SERVICES: &str = "10.96.0.0/16";
-/// The Service `kubernetes`.
+/// The address of the Service `kubernetes`.
 pub(crate) const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// The Service `kube-dns`.
+/// The address of the Service `kube-dns`.
 pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 
-/// Returns the address of a node, counted from 1.
+/// Returns the address of a node; nodes are counted from 1.
 pub(crate) fn node(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 231, 0, 10 + index)
 }
 
-/// Returns the range of the pods of a node.
+/// Returns the address range of the pods of a node.
 pub(crate) fn pods(index: u8) -> String {
     format!("10.232.{index}.0/24")
 }
 
-/// Returns the node that has an address, or whose pods have it.
+/// Returns the node that has an address, or whose pods have it; `None` if there is none.
 pub(crate) fn owner(address: Ipv4Addr) -> Option<u8> {
     match address.octets() {
         [10, 231, 0, host] => host.checked_sub(10).filter(|index| *index > 0),

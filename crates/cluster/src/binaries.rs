@@ -1,7 +1,7 @@
 //! Static builds of our own programs, for images.
 //!
-//! They are linked with the C library of the GNU target. Such a program must not resolve names
-//! through that library: the proxy has its own resolver.
+//! The programs are linked with the C library of the GNU target. Such a program must not resolve names with that
+//! library; the proxy has its own resolver.
 
 use std::env;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::error::{At as _, ClusterError};
 
-/// Our programs, with their packages.
+/// Our programs, with the packages that contain them.
 const PROGRAMS: [(&str, &str); 4] = [
     ("maglor", "maglor-cli"),
     ("maglor-app", "maglor-testkit"),
@@ -18,12 +18,12 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("maglor-proxy", "maglor-proxy"),
 ];
 
-/// Returns the file of a static program: `what` itself if it is one, or the build of our program
-/// with this name, with a profile of cargo's.
+/// Returns the file of a static program: `what` if it is the path of one, or a build of our program with this name,
+/// with a Cargo profile.
 ///
 /// # Errors
 ///
-/// There is no such file or program, it cannot be built, or it needs shared libraries.
+/// There is no such file or program, the program cannot be built, or it needs shared libraries.
 pub fn static_program(what: &str, profile: &str) -> Result<PathBuf, ClusterError> {
     let path = Path::new(what);
     let path = if path.is_file() {
@@ -82,8 +82,8 @@ fn build(program: &str, profile: &str) -> Result<PathBuf, ClusterError> {
     Ok(folder.join(target).join(profile).join(program))
 }
 
-/// Returns whether a 64-bit ELF file needs a dynamic linker (a program header of type `PT_INTERP`,
-/// System V ABI ch. 5).
+/// Returns whether a 64-bit ELF file needs a dynamic linker: it has a program header of type `PT_INTERP` (System V ABI,
+/// ch. 5).
 fn interpreter(file: &[u8]) -> bool {
     let number = |at: usize, bytes: usize| {
         let field = file.get(at..)?.get(..bytes)?;

@@ -1,5 +1,5 @@
-//! Control groups: a folder for each node in every hierarchy, so that no kubelet cleans up
-//! another's pods. They are the only part of a machine that is not removed with its processes.
+//! Control groups: a folder for each node in every hierarchy, so that no kubelet removes the pods of another one.
+//! Control groups are the only part of a machine that is not removed with its processes.
 
 use std::fs;
 use std::io;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{At as _, ClusterError};
 
-/// How long groups may be busy after their processes were killed.
+/// The time for which groups may be busy after their processes were killed.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// Returns the group of a cluster, below the root of each hierarchy.
+/// Returns the name of a cluster's group, below the root of each hierarchy.
 pub(crate) fn group(cluster: &str) -> String {
     format!("maglor-cluster-{cluster}")
 }
@@ -52,7 +52,7 @@ pub(crate) fn remove(cluster: &str) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Removes only folders: a group's files are removed with it.
+/// Removes the folders of a group; its files are removed with them.
 fn remove_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -63,7 +63,7 @@ fn remove_tree(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Returns the mount points of hierarchies of both versions.
+/// Returns the mount points of the hierarchies of both cgroup versions.
 fn hierarchies() -> Result<Vec<PathBuf>, ClusterError> {
     let path = Path::new("/proc/self/mounts");
     let mounts = fs::read_to_string(path).at(path)?;

@@ -1,4 +1,4 @@
-//! A cluster: starts all parts in order, and stops them.
+//! A cluster: starts all of its parts in order, and stops them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,12 +30,12 @@ const COREDNS: &str = "maglor.dev/coredns:1";
 /// The time limit for nodes to become ready, and for the DNS server to respond.
 const READY: Duration = Duration::from_secs(180);
 
-/// A running Kubernetes cluster; it is stopped when this is dropped.
+/// A running Kubernetes cluster, which is stopped when the value is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
     programs: PathBuf,
-    /// Set if nodes are simulated.
+    /// The folder of kwok's program; `None` if no nodes are simulated.
     kwok: Option<PathBuf>,
     kubectl: Kubectl,
     folder: Folder,
@@ -47,12 +47,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Builds or installs everything that a cluster needs, which [`Cluster::start`] does first;
-    /// returns the folder of Kubernetes' programs.
+    /// Builds or installs everything that a cluster needs; [`Cluster::start`] does this first. Returns the folder with
+    /// the programs of Kubernetes.
     ///
     /// # Errors
     ///
-    /// Without root, or with a part missing that cannot be installed or built here.
+    /// The process does not run as root, or a part is missing that cannot be installed or built here.
     pub fn prepare(say: fn(&str)) -> Result<PathBuf, ClusterError> {
         if !rustix::process::geteuid().is_root() {
             return Err(ClusterError::Missing {
@@ -64,12 +64,12 @@ impl Cluster {
         programs::kubernetes(say)
     }
 
-    /// Returns whether a cluster can be started here: like [`Cluster::prepare`], but a missing part
-    /// is reported as a message. A test that needs a cluster skips itself then.
+    /// Returns whether a cluster can be started here. It is like [`Cluster::prepare`], but reports a missing part as a
+    /// message, so that a test that needs a cluster can skip itself.
     ///
     /// # Errors
     ///
-    /// Nothing is missing, and the preparation fails nevertheless.
+    /// Nothing is missing, but the preparation fails.
     pub fn is_possible(say: fn(&str)) -> Result<bool, ClusterError> {
         match Self::prepare(say) {
             Ok(_) => Ok(true),
@@ -83,12 +83,11 @@ impl Cluster {
 
     /// Starts a cluster, and waits until its nodes are ready and its DNS server responds.
     ///
-    /// Takes a minute when its programs are in the cache, and a quarter of an hour when they have
-    /// to be built.
+    /// This takes a minute if the programs are in the cache, and a quarter of an hour if they have to be built.
     ///
     /// # Errors
     ///
-    /// Without root, with a part missing, or when a program does not start; nothing is left then.
+    /// The process does not run as root, a part is missing, or a program does not start. Nothing is left running then.
     pub fn start(options: Options) -> Result<Self, ClusterError> {
         options.check()?;
         let programs = Self::prepare(options.say)?;
@@ -114,13 +113,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Returns the client of the API server.
+    /// Returns the `kubectl` of the cluster.
     #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
     }
 
-    /// Returns the administrator's kubeconfig; it is valid on the host and on the control plane's
+    /// Returns the path of the administrator's kubeconfig, which is valid on the host and on the control plane's
     /// machine.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
@@ -133,7 +132,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// Returns a command of the host in the network of the control plane, from where all pods can
+    /// Returns a command that runs a program of the host in the network of the control plane, from which all pods can
     /// be reached.
     ///
     /// # Errors
@@ -156,12 +155,11 @@ impl Cluster {
         joined(relay::in_network(&network, work)?)
     }
 
-    /// Changes the one-way delay of packets between nodes from now on; possible if the cluster was
-    /// started with a delay.
+    /// Changes the one-way delay of packets between nodes. The cluster must have been started with a delay.
     ///
     /// # Errors
     ///
-    /// It has none, or the new one is too long.
+    /// The cluster has no delay, or the new one is too long.
     pub fn set_delay(&self, delay: Duration) -> Result<(), ClusterError> {
         let refused = |reason: &str| ClusterError::Invalid {
             field: "delay",
@@ -180,7 +178,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Its files cannot be read, or a node rejects it.
+    /// The files of the image cannot be read, or a node rejects it.
     pub fn load(&self, image: &Image) -> Result<(), ClusterError> {
         let inits = self.nodes.iter().map(Machine::init);
         load(self.folder.path(), inits, image)
@@ -190,7 +188,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Something could not be removed.
+    /// A part of the cluster could not be removed.
     pub fn stop(mut self) -> Result<(), ClusterError> {
         self.end();
         self.folder.remove()
@@ -338,7 +336,7 @@ impl Cluster {
         self.control.as_ref().ok_or_else(not_started)
     }
 
-    /// Ends all processes, threads and machines.
+    /// Ends all processes, threads and machines of the cluster.
     fn end(&mut self) {
         self.relay = None;
         self.delay = None;
@@ -356,7 +354,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Returns the result of a thread in another network.
+/// Returns the result of a thread in another network namespace.
 pub(crate) fn joined<T>(thread: JoinHandle<Option<T>>) -> Result<T, ClusterError> {
     let result = thread.join();
     result.ok().flatten().ok_or_else(|| ClusterError::Ended {
@@ -366,7 +364,7 @@ pub(crate) fn joined<T>(thread: JoinHandle<Option<T>>) -> Result<T, ClusterError
     })
 }
 
-/// All users with a token.
+/// All users of the API server that have a token.
 struct People {
     admin: User,
     controllers: User,
@@ -393,7 +391,7 @@ impl People {
     }
 }
 
-/// Starts machines with a containerd each, concurrently.
+/// Starts the machines of the nodes concurrently, each with containerd.
 fn start_nodes(
     options: &Options,
     folder: &Path,
@@ -424,8 +422,8 @@ fn start_nodes(
     Ok(())
 }
 
-/// Loads an image into machines, identified by their first processes; its archive is created in
-/// `folder` and removed.
+/// Loads an image into machines, which are identified by their first processes. The archive of the image is created in
+/// `folder`, and removed afterwards.
 pub(crate) fn load(
     folder: &Path,
     inits: impl IntoIterator<Item = u32>,

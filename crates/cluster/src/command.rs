@@ -1,7 +1,7 @@
 //! `cargo xtask cluster`: a cluster that outlives the command that started it.
 //!
-//! `up` starts this program again as the process that holds the cluster. `down` stops that process,
-//! and removes the rest, in the same way as after a crash.
+//! `up` starts this program again, as the process that holds the cluster. `down` stops that process, and removes what
+//! is left of the cluster, as after a crash.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -35,14 +35,14 @@ Examples:
     cargo xtask cluster up --kwok 100
     cargo xtask cluster scale --services 1000 --endpoints 10";
 
-/// Printed by the holder when the cluster is ready.
+/// The line that the holder prints when the cluster is ready.
 const READY: &str = "ready";
 
-/// A real Kubernetes on this machine, without images or Docker. See docs/cluster.md.
+/// Run a real Kubernetes cluster on this machine, without images or Docker. See docs/cluster.md.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask cluster", bin_name = "cargo xtask cluster", after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Name of the cluster; several can run at once.
+    /// Name of the cluster; several clusters can run at the same time.
     #[arg(long, global = true, value_name = "NAME", default_value = "maglor")]
     name: String,
 
@@ -52,18 +52,18 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run the Gateway API's conformance suite, for meshes or with `--gateways`, against the cluster.
+    /// Run the Gateway API's conformance suite against the cluster, for meshes or, with `--gateways`, for Gateways.
     Conformance(Conformance),
 
-    /// Stop the cluster and remove all its files and processes, including remains of a crash.
+    /// Stop the cluster and remove all of its files and processes, including those that a crash has left.
     Down,
 
-    /// Run a program of the host in a machine (`control` or a node), with its network and processes.
+    /// Run a program of the host in a machine (`control` or a node), with the machine's network and processes.
     Exec {
-        /// The machine.
+        /// Name of the machine.
         machine: String,
 
-        /// The program and its arguments.
+        /// Program and its arguments.
         #[arg(
             trailing_var_arg = true,
             allow_hyphen_values = true,
@@ -73,7 +73,7 @@ enum Task {
         command: Vec<String>,
     },
 
-    /// Start a cluster and keep it until this process ends; used by `up`.
+    /// Start a cluster and keep it running until this process ends; used by `up`.
     #[command(hide = true)]
     Hold(Shape),
 
@@ -83,7 +83,7 @@ enum Task {
         #[arg(required = true, value_name = "IMAGE=BINARY")]
         images: Vec<String>,
 
-        /// Directory for the files; each is named after its program.
+        /// Directory for the files, each of which is named after its program.
         #[arg(long, value_name = "DIR", default_value = "target/images")]
         out: PathBuf,
 
@@ -116,13 +116,13 @@ enum Task {
         profile: String,
     },
 
-    /// Create Services with simulated pods in the namespace `scale`; needs nodes of `up --kwok`.
+    /// Create Services with simulated pods in the namespace `scale`; requires the nodes of `up --kwok`.
     Scale {
         /// Number of Services.
         #[arg(long, value_name = "N", default_value_t = 100)]
         services: u32,
 
-        /// Endpoints of each Service.
+        /// Number of endpoints of each Service.
         #[arg(long, value_name = "N", default_value_t = 10)]
         endpoints: u32,
     },
@@ -140,11 +140,11 @@ struct Shape {
     #[arg(long, value_name = "N", default_value_t = 2)]
     nodes: u8,
 
-    /// One-way delay between nodes, in milliseconds, at most 5000; may be fractional.
+    /// One-way delay between nodes in milliseconds, at most 5000, with an optional fraction.
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     delay_ms: f64,
 
-    /// Number of additional nodes that exist only in the API, kept ready by kwok.
+    /// Number of additional nodes that exist only in the API and are kept ready by kwok.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kwok: u16,
 }
@@ -153,7 +153,7 @@ struct Shape {
 ///
 /// # Errors
 ///
-/// An error is one line.
+/// The command has failed; the message is one line.
 pub fn run(arguments: Arguments) -> Result<(), ClusterError> {
     let name = arguments.name;
     match arguments.task {
@@ -238,7 +238,7 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     })
 }
 
-/// Returns only on an error.
+/// Starts a cluster and holds it; returns only on an error.
 fn hold(options: Options) -> Result<(), ClusterError> {
     // Detached from the terminal from which it was started.
     let _ = rustix::process::setsid();
@@ -326,7 +326,7 @@ fn write_all(images: &[String], folder: &Path, profile: &str) -> Result<(), Clus
     Ok(())
 }
 
-/// Returns names and contents of images, all validated before anything is built.
+/// Returns the names and programs of images, all of which are validated before anything is built.
 fn pairs(images: &[String]) -> Result<Vec<(&str, &str)>, ClusterError> {
     let refused = |image: &String| ClusterError::Invalid {
         field: "IMAGE=BINARY",

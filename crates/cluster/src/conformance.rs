@@ -1,9 +1,9 @@
 //! Runs the Gateway API's conformance suite, with its echo programs, against a running cluster.
 //!
-//! The suite creates its own namespaces with injection enabled. For a mesh it runs a client in one
-//! pod against Services of others. For Gateways it is the client itself, so it runs in the network
-//! of a node, where Services can be reached. Its results are written as the report that the Gateway
-//! API's project requires, next to its log.
+//! The suite creates its own namespaces, with injection enabled. For a mesh, it runs a client in one pod against
+//! Services of others. For Gateways, the suite is the client itself, so it runs in the network of a node, where
+//! Services can be reached. The results are written as the report that the Gateway API's project requires, next to the
+//! log of the suite.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,21 +21,21 @@ use crate::kubectl::Kubectl;
 use crate::programs::{CONFORMANCE, ECHO, ECHO_BASIC, sources};
 use crate::state::{self, State};
 
-/// The images of the suite's tests of Gateways. The DNS server must run, but is used by tests of
-/// UDP only: the echo program replaces it.
+/// The images of the suite's tests for Gateways. The DNS server must run, but only tests of UDP use it, so the echo
+/// program replaces it.
 const BASIC_IMAGES: [&str; 3] = [
     "registry.k8s.io/coredns/coredns:v1.12.2",
     "registry.k8s.io/gateway-api/echo-basic:v1.5.1",
     "registry.k8s.io/gateway-api/echo-basic:v1.6.0-dev.3",
 ];
 
-/// The name of the image in the suite's manifests.
+/// The name of the echo image in the suite's manifests.
 const ECHO_IMAGE: &str = "registry.k8s.io/gateway-api/echo-advanced:v1.5.1";
 
-/// The module that contains the definitions of resources.
+/// The Go module that contains the resource definitions.
 const DEFINITIONS: &str = "sigs.k8s.io/gateway-api";
 
-/// The supported features: all that the tests for meshes need.
+/// The supported features: all that the tests for meshes require.
 const FEATURES: &str = "Mesh,HTTPRoute,GRPCRoute,HTTPRouteParentRefPort,\
     HTTPRouteResponseHeaderModification,HTTPRoute303RedirectStatusCode,\
     HTTPRoute307RedirectStatusCode,HTTPRoute308RedirectStatusCode,MeshClusterIPMatching,\
@@ -44,23 +44,23 @@ const FEATURES: &str = "Mesh,HTTPRoute,GRPCRoute,HTTPRouteParentRefPort,\
     MeshHTTPRouteBackendRequestHeaderModification,MeshHTTPRouteQueryParamMatching,\
     MeshHTTPRouteNamedRouteRule";
 
-/// Suites to run.
+/// The suites to run.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Conformance {
     /// Test Gateways of the class `maglor` instead of the mesh.
     #[arg(long)]
     gateways: bool,
 
-    /// Profiles, separated by commas. [default: MESH-HTTP,MESH-GRPC; of Gateways GATEWAY-HTTP,GATEWAY-GRPC]
+    /// Profiles, separated by commas. [default: MESH-HTTP,MESH-GRPC; with --gateways GATEWAY-HTTP,GATEWAY-GRPC]
     #[arg(long, value_name = "LIST")]
     profiles: Option<String>,
 
-    /// Features to test in addition to the core ones, separated by commas. [default: those of a mesh; for Gateways,
-    /// those in the status of the class]
+    /// Features to test in addition to the core features, separated by commas. [default: those of a mesh; with
+    /// --gateways those in the status of the class]
     #[arg(long, value_name = "LIST")]
     features: Option<String>,
 
-    /// Label and annotation of namespaces with injection; empty for none.
+    /// Label and annotation that enable injection in namespaces; empty for none.
     #[arg(
         long,
         value_name = "KEY=VALUE",
@@ -68,16 +68,16 @@ pub(crate) struct Conformance {
     )]
     inject: String,
 
-    /// Directory for log and report.
+    /// Directory for the log and the report.
     #[arg(long, value_name = "FOLDER", default_value = "target/conformance")]
     results: PathBuf,
 
-    /// Additional arguments of the suite, such as --run-test=MeshBasic.
+    /// Additional arguments for the suite, such as --run-test=MeshBasic.
     #[arg(last = true, value_name = "ARGUMENT")]
     more: Vec<String>,
 }
 
-/// Numbers of tests of the suite by outcome.
+/// The numbers of tests of the suite, by outcome.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Counts {
     passed: u32,
@@ -86,7 +86,7 @@ struct Counts {
 }
 
 impl Conformance {
-    /// Runs the suite, and reports the results.
+    /// Runs the suite and reports the results.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl Conformance {
         }
     }
 
-    /// Returns the flags for features. Without them the suite reads the features from the class.
+    /// Returns the flags for features. Without these flags, the suite reads the features from the class.
     fn features(&self) -> Vec<String> {
         let features = match (&self.features, self.gateways) {
             (Some(features), _) => Some(features.as_str()),
@@ -216,8 +216,7 @@ impl Conformance {
     }
 }
 
-/// Returns the command of the suite in the network of the first node, with its access to the API
-/// server.
+/// Returns the command that runs the suite in the network of the first node, with access to the API server.
 fn on_node(
     name: &str,
     state: &State,
@@ -238,8 +237,7 @@ fn on_node(
 }
 
 impl Counts {
-    /// Counts a line that ends a test of the suite, not a part of one; returns whether it is such a
-    /// line.
+    /// Counts a line that ends a test of the suite, and not a part of a test; returns whether it is such a line.
     fn add(&mut self, line: &str) -> bool {
         let Some(rest) = line.strip_prefix("    --- ") else {
             return false;
@@ -259,7 +257,7 @@ impl Counts {
 ///
 /// # Errors
 ///
-/// Go's module with them is unavailable.
+/// The Go module that contains them is unavailable.
 pub fn definitions() -> Result<Vec<String>, ClusterError> {
     let mut go = Command::new("go");
     go.args(["mod", "download", "-json", DEFINITIONS]);

@@ -1,4 +1,4 @@
-//! The control plane: etcd, the API server, the controllers, the scheduler, each a process of one machine.
+//! The control plane: etcd, the API server, the controllers and the scheduler, which are processes of one machine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::machine::{HOME, Machine};
 use crate::process::Process;
 use crate::wait::until;
 
-/// The time limit for the API server; it takes some twenty seconds on two busy cores.
+/// The timeout for the start of the API server, which takes about twenty seconds on two busy cores.
 const API_START: Duration = Duration::from_secs(120);
 
-/// The time without a heartbeat after which a node is considered lost: half of Kubernetes' default,
-/// for tests that lose one.
+/// The time without a heartbeat after which a node is considered lost: half of Kubernetes' default, for tests that lose
+/// a node.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// The same if a hundred nodes are simulated by one busy process.
+/// The time without a heartbeat after which a node is considered lost, if one busy process simulates a hundred nodes.
 const SIMULATED_SILENCE: Duration = Duration::from_secs(300);
 
-/// Settings of simulated clusters only: many pods change, and the `Endpoints` that would be written
-/// in addition to every EndpointSlice are not read.
+/// Settings only for simulated clusters. Many pods change, and nothing reads the `Endpoints` that would be written in
+/// addition to every EndpointSlice.
 const SIMULATED: &str = "--concurrent-service-endpoint-syncs=20 \
      --controllers=*,-endpoints-controller,-endpointslice-mirroring-controller";
 
-/// The maximum requests per second of a component, so that scale tests measure the mesh and not
-/// these limits.
+/// The maximum number of requests per second of a component, which is so high that scale tests measure the mesh and not
+/// this limit.
 const REQUESTS: u32 = 500;
 
-/// The address of the API server, and how it is verified.
+/// The address of the API server, with the credentials to verify it.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) port: u16,
@@ -38,12 +38,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns its URL inside of the cluster.
+    /// Returns the URL of the API server inside the cluster.
     pub(crate) fn url(&self) -> String {
         format!("https://{CONTROL}:{}", self.port)
     }
 
-    /// Writes the kubeconfig of a user into a machine, and returns its path there.
+    /// Writes the kubeconfig of a user into a machine, and returns the path of the file there.
     pub(crate) fn admit(&self, machine: &Machine, user: &User) -> Result<String, ClusterError> {
         let authority = machine.write("authority.pem", &self.authority)?;
         let text = user.kubeconfig(&self.url(), &authority);
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// Starts etcd and the API server; `port` is its port, on all addresses.
+/// Starts etcd and the API server, which listens on `port` of all addresses.
 pub(crate) fn start_api(
     machine: &Machine,
     programs: &Path,
@@ -175,7 +175,7 @@ pub(crate) fn start_controllers(
     Ok(vec![manager, scheduler])
 }
 
-/// Starts kwok, for the nodes and pods that only exist in the API.
+/// Starts kwok, for the nodes and pods that exist only in the API.
 pub(crate) fn start_kwok(
     machine: &Machine,
     programs: &Path,

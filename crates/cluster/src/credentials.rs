@@ -1,5 +1,4 @@
-//! Credentials for the API server: a certificate authority with the server's certificate, and
-//! tokens.
+//! Credentials for the API server: a certificate authority with the server's certificate, and the tokens of users.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,17 +22,17 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Returns the administrator.
+    /// Creates the administrator.
     pub(crate) fn admin() -> Result<Self, ClusterError> {
         Self::new("admin".into(), "system:masters")
     }
 
-    /// Returns a component of the control plane, by its name in Kubernetes' roles.
+    /// Creates the user of a control plane component, by its name in Kubernetes' roles.
     pub(crate) fn component(name: &str) -> Result<Self, ClusterError> {
         Self::new(format!("system:{name}"), "")
     }
 
-    /// Returns a node's kubelet.
+    /// Creates the user of a node's kubelet.
     pub(crate) fn node(name: &str) -> Result<Self, ClusterError> {
         Self::new(format!("system:node:{name}"), "system:nodes")
     }
@@ -51,8 +50,8 @@ impl User {
         Ok(Self { name, group, token })
     }
 
-    /// Returns a kubeconfig file for the user; `server` is the API server's URL, `authority` the
-    /// file of its authority.
+    /// Returns a kubeconfig for the user. `server` is the URL of the API server, and `authority` the file with the
+    /// certificate of its authority.
     pub(crate) fn kubeconfig(&self, server: &str, authority: &str) -> String {
         let token = &self.token;
         format!(
@@ -80,28 +79,29 @@ pub(crate) fn token_file<'a>(users: impl IntoIterator<Item = &'a User>) -> Strin
     lines
 }
 
-/// The certificates and keys of the API server, PEM.
+/// The certificates and keys of the API server, as PEM.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     pub(crate) authority: String,
     pub(crate) authority_key: String,
     pub(crate) server: String,
     pub(crate) server_key: String,
-    /// Signs the tokens of service accounts.
+    /// The key that signs the tokens of service accounts.
     pub(crate) accounts_key: String,
-    /// Verifies them.
+    /// The key that verifies the tokens of service accounts.
     pub(crate) accounts_public_key: String,
-    /// Signs only the API server's own certificate for the servers of aggregated APIs.
+    /// The authority that signs the certificate by which the API server identifies itself to the servers of aggregated
+    /// APIs, and no others.
     pub(crate) front_authority: String,
     pub(crate) front: String,
     pub(crate) front_key: String,
 }
 
-/// The name in that certificate.
+/// The name in the certificate for the servers of aggregated APIs.
 pub(crate) const FRONT: &str = "front-proxy-client";
 
 impl Certificates {
-    /// Creates an authority, and a certificate for every name of the API server.
+    /// Creates an authority, and a certificate for all names of the API server.
     pub(crate) fn new() -> Result<Self, ClusterError> {
         let failed = |subject: &str| {
             let subject = subject.to_owned();
@@ -153,7 +153,7 @@ impl Certificates {
     }
 }
 
-/// Creates an authority; returns its certificate, PEM, and its issuer.
+/// Creates an authority; returns its certificate as PEM, and its issuer.
 fn authority(name: &str) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -168,8 +168,8 @@ fn authority(name: &str) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Er
     Ok((certificate, Issuer::new(params, key)))
 }
 
-/// Creates a self-signed certificate, for servers that need one and clients that do not verify it;
-/// returns it with its key, PEM.
+/// Creates a self-signed certificate, for servers that need one and whose clients do not verify it; returns the
+/// certificate and its key as PEM.
 pub(crate) fn self_signed(name: &str) -> Result<(String, String), ClusterError> {
     let certified = rcgen::generate_simple_self_signed([name.to_owned()]);
     let certified = certified.map_err(|source| ClusterError::Certificate {

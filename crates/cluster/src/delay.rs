@@ -1,9 +1,9 @@
-//! A delay between nodes, for kernels without `netem`: every packet from one node to another, or to
-//! its pods, leaves by a TUN device, waits here, and arrives by the other node's.
+//! A delay between nodes, for kernels without `netem`. Every packet from one node to another, or to its pods, leaves by
+//! a TUN device, waits in this process, and arrives by the other node's TUN device.
 //!
-//! Only packets between nodes are delayed; those of the control plane, the node's own pods and the
-//! loopback interface are not. Order is kept. A packet that finds 4096 others waiting for the same
-//! node is dropped, as by a full queue of a router.
+//! Only packets between nodes are delayed, not those of the control plane, of the node's own pods, and of the loopback
+//! interface. The order of packets is kept. A packet is dropped if 4096 others are waiting for the same node, as by a
+//! router with a full queue.
 
 #![allow(
     unsafe_code,
@@ -28,25 +28,25 @@ use crate::error::{At as _, ClusterError};
 use crate::machine::Machine;
 use crate::relay::in_network;
 
-/// The name of the device in every node.
+/// The name of the TUN device in every node.
 pub const TUN: &str = "delay";
 
-/// The device that creates it.
+/// The file by which TUN devices are created.
 const DEVICE: &str = "/dev/net/tun";
 
-/// The size of the longest packet: the device's default MTU, with a margin.
+/// The maximum size of a packet in bytes: the device's default MTU, with a margin.
 const PACKET: usize = 2048;
 
-/// The number of packets that may wait for a node.
+/// The maximum number of packets that wait for a node.
 const QUEUE: usize = 4096;
 
-/// The longest delay; longer ones are probably mistakes of a unit.
+/// The maximum delay; a longer one is probably a mistake in the unit.
 pub(crate) const MOST: Duration = Duration::from_secs(5);
 
-/// A packet, and its arrival time.
+/// A packet with its arrival time.
 type Waiting = (Instant, Vec<u8>);
 
-/// The delay lines between all nodes; they end when this is dropped.
+/// The delay lines between all nodes, which end when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct DelayLines {
     // Its other end becomes readable, for every reader, when this one is dropped.
@@ -57,7 +57,7 @@ pub(crate) struct DelayLines {
 }
 
 impl DelayLines {
-    /// Creates a device in each node, and forwards packets after `delay`, one way.
+    /// Creates a device in each node, and forwards packets after the one-way delay `delay`.
     pub(crate) fn start(nodes: &[Machine], delay: Duration) -> Result<Self, ClusterError> {
         let path = Path::new(DEVICE);
         let (stopped, stop) = io::pipe().at(path)?;
@@ -97,7 +97,7 @@ impl DelayLines {
         })
     }
 
-    /// Changes the delay of packets that leave from now on.
+    /// Changes the delay of all packets that leave from now on.
     pub(crate) fn set(&self, delay: Duration) {
         self.delay.store(micros(delay), Ordering::Relaxed);
     }
@@ -158,14 +158,14 @@ fn deliver(mut device: &File, packets: &Receiver<Waiting>) {
     }
 }
 
-/// Returns the destination of an IPv4 packet.
+/// Returns the destination of an IPv4 packet; `None` for other packets.
 fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     let version = packet.first()? >> 4;
     let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
     (version == 4).then(|| address.into())
 }
 
-/// Creates a TUN device in the calling thread's network and attaches to it.
+/// Creates a TUN device in the network of the calling thread, and attaches to it.
 fn attach(name: &str) -> io::Result<File> {
     let file = File::options().read(true).write(true).open(DEVICE)?;
     // SAFETY: all-zero bytes are a valid `ifreq`: it holds integers and a union of such.

@@ -1,57 +1,57 @@
-//! Errors, one line each.
+//! The errors of a cluster; each message is one line.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// An error of a cluster.
+/// An error in starting, using or stopping a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// Another process holds a cluster of this name.
+    /// Another process holds a cluster with this name.
     #[error(
         "a cluster named {name} is already running; stop it with `cargo xtask cluster down --name {name}`"
     )]
     Busy {
-        /// The cluster's name.
+        /// The name of the cluster.
         name: String,
     },
 
     /// A certificate could not be created.
     #[error("cannot create a certificate for {subject}: {source}")]
     Certificate {
-        /// Its subject.
+        /// The subject of the certificate.
         subject: String,
         /// The error.
         source: rcgen::Error,
     },
 
-    /// A command failed.
+    /// A command could not be started, or has failed.
     #[error("`{command}`: {detail}")]
     Command {
-        /// The command as typed.
+        /// The command, as it would be typed.
         command: String,
-        /// The last line of its output, or its exit status.
+        /// The last line of the command's output, or its exit status.
         detail: String,
     },
 
-    /// A part of the cluster has terminated.
+    /// A program of the cluster has terminated.
     #[error("{program} exited with {status}: {detail}")]
     Ended {
         /// The program and its machine.
         program: String,
-        /// Its exit status.
+        /// The exit status of the program.
         status: String,
-        /// The last line of its output, or where to look.
+        /// The last line of the program's output, or where to look.
         detail: String,
     },
 
     /// An option is invalid.
     #[error("{field}: {reason}")]
     Invalid {
-        /// The option.
+        /// The name of the option.
         field: &'static str,
-        /// The valid value.
+        /// The valid values.
         reason: String,
     },
 
@@ -64,37 +64,37 @@ pub enum ClusterError {
         source: io::Error,
     },
 
-    /// A required part is missing on this machine.
+    /// A part that a cluster requires is missing on this machine.
     #[error("{what} is missing: {hint}")]
     Missing {
-        /// The part.
+        /// The missing part.
         what: String,
-        /// How to get it.
+        /// How to install it.
         hint: String,
     },
 
-    /// There is no cluster of this name.
+    /// There is no running cluster with this name.
     #[error(
         "no cluster named {name} is running; start it with `cargo xtask cluster up --name {name}`"
     )]
     NotUp {
-        /// The cluster's name.
+        /// The name of the cluster.
         name: String,
     },
 
-    /// Something took too long.
+    /// A condition was not met in time.
     #[error("timeout after {} s, waiting until {what}; {hint}", limit.as_secs())]
     TimedOut {
-        /// The condition waited for.
+        /// The condition that was waited for.
         what: String,
-        /// The time limit.
+        /// The time for which it was waited.
         limit: Duration,
-        /// A hint for the diagnosis.
+        /// Where to look for the reason.
         hint: String,
     },
 }
 
-/// Adds the file to an [`io::Error`].
+/// Adds the path of the file to an [`io::Error`].
 pub(crate) trait At<T> {
     fn at(self, path: &Path) -> Result<T, ClusterError>;
 }
@@ -112,17 +112,17 @@ impl<T> At<T> for io::Result<T> {
 ///
 /// # Errors
 ///
-/// It could not be started, or did not succeed.
+/// The command could not be started, or has failed.
 pub(crate) fn run(command: &mut Command) -> Result<String, ClusterError> {
     let output = command.stdin(Stdio::null()).output();
     outcome(command, output)
 }
 
-/// Runs a command that reads `lines` on standard input; returns its standard output.
+/// Runs a command with `lines` as its standard input; returns its standard output.
 ///
 /// # Errors
 ///
-/// It could not be started, or did not succeed.
+/// The command could not be started, or has failed.
 pub(crate) fn feed(command: &mut Command, lines: &str) -> Result<String, ClusterError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(Stdio::piped());

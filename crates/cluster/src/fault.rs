@@ -1,4 +1,4 @@
-//! Fault injection: kills and restarts programs, cuts off nodes.
+//! Fault injection: kills and restarts programs, and isolates nodes.
 
 use crate::cluster::Cluster;
 use crate::delay::TUN;
@@ -6,12 +6,12 @@ use crate::error::{ClusterError, feed};
 use crate::machine::Machine;
 use crate::process::Process;
 
-/// The nftables table that cuts a node off. Its own pods still reach each other.
+/// The nftables table that isolates a node. The node's own pods still reach each other.
 const TABLE: &str = "inet cut";
 
 impl Cluster {
-    /// Kills a program, like a crash: `etcd`, `kube-apiserver`, `kube-controller-manager`,
-    /// `kube-scheduler` or `kwok` of `control`, `containerd`, `kubelet` or `kube-proxy` of a node.
+    /// Kills a program, as a crash would: `etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler` or
+    /// `kwok` of `control`; `containerd`, `kubelet` or `kube-proxy` of a node.
     ///
     /// # Errors
     ///
@@ -21,16 +21,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// Restarts a program with its former arguments; kills it first if it runs.
+    /// Restarts a program with its former arguments; kills it first if it is running.
     ///
     /// # Errors
     ///
-    /// There is no such machine or program, or it cannot be started.
+    /// There is no such machine or program, or the program cannot be started.
     pub fn restart(&mut self, machine: &str, program: &str) -> Result<(), ClusterError> {
         self.process(machine, program)?.restart()
     }
 
-    /// Drops every packet between a node and the other machines, until [`Cluster::mend`].
+    /// Drops every packet between a node and the other machines, until [`Cluster::mend`] is called.
     ///
     /// # Errors
     ///
@@ -49,11 +49,11 @@ impl Cluster {
         )
     }
 
-    /// Ends a [`Cluster::cut`].
+    /// Ends the isolation of a node by [`Cluster::cut`].
     ///
     /// # Errors
     ///
-    /// There is no such node, or it was not cut off.
+    /// There is no such node, or it is not isolated.
     pub fn mend(&self, node: &str) -> Result<(), ClusterError> {
         nft(self.node(node)?, &format!("delete table {TABLE}\n"))
     }

@@ -1,4 +1,4 @@
-//! `kubectl port-forward`: a port of a pod, over loopback inside the pod.
+//! `kubectl port-forward`: a port of a pod, reached over loopback inside the pod.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,24 +9,24 @@ use std::time::Duration;
 use crate::Kubectl;
 use crate::error::ClusterError;
 
-/// The time limit of a connection.
+/// The timeout of a connection.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A forwarded port; ends when this is dropped.
+/// A forwarded port. Forwarding ends when the value is dropped.
 #[derive(Debug)]
 pub struct Forward {
     child: Child,
     address: SocketAddr,
-    /// Reads its output, a line per connection, to the end.
+    /// The thread that reads the output of `kubectl`, which has one line per connection, to its end.
     reader: Option<JoinHandle<()>>,
 }
 
 impl Kubectl {
-    /// Forwards a port of a pod to one of this machine's loopback.
+    /// Forwards a port of a pod to a port of this machine's loopback interface.
     ///
     /// # Errors
     ///
-    /// There is no such pod, or it does not run.
+    /// There is no such pod, or it is not running.
     pub fn forward(&self, namespace: &str, pod: &str, port: u16) -> Result<Forward, ClusterError> {
         let target = format!("pod/{pod}");
         let ports = format!(":{port}");
@@ -65,20 +65,20 @@ impl Kubectl {
     }
 }
 
-/// Parses the address in `Forwarding from 127.0.0.1:40123 -> 15011`.
+/// Parses the local address in `Forwarding from 127.0.0.1:40123 -> 15011`.
 fn address(line: &str) -> Option<SocketAddr> {
     let rest = line.strip_prefix("Forwarding from ")?;
     rest.split(' ').next()?.parse().ok()
 }
 
 impl Forward {
-    /// Returns its address on this machine.
+    /// Returns the address of the forwarded port on this machine.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the body of a page of an admin port; `None` without a whole response.
+    /// Returns the body of a page of an admin port; `None` if no complete response was received.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
@@ -89,8 +89,8 @@ impl Forward {
     }
 }
 
-/// Reads the body of a response. It does not wait for the end of the connection if the length is
-/// known: through the port-forwarding of a kubelet the end comes seconds after the last byte.
+/// Reads the body of a response. If its length is known, it does not wait for the end of the connection, which comes
+/// seconds after the last byte through the port-forwarding of a kubelet.
 fn body(mut response: impl BufRead) -> Option<String> {
     let mut length = None;
     let mut line = String::new();

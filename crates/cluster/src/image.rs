@@ -1,7 +1,7 @@
 //! Images of static programs in the format of `docker save`, created without Docker.
 //!
-//! An archive is a tar of a configuration, one layer, and a manifest that names both (Docker Image
-//! Specification v1.2). The same files result in the same bytes.
+//! An archive is a tar of a configuration, one layer, and a manifest that refers to both (Docker Image Specification
+//! v1.2). The same files lead to the same bytes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,23 +13,23 @@ use serde_json::json;
 
 use crate::error::{At as _, ClusterError, run};
 
-/// The block size of a tar.
+/// The block size of a tar, in bytes.
 const BLOCK: usize = 512;
 
 /// The contents of an image.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// The name with the tag: `registry.example/app:1`. A name without a host is Docker Hub's for
-    /// Kubernetes, too: `maglor-proxy:dev` stands for `docker.io/library/maglor-proxy:dev`.
+    /// The name with the tag, such as `registry.example/app:1`. For Kubernetes, too, a name without a host belongs to
+    /// Docker Hub: `maglor-proxy:dev` stands for `docker.io/library/maglor-proxy:dev`.
     pub name: String,
-    /// The files: present paths, and absolute paths in the image.
+    /// The files: the path on this machine, and the absolute path in the image.
     pub files: Vec<(PathBuf, String)>,
-    /// The entrypoint.
+    /// The command that the image runs.
     pub entrypoint: Vec<String>,
 }
 
 impl Image {
-    /// Returns an image of one static program, which is also its entrypoint.
+    /// Creates an image with one static program, which is also its entrypoint.
     #[must_use]
     pub fn of_program(name: &str, binary: &Path) -> Self {
         let program = binary.file_name().unwrap_or_default().to_string_lossy();
@@ -41,12 +41,11 @@ impl Image {
         }
     }
 
-    /// Returns an image of one program of this machine, with its shared libraries at the same
-    /// paths.
+    /// Creates an image with one program of this machine, and its shared libraries at the same paths.
     ///
     /// # Errors
     ///
-    /// `ldd` cannot identify them.
+    /// `ldd` does not list the libraries.
     pub fn of_linked_program(name: &str, binary: &Path) -> Result<Self, ClusterError> {
         let mut image = Self::of_program(name, binary);
         // A static program has none, and `ldd` fails; a file that is no program will not start.
@@ -58,11 +57,11 @@ impl Image {
         Ok(image)
     }
 
-    /// Writes the archive.
+    /// Writes the archive of the image.
     ///
     /// # Errors
     ///
-    /// A file cannot be read, or the archive not be written.
+    /// A file cannot be read, or the archive cannot be written.
     pub fn write(&self, archive: &Path) -> Result<(), ClusterError> {
         let layer = archive.with_extension("layer");
         let result = self.write_with(archive, &layer);
@@ -120,8 +119,8 @@ impl Image {
 /// The message of `ldd` for static programs.
 const STATIC: &str = "not a dynamic executable";
 
-/// Parses the path of a shared library, on the host and in an image:
-/// `libc.so.6 => /lib/…/libc.so.6 (0x…)`, or the loader's path alone.
+/// Parses a line of `ldd` into the path of a shared library on the host and its path in an image:
+/// `libc.so.6 => /lib/…/libc.so.6 (0x…)`, or the path of the loader alone.
 fn library(line: &str) -> Option<(PathBuf, String)> {
     let words = line.split_whitespace();
     let path = words.into_iter().find(|word| word.starts_with('/'))?;
@@ -161,7 +160,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A writer of the ustar format (POSIX.1-1988), with files and folders of root without timestamps.
+/// A writer of the ustar format (POSIX.1-1988), with files and folders that belong to root and have no timestamps.
 struct Tar<W>(W);
 
 impl<W: Write> Tar<W> {
@@ -231,7 +230,7 @@ impl<W: Write> Tar<W> {
     }
 }
 
-/// A writer that hashes the data.
+/// A writer that also computes a hash of the data.
 struct Hashing {
     file: File,
     context: digest::Context,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::{ClusterError, feed, run};
 
-/// A `kubectl` for one cluster, as its administrator.
+/// The `kubectl` of one cluster, as its administrator.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,
@@ -22,13 +22,13 @@ impl Kubectl {
         }
     }
 
-    /// Returns the file with the API server's address and the credentials.
+    /// Returns the path of the kubeconfig, with the API server's address and the credentials.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Returns a command to which arguments are added.
+    /// Returns a command of `kubectl` without arguments.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
@@ -36,20 +36,20 @@ impl Kubectl {
         command
     }
 
-    /// Runs it; returns its standard output.
+    /// Runs `kubectl` with arguments; returns its standard output.
     ///
     /// # Errors
     ///
-    /// It does not succeed.
+    /// `kubectl` fails.
     pub fn run(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         run(self.command().args(arguments))
     }
 
-    /// Runs it with `-o json`.
+    /// Runs `kubectl` with arguments and `-o json`; returns the parsed output.
     ///
     /// # Errors
     ///
-    /// It does not succeed, or its output is no JSON.
+    /// `kubectl` fails, or its output is not JSON.
     pub fn json(&self, arguments: &[&str]) -> Result<Value, ClusterError> {
         let text = self.run(&[arguments, &["-o", "json"]].concat())?;
         serde_json::from_str(&text).map_err(|error| ClusterError::Command {
@@ -58,11 +58,11 @@ impl Kubectl {
         })
     }
 
-    /// Returns a resource for comparison with a later state: without `resourceVersion`, and in
-    /// place of `managedFields` whether `manager` owns any of it.
+    /// Returns a resource for comparison with a later state, without `resourceVersion`; `managedFields` is replaced by
+    /// whether `manager` owns any field.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// There is no such resource, or it cannot be read.
     pub fn as_kept(&self, resource: &[&str], manager: &str) -> Result<Value, ClusterError> {
         let get = [&["get"], resource, &["--show-managed-fields"]].concat();
         let mut kept = self.json(&get)?;
@@ -82,21 +82,21 @@ impl Kubectl {
         Ok(kept)
     }
 
-    /// Applies a manifest, YAML or JSON, by server-side apply.
+    /// Applies a manifest, in YAML or JSON, by server-side apply.
     ///
     /// # Errors
     ///
-    /// The API server rejects it.
+    /// The API server rejects the manifest.
     pub fn apply(&self, manifest: &str) -> Result<(), ClusterError> {
         let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
         self.with_input(&arguments, manifest).map(drop)
     }
 
-    /// Runs it with a text on standard input; returns its standard output.
+    /// Runs `kubectl` with a text as its standard input; returns its standard output.
     ///
     /// # Errors
     ///
-    /// It does not succeed.
+    /// `kubectl` fails.
     pub fn with_input(&self, arguments: &[&str], text: &str) -> Result<String, ClusterError> {
         feed(self.command().args(arguments), text)
     }

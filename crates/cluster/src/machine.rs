@@ -1,10 +1,9 @@
 //! A machine: Linux namespaces that exist as long as a value does.
 //!
-//! Processes, mounts, network, host name and IPC are its own. Its first process waits for the end
-//! of a pipe that this process holds, so that when the value is dropped, or this process dies for
-//! any reason, the kernel kills every process in it and removes mounts, interfaces and
-//! containers. A signal, an error path or a crash leaves nothing behind, except for what
-//! [`crate::cgroup`] and the state folder remove.
+//! A machine has its own processes, mounts, network, host name and IPC. Its first process waits for the end of a pipe
+//! that this process holds. When the value is dropped, or this process dies for any reason, the kernel kills every
+//! process in the machine and removes its mounts, interfaces and containers. So a signal, an error or a crash leaves
+//! nothing behind, except for what [`crate::cgroup`] and the state folder remove.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,17 +14,17 @@ use std::time::{Duration, Instant};
 use crate::error::{At as _, ClusterError, feed, run};
 use crate::process::Process;
 
-/// The path of a machine's folder inside of it. Short, because Unix sockets in it have paths of 107
-/// bytes at most.
+/// The path of a machine's folder inside the machine. It is short, because paths of Unix sockets have at most 107
+/// bytes.
 pub(crate) const HOME: &str = "/run/maglor";
 
-/// Folders of the host that are replaced by empty ones in a machine: Kubernetes writes to them.
+/// The folders of the host that are replaced by empty ones in a machine, because Kubernetes writes to them.
 const EMPTY: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
-/// The time limit for `unshare` to create the first process.
+/// The timeout for `unshare` to create the first process.
 const START: Duration = Duration::from_secs(10);
 
-/// A machine that ends when this is dropped.
+/// A machine, which ends when the value is dropped.
 #[derive(Debug)]
 pub struct Machine {
     name: String,
@@ -37,12 +36,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts a machine without any network but its loopback interface; `folder` is its
-    /// `/run/maglor`.
+    /// Starts a machine without any network but its loopback interface. `folder` becomes its `/run/maglor`.
     ///
     /// # Errors
     ///
-    /// Without root or if the kernel does not support such namespaces.
+    /// The process does not run as root, or the kernel does not support such namespaces.
     pub(crate) fn start(name: &str, folder: &Path) -> Result<Self, ClusterError> {
         fs::create_dir_all(folder).at(folder)?;
         // A shell, not `cat` alone, because the first process has to reap orphans.
@@ -74,25 +72,25 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Returns its name, which is also its host name.
+    /// Returns the name of the machine, which is also its host name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the process id of its first process, as seen from outside.
+    /// Returns the process id of the machine's first process, as seen from the host.
     #[must_use]
     pub fn init(&self) -> u32 {
         self.init
     }
 
-    /// Returns a command that runs in it, with the files of the host except for its own ones.
+    /// Returns a command that runs in the machine, with the files of the host except for the machine's own folders.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         enter(self.init, program)
     }
 
-    /// Returns a command of the host that runs in its network.
+    /// Returns a command of the host that runs in the network of the machine.
     pub(crate) fn network_command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -101,22 +99,22 @@ impl Machine {
         command
     }
 
-    /// Returns the file of its network namespace.
+    /// Returns the file of the machine's network namespace.
     pub(crate) fn network(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.init).into()
     }
 
-    /// Executes lines of `ip -batch`, with the processes and files of the host.
+    /// Executes lines of `ip -batch` in the network of the machine, with the processes and files of the host.
     pub(crate) fn ip(&self, lines: &str) -> Result<(), ClusterError> {
         feed(self.network_command("ip").args(["-batch", "-"]), lines).map(drop)
     }
 
-    /// Returns the path of a file of its folder.
+    /// Returns the path of a file in the machine's folder, on the host.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Writes a file of its folder, and returns its path in the machine.
+    /// Writes a file in the machine's folder, and returns its path inside the machine.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<String, ClusterError> {
         let path = self.file(name);
         if let Some(parent) = path.parent() {
@@ -126,7 +124,7 @@ impl Machine {
         Ok(format!("{HOME}/{name}"))
     }
 
-    /// Starts a program of the cluster in it; its output goes to a log named after it.
+    /// Starts a program of the cluster in the machine, with its output in a log that is named after it.
     pub(crate) fn spawn(
         &self,
         program: &Path,
@@ -173,7 +171,7 @@ impl Machine {
         })
     }
 
-    /// Replaces folders of the host by its own, and sets up its host name and loopback interface.
+    /// Replaces folders of the host by those of the machine, and sets up its host name and loopback interface.
     fn prepare(&self) -> Result<(), ClusterError> {
         for folder in EMPTY {
             run(self.command("mount").args(["-t", "tmpfs", "tmpfs", folder]))?;

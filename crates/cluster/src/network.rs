@@ -25,7 +25,7 @@ pub(crate) fn wire_control(control: &Machine) -> Result<(), ClusterError> {
     ))
 }
 
-/// Connects a node to the control plane.
+/// Connects a node to the control plane's machine.
 pub(crate) fn wire_node(control: &Machine, node: &Machine, index: u8) -> Result<(), ClusterError> {
     let address = addresses::node(index);
     control.ip(&format!(
@@ -46,7 +46,7 @@ pub(crate) fn wire_node(control: &Machine, node: &Machine, index: u8) -> Result<
     ))
 }
 
-/// Adds routes to the pods of other nodes: over the bridge, or through its delay line.
+/// Adds routes to the pods of other nodes, over the bridge or the node's delay line.
 pub(crate) fn route_to_others(
     node: &Machine,
     index: u8,

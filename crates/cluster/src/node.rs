@@ -1,4 +1,4 @@
-//! A node: containerd, kubelet and kube-proxy on a separate machine.
+//! A node: containerd, kubelet and kube-proxy on a machine of its own.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::wait::until;
 /// The image of the container that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "maglor.dev/pause:1";
 
-/// The time limit for containerd to start.
+/// The timeout for the start of containerd.
 const CONTAINERD_START: Duration = Duration::from_secs(60);
 
-/// The maximum back-off of restarted containers; Kubernetes' own would be too long for tests.
+/// The maximum back-off of restarted containers; Kubernetes' default would be too long for tests.
 const MOST_BACK_OFF: &str = "10s";
 
 /// Starts containerd, and waits until it responds.
@@ -74,14 +74,14 @@ pub(crate) fn start_containerd(machine: &Machine, index: u8) -> Result<Process, 
     Ok(process)
 }
 
-/// Imports an archive on the machine that has this first process; machines see the host's files.
+/// Imports an archive on the machine with this first process. Machines see the files of the host.
 pub(crate) fn import(init: u32, archive: &Path) -> Result<(), ClusterError> {
     let mut command = enter(init, "ctr");
     command.args(["--namespace", "k8s.io", "images", "import"]);
     run(command.arg(archive)).map(drop)
 }
 
-/// Starts kubelet and kube-proxy.
+/// Starts the kubelet and kube-proxy of a node.
 pub(crate) fn start_kubelet(
     machine: &Machine,
     index: u8,
@@ -123,7 +123,7 @@ pub(crate) fn start_kubelet(
     Ok(vec![kubelet, kube_proxy])
 }
 
-/// Returns the configuration as JSON, which is valid YAML.
+/// Returns the configuration of the kubelet as JSON, which is valid YAML.
 fn kubelet_config(group: &str) -> String {
     let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

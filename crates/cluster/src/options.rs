@@ -17,17 +17,16 @@ use crate::error::ClusterError;
 /// - `say`: messages are discarded.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The name: lower case letters, digits and `-`, at most 20. Clusters of different names are
-    /// isolated.
+    /// The name: lower-case letters, digits and `-`, at most 20 characters. Clusters with different names are isolated
+    /// from each other.
     pub name: String,
     /// The number of nodes that run containers, 1 to 16.
     pub nodes: u8,
-    /// The delay of a packet from one node to another, at most 5 s; a round trip takes twice that.
+    /// The one-way delay of packets between nodes, at most 5 s.
     pub delay: Duration,
-    /// The number of additional nodes that only exist in the API; kwok reports their pods as
-    /// running.
+    /// The number of additional nodes that exist only in the API; kwok reports their pods as running.
     pub simulated_nodes: u16,
-    /// Receives progress messages.
+    /// The receiver of progress messages.
     pub say: fn(&str),
 }
 
@@ -60,7 +59,7 @@ impl Options {
     }
 }
 
-/// Validates a name, which becomes a folder that is removed with everything in it, and part of
+/// Validates a name, because it becomes the name of a folder that is removed with all of its contents, and part of
 /// paths that must be short.
 pub(crate) fn check_name(name: &str) -> Result<(), ClusterError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

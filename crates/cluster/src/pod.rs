@@ -10,12 +10,11 @@ use crate::error::{At as _, ClusterError};
 use crate::relay;
 
 impl Cluster {
-    /// Runs a closure on a thread in the network of a pod: it has the pod's addresses, and its
-    /// redirection rules.
+    /// Runs a closure on a thread in the network of a pod, with the pod's addresses and redirection rules.
     ///
     /// # Errors
     ///
-    /// There is no such pod, none of its containers runs, or the thread panicked.
+    /// There is no such pod, none of its containers is running, or the thread panicked.
     pub fn in_pod<T: Send + 'static>(
         &self,
         namespace: &str,
@@ -26,11 +25,11 @@ impl Cluster {
         joined(relay::in_network(Path::new(&network), work)?)
     }
 
-    /// Returns the id of a process of a pod's first running container, as seen from outside.
+    /// Returns the id of a process of a pod's first running container, as seen from the host.
     ///
     /// # Errors
     ///
-    /// There is no such pod, or none of its containers runs.
+    /// There is no such pod, or none of its containers is running.
     pub fn pod_process(&self, namespace: &str, pod: &str) -> Result<u32, ClusterError> {
         let found = self.kubectl().json(&["get", "pod", pod, "-n", namespace])?;
         let process = running(&found).map(process_of).transpose()?;
@@ -41,7 +40,7 @@ impl Cluster {
     }
 }
 
-/// Returns the id of a running container of a pod, without its runtime's name.
+/// Returns the id of a running container of a pod, without the prefix of its runtime; `None` if none is running.
 fn running(pod: &Value) -> Option<&str> {
     let statuses = pod["status"]["containerStatuses"].as_array()?;
     let mut running = statuses
@@ -51,8 +50,8 @@ fn running(pod: &Value) -> Option<&str> {
     Some(id)
 }
 
-/// Returns a process of a container: all machines' processes are visible from outside, and the
-/// control group of each names its container.
+/// Returns a process of a container. The processes of all machines are visible on the host, and the control group of
+/// each contains the id of its container.
 fn process_of(container: &str) -> Result<Option<u32>, ClusterError> {
     let processes = Path::new("/proc");
     let processes = fs::read_dir(processes).at(processes)?.flatten();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::error::{At as _, ClusterError};
 
-/// A running program. It ends with its machine.
+/// A running program, which ends with its machine.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
@@ -16,12 +16,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns the name of a program of a machine.
+    /// Returns the name of a program in a machine, by which it can be found.
     pub(crate) fn name(program: &str, machine: &str) -> String {
         format!("{program} of {machine}")
     }
 
-    /// Returns whether it has this name.
+    /// Returns whether the program has this name.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.name == name
     }
@@ -43,14 +43,14 @@ impl Process {
         })
     }
 
-    /// Restarts it; its log continues.
+    /// Restarts the program; its log is continued.
     pub(crate) fn restart(&mut self) -> Result<(), ClusterError> {
         self.kill();
         self.child = spawn(&mut self.command, &self.name)?;
         Ok(())
     }
 
-    /// Returns an error if it has terminated.
+    /// Returns an error if the program has terminated.
     pub(crate) fn check(&mut self) -> Result<(), ClusterError> {
         let Ok(Some(status)) = self.child.try_wait() else {
             return Ok(());
@@ -64,7 +64,7 @@ impl Process {
         })
     }
 
-    /// Kills it, like a crash.
+    /// Kills the program, as a crash would.
     pub(crate) fn kill(&mut self) {
         // `nsenter` forwards nothing, and its child outlives it: the program is its only child.
         let nsenter = self.child.id();

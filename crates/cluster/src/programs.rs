@@ -1,9 +1,7 @@
-//! Third-party programs: built from Go modules into a cache folder, or taken from the system's
-//! packages.
+//! Third-party programs, which are built from Go modules into a cache folder, or taken from the system's packages.
 //!
-//! The cache is `$XDG_CACHE_HOME/maglor` (`~/.cache/maglor`). The name of a folder in it contains
-//! the version and a digest of the files that pin the build (`crates/cluster/go`); the folder is
-//! renamed to it when it is complete.
+//! The cache is `$XDG_CACHE_HOME/maglor` (`~/.cache/maglor`). The name of each folder in it contains the version, and a
+//! digest of the files that pin the build (`crates/cluster/go`). A folder gets this name when it is complete.
 
 use std::env;
 use std::fs::{self, File};
@@ -21,13 +19,13 @@ pub(crate) struct Suite {
     version: &'static str,
     packages: &'static [&'static str],
     flags: &'static str,
-    /// Whether the program is the test binary of its one package, `MODULE.test`.
+    /// Whether the program is the test binary of its only package, `MODULE.test`.
     tests: bool,
-    /// The build time with an empty cache, on two cores.
+    /// The duration of the build with an empty cache, on two cores.
     takes: &'static str,
 }
 
-/// Kubernetes, with etcd, and the DNS server and the pause program that pods need.
+/// Kubernetes with etcd, and the DNS server and pause program that pods need.
 pub(crate) const KUBERNETES: Suite = Suite {
     module: "kubernetes",
     version: "1.34.4",
@@ -50,7 +48,7 @@ pub(crate) const KUBERNETES: Suite = Suite {
     takes: "8 to 15 minutes",
 };
 
-/// The oldest Kubernetes that the tests run on, without dependencies.
+/// The oldest Kubernetes on which the tests run, without dependencies.
 const KUBERNETES_OLDEST: Suite = Suite {
     module: "kubernetes-1.30",
     version: "1.30.14",
@@ -69,10 +67,10 @@ const KUBERNETES_OLDEST: Suite = Suite {
     takes: "8 to 15 minutes",
 };
 
-/// Programs that clusters of every version share. An older kubectl reads YAML that begins with a brace as JSON.
+/// The programs that clusters of every version share. An older kubectl reads YAML that begins with a brace as JSON.
 const SHARED: [&str; 4] = ["coredns", "etcd", "kubectl", "pause"];
 
-/// Selects the version of Kubernetes: `1.34`, the default, or `1.30`.
+/// The environment variable that selects the version of Kubernetes: `1.34`, the default, or `1.30`.
 const VERSION: &str = "MAGLOR_KUBERNETES";
 const OLDEST: &str = "1.30";
 
@@ -124,7 +122,7 @@ pub(crate) const CONFORMANCE: Suite = Suite {
     takes: "2 minutes",
 };
 
-/// A client and a server of gRPC's calls and streams, by grpc-go.
+/// A client and a server for gRPC calls and streams, with grpc-go.
 pub(crate) const STREAMS: Suite = Suite {
     module: "streams",
     version: "1.85.0",
@@ -134,7 +132,7 @@ pub(crate) const STREAMS: Suite = Suite {
     takes: "a minute",
 };
 
-/// The echo program that the suite's tests of Gateways use.
+/// The echo program that the suite's tests for Gateways use.
 pub(crate) const ECHO_BASIC: Suite = Suite {
     module: "conformance",
     version: "1.6.3-echo",
@@ -144,7 +142,7 @@ pub(crate) const ECHO_BASIC: Suite = Suite {
     takes: "1 minute",
 };
 
-/// Programs of the system, with their Debian packages.
+/// The programs of the system, with their Debian packages.
 const SYSTEM: [(&str, &str); 5] = [
     // Not `bridge`: iproute2 has a program of that name, too.
     ("host-local", "containernetworking-plugins"),
@@ -154,14 +152,14 @@ const SYSTEM: [(&str, &str); 5] = [
     ("runc", "runc"),
 ];
 
-/// The folders of CNI plugins, by system.
+/// The folders of CNI plugins, which depend on the distribution.
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
-/// Returns the program `helm`; if it does not exist, it is built with `build`.
+/// Returns the path of `helm`. If it does not exist, it is built if `build` is set.
 ///
 /// # Errors
 ///
-/// It does not exist, or could not be built.
+/// The program does not exist, or could not be built.
 pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
     let folder = match build {
         true => HELM.ready(|line| eprintln!("{line}"))?,
@@ -177,19 +175,19 @@ pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
     }
 }
 
-/// Returns the program `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of
-/// it that report failures (`-call ADDR`), by grpc-go. Built if it does not exist.
+/// Returns the path of `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of it that report
+/// failures (`-call ADDR`), with grpc-go. If it does not exist, it is built.
 ///
 /// # Errors
 ///
-/// It could not be built.
+/// The program could not be built.
 pub fn streams() -> Result<PathBuf, ClusterError> {
     let folder = STREAMS.ready(|line| eprintln!("{line}"))?;
     Ok(folder.join("streams"))
 }
 
-/// The folder of the programs of Kubernetes, of the version that `MAGLOR_KUBERNETES` selects; built if it does not
-/// exist.
+/// Returns the folder with the programs of Kubernetes, in the version that `MAGLOR_KUBERNETES` selects. If it does not
+/// exist, it is built.
 ///
 /// # Errors
 ///
@@ -216,13 +214,13 @@ pub(crate) fn kubernetes(say: fn(&str)) -> Result<PathBuf, ClusterError> {
 }
 
 impl Suite {
-    /// Returns the folder of its built programs.
+    /// Returns the folder for the built programs of the suite.
     fn folder(&self) -> Result<PathBuf, ClusterError> {
         let digest = digest_of(&sources(self.module))?;
         Ok(cache()?.join(format!("{}-{}-{digest}", self.module, self.version)))
     }
 
-    /// Returns the folder of its programs; built if it does not exist.
+    /// Returns the folder with the programs of the suite. If it does not exist, it is built.
     ///
     /// # Errors
     ///
@@ -275,12 +273,12 @@ impl Suite {
     }
 }
 
-/// Checks for the system's programs, and installs missing packages if possible (as root on a system
-/// with apt).
+/// Checks that the system's programs are installed, and installs missing packages if possible (as root on a system with
+/// apt).
 ///
 /// # Errors
 ///
-/// One of them is missing and cannot be installed here.
+/// A program is missing and cannot be installed here.
 pub(crate) fn want_system_programs(say: fn(&str)) -> Result<(), ClusterError> {
     let missing = || SYSTEM.iter().filter(|(program, _)| find(program).is_none());
     let packages: Vec<_> = missing().map(|(_, package)| *package).collect();
@@ -313,7 +311,8 @@ pub(crate) fn want_system_programs(say: fn(&str)) -> Result<(), ClusterError> {
     }
 }
 
-/// Returns the path of a program of the system; Debian keeps servers out of the path of users.
+/// Returns the path of a program of the system; `None` if it is missing. Debian installs servers outside the `PATH` of
+/// users.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin", "/usr/local/go/bin"].map(PathBuf::from);
@@ -334,7 +333,7 @@ pub(crate) fn plugins() -> &'static str {
 ///
 /// # Errors
 ///
-/// There is no home folder, or it cannot be written to.
+/// There is no home folder, or the folder cannot be written to.
 pub(crate) fn cache() -> Result<PathBuf, ClusterError> {
     let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -347,14 +346,14 @@ pub(crate) fn cache() -> Result<PathBuf, ClusterError> {
     Ok(folder)
 }
 
-/// Returns the folder with the files that pin the build of a module.
+/// Returns the folder with the files that pin the build of a Go module.
 pub(crate) fn sources(module: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("go")
         .join(module)
 }
 
-/// Returns the first eight digits of a digest of all files of a folder, with their names.
+/// Returns the first eight digits of a digest of all files of a folder, including their names.
 fn digest_of(folder: &Path) -> Result<String, ClusterError> {
     let mut context = digest::Context::new(&digest::SHA256);
     let mut folders = vec![folder.to_owned()];

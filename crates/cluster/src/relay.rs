@@ -1,8 +1,7 @@
 //! A port of the host's loopback interface that is forwarded to the API server.
 //!
-//! The host has no route into the cluster, and needs none: connections to the port are relayed by
-//! threads in the control plane's network. When the cluster has stopped the port refuses
-//! connections; no packet can leave the machine.
+//! The host has no route into the cluster, and needs none: threads in the control plane's network relay connections to
+//! the port. When the cluster has stopped, the port refuses connections. No packet can leave the machine.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{At as _, ClusterError};
 
-/// A relay; it stops accepting connections when this is dropped.
+/// A relay, which stops accepting connections when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
     listener: TcpListener,
@@ -23,12 +22,12 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Binds a free port of the host.
+    /// Binds a free port of the host's loopback interface.
     pub(crate) fn bind() -> Result<TcpListener, ClusterError> {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).at(Path::new("127.0.0.1:0"))
     }
 
-    /// Relays connections of `listener` to the same port of the loopback interface of a network.
+    /// Relays connections of `listener` to the same port of the loopback interface of a network namespace.
     pub(crate) fn start(listener: TcpListener, network: &Path) -> Result<Self, ClusterError> {
         let accepting = listener.try_clone().at(network)?;
         let target = listener.local_addr().at(network)?;
@@ -50,12 +49,12 @@ impl Drop for Relay {
     }
 }
 
-/// Runs a closure on a thread in another network namespace than the process; the thread returns
-/// nothing if it could not enter, which is an error here.
+/// Runs a closure on a thread in another network namespace. The thread returns nothing if it could not enter the
+/// namespace, which is reported as an error here.
 ///
 /// # Errors
 ///
-/// `network` is no network namespace, or may not be entered.
+/// `network` is not a network namespace, or may not be entered.
 pub(crate) fn in_network<T: Send + 'static>(
     network: &Path,
     work: impl FnOnce() -> T + Send + 'static,
@@ -89,7 +88,7 @@ fn accept(listener: &TcpListener, target: SocketAddr) {
     }
 }
 
-/// Copies in both directions, each on its own thread; they end with their connections.
+/// Copies bytes in both directions, each on a thread of its own; the threads end with their connections.
 fn relay(client: TcpStream, server: TcpStream) -> io::Result<()> {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let back = (server.try_clone()?, client.try_clone()?);

@@ -1,5 +1,5 @@
-//! Objects that only exist in the API: nodes that kwok keeps ready, and Services with as many
-//! endpoints as a scale test needs.
+//! Objects that exist only in the API: nodes that kwok keeps ready, and Services with as many endpoints as a scale test
+//! needs.
 
 use std::thread;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::error::ClusterError;
 use crate::kubectl::Kubectl;
 use crate::wait::until;
 
-/// The time limit for simulated pods; some 100 a second become ready on two cores.
+/// The timeout for simulated pods, about 100 of which become ready per second on two cores.
 const PODS: Duration = Duration::from_secs(900);
 
-/// The poll interval.
+/// The interval between polls of the pods.
 const LOOK: Duration = Duration::from_secs(3);
 
 /// The annotation by which kwok recognizes its nodes.
 pub(crate) const ANNOTATION: &str = "kwok.x-k8s.io/node";
 
-/// The label and taint that keep real pods off simulated nodes, and simulated ones on them.
+/// The label and taint that keep real pods off simulated nodes, and simulated pods on them.
 const LABEL: &str = "maglor.dev/simulated";
 
-/// The maximum number of Services or endpoints, which the address ranges can hold.
+/// The maximum number of Services or endpoints, which is limited by the address ranges.
 pub const MOST: u32 = 50_000;
 
-/// Returns simulated nodes, as a manifest.
+/// Returns the simulated nodes as a manifest.
 pub(crate) fn nodes(count: u16) -> String {
     let node = |index: u16| {
         let name = format!("simulated-{index}");
@@ -50,10 +50,10 @@ pub(crate) fn nodes(count: u16) -> String {
     list((1..=count).map(node))
 }
 
-/// Returns a namespace `scale` with `services` Services `s0`, `s1`, … of `endpoints` simulated pods
-/// each.
+/// Returns, as a manifest, a namespace `scale` with `services` Services `s0`, `s1`, …, each with `endpoints` simulated
+/// pods.
 ///
-/// Every Service has a Deployment, so that scaling one changes its EndpointSlices as in a real
+/// Every Service has a Deployment, so that scaling the Deployment changes the Service's EndpointSlices as in a real
 /// cluster.
 #[must_use]
 pub fn services(services: u32, endpoints: u32) -> String {
@@ -100,22 +100,21 @@ pub fn services(services: u32, endpoints: u32) -> String {
     list(std::iter::once(namespace).chain((0..services).flat_map(pair)))
 }
 
-/// Creates them, and waits until all of their pods are ready; returns the number of pods.
+/// Creates the Services of [`services`], and waits until all of their pods are ready; returns the number of pods.
 ///
 /// # Errors
 ///
-/// They cannot be created, or are not ready in time.
+/// The Services cannot be created, or their pods are not ready in time.
 pub fn fill(kubectl: &Kubectl, services: u32, endpoints: u32) -> Result<u64, ClusterError> {
     kubectl.apply(&self::services(services, endpoints))?;
     wait(kubectl, u64::from(services) * u64::from(endpoints))
 }
 
-/// Waits until the Deployments of the namespace `scale` have as many ready pods, and returns the
-/// number.
+/// Waits until the Deployments of the namespace `scale` have `wanted` ready pods; returns the number.
 ///
 /// # Errors
 ///
-/// They do not within ten minutes.
+/// The pods are not ready in time.
 fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
     let what = format!("{wanted} simulated pods are ready");
     until(

@@ -1,8 +1,8 @@
-//! The state of a cluster on disk: one directory, protected by a lock, and a file with its
-//! processes.
+//! The state of a cluster on disk: a directory that is protected by a lock, and a file with the processes of the
+//! cluster.
 //!
-//! The lock is released with its holder, so a folder without a holder was left by a crash. The next
-//! process removes it; the processes have ended by themselves.
+//! The lock is released when its holder ends, so a folder without a holder was left by a crash. The next process
+//! removes it; the processes of the cluster have ended with the holder.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -18,19 +18,19 @@ use crate::options::check_name;
 use crate::programs;
 use crate::wait::until;
 
-/// The time limit for killed processes to end.
+/// The timeout for killed processes to end.
 const DYING: Duration = Duration::from_secs(30);
 
 /// The state of a running cluster, for other processes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct State {
-    /// The administrator's kubeconfig.
+    /// The path of the administrator's kubeconfig.
     pub kubeconfig: PathBuf,
-    /// `kubectl` of the cluster's version.
+    /// The path of `kubectl` in the version of the cluster.
     pub kubectl: PathBuf,
-    /// The control plane first, then the nodes.
+    /// The machines: the control plane first, then the nodes.
     pub machines: Vec<MachineState>,
-    /// One way's delay between nodes, in microseconds.
+    /// The one-way delay between nodes in microseconds; 0 = none.
     pub delay_micros: u64,
 }
 
@@ -44,15 +44,15 @@ impl State {
 /// A machine of a [`State`].
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct MachineState {
-    /// Its name.
+    /// The name of the machine.
     pub name: String,
-    /// Its address.
+    /// The address of the machine.
     pub address: String,
-    /// Its first process, whose namespaces can be entered.
+    /// The process id of the machine's first process, whose namespaces can be entered.
     pub init: u32,
 }
 
-/// The folder of a cluster, with the lock on it.
+/// The folder of a cluster, with a lock on it.
 #[derive(Debug)]
 pub(crate) struct Folder {
     name: String,
@@ -61,11 +61,11 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Locks the folder for a new cluster; remains of an earlier one are removed.
+    /// Locks the folder for a new cluster, and removes what an earlier one has left.
     ///
     /// # Errors
     ///
-    /// Another process holds it.
+    /// Another process holds the folder.
     pub(crate) fn take(name: &str) -> Result<Self, ClusterError> {
         let path = place(name)?;
         fs::create_dir_all(&path).at(&path)?;
@@ -93,7 +93,7 @@ impl Folder {
         &self.path
     }
 
-    /// Publishes the running processes.
+    /// Writes the state for other processes.
     pub(crate) fn publish(&self, state: &State) -> Result<(), ClusterError> {
         let path = self.path.join("state.json");
         let partial = self.path.join("state.json.partial");
@@ -102,7 +102,7 @@ impl Folder {
         fs::rename(&partial, &path).at(&path)
     }
 
-    /// Removes everything of a cluster whose machines have ended.
+    /// Removes everything that is left of a cluster whose machines have ended.
     fn empty(&self) -> Result<(), ClusterError> {
         cgroup::remove(&self.name)?;
         // Processes that are being killed may still write.
@@ -118,7 +118,7 @@ impl Folder {
         )
     }
 
-    /// Removes it, including the lock.
+    /// Removes the folder, including the lock.
     pub(crate) fn remove(&self) -> Result<(), ClusterError> {
         self.empty()?;
         let path = lock_path(&self.name)?;
@@ -132,7 +132,7 @@ impl Folder {
 ///
 /// # Errors
 ///
-/// There is none of this name, or it is still starting.
+/// There is no cluster with this name, or it is still starting.
 pub fn read(name: &str) -> Result<State, ClusterError> {
     let not_up = || ClusterError::NotUp { name: name.into() };
     if !is_held(name)? {
@@ -143,14 +143,15 @@ pub fn read(name: &str) -> Result<State, ClusterError> {
     serde_json::from_str(&text).map_err(|_| not_up())
 }
 
-/// Returns whether a process holds the cluster.
+/// Returns whether a process holds the cluster with this name.
 fn is_held(name: &str) -> Result<bool, ClusterError> {
     let path = lock_path(name)?;
     let lock = File::open(&path);
     Ok(lock.is_ok_and(|lock| lock.try_lock_shared().is_err()))
 }
 
-/// Stops the process that holds the cluster, and removes its remains; returns whether there were any.
+/// Stops the process that holds the cluster, and removes what is left of the cluster; returns whether there was
+/// anything.
 ///
 /// # Errors
 ///
@@ -174,11 +175,11 @@ pub(crate) fn end(name: &str) -> Result<bool, ClusterError> {
     Ok(true)
 }
 
-/// Returns the folder of a cluster of this name.
+/// Returns the folder of the cluster with this name.
 ///
 /// # Errors
 ///
-/// The name is invalid: a path outside of the cache must never be treated as a cluster's folder.
+/// The name is invalid: a path outside the cache must never be treated as a cluster's folder.
 pub(crate) fn place(name: &str) -> Result<PathBuf, ClusterError> {
     check_name(name)?;
     Ok(programs::cache()?.join("cluster").join(name))

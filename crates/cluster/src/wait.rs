@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::ClusterError;
 
-/// The poll interval; most polls start a program.
+/// The interval between polls, most of which start a program.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Polls until there is a value, and returns it.

@@ -1,53 +1,53 @@
-//! The access log: its destination, and the layout of a line.
+//! The access log: its destination and the layout of each line.
 
 pub(crate) mod foreign;
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The destination and the layout of the access log.
+/// The destination of the access log and the layout of its lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessLog {
-    /// The path of a file, or `/dev/stdout`.
+    /// The path of a file to append to, or `/dev/stdout`.
     pub path: PathBuf,
-    /// The layout of one line.
+    /// The layout of each line.
     pub format: AccessLogFormat,
 }
 
 /// The layout of an access log line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum AccessLogFormat {
-    /// One JSON object a line, of these keys in this order.
+    /// One JSON object per line, with these keys in this order.
     Fields(Vec<AccessLogKey>),
-    /// One JSON object a line, of all fields.
+    /// One JSON object per line, with all fields.
     #[default]
     Json,
-    /// A text with the values of fields in it.
+    /// A template: literal text and the values of fields.
     Template(Vec<AccessLogPart>),
-    /// Space-separated, quoted where needed.
+    /// The values of all fields, separated by spaces and quoted where needed.
     Text,
 }
 
 /// A part of a template.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AccessLogPart {
-    /// The value of a field, `-` if it has none.
+    /// The value of a field; `-` if the request has none.
     Field(AccessLogField),
-    /// A literal text.
+    /// Literal text.
     Text(String),
 }
 
 /// A key of a JSON object, and the field that is its value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessLogKey {
-    /// The key as JSON, with quotes and a colon.
+    /// The key as JSON text, with quotes and a colon.
     pub json: Box<str>,
-    /// The field.
+    /// The field whose value is logged.
     pub field: AccessLogField,
 }
 
 impl AccessLogKey {
-    /// Encodes a key, so that this is not done for each line.
+    /// Encodes the key once, rather than for each line.
     #[must_use]
     pub fn new(key: &str, field: AccessLogField) -> Self {
         let json = serde_json::Value::from(key);
@@ -95,6 +95,8 @@ pub enum AccessLogField {
     Target,
     /// `time`.
     Time,
+    /// `trace_id`.
+    TraceId,
     /// `upstream`.
     Upstream,
     /// `user_agent`.
@@ -102,8 +104,8 @@ pub enum AccessLogField {
 }
 
 impl AccessLogField {
-    /// All fields, in the order of the documentation.
-    pub const ALL: [Self; 19] = [
+    /// All fields, in the order of docs/access-log.md.
+    pub const ALL: [Self; 20] = [
         Self::Time,
         Self::Listener,
         Self::Direction,
@@ -115,6 +117,7 @@ impl AccessLogField {
         Self::Host,
         Self::UserAgent,
         Self::RequestId,
+        Self::TraceId,
         Self::Status,
         Self::Flag,
         Self::ResponseBytes,
@@ -125,8 +128,8 @@ impl AccessLogField {
         Self::Error,
     ];
 
-    /// All field names, in the same order.
-    pub const NAMES: [&'static str; 19] = [
+    /// The names of all fields, in the order of [`ALL`](Self::ALL).
+    pub const NAMES: [&'static str; 20] = [
         "time",
         "listener",
         "direction",
@@ -138,6 +141,7 @@ impl AccessLogField {
         "host",
         "user_agent",
         "request_id",
+        "trace_id",
         "status",
         "flag",
         "response_bytes",
@@ -148,7 +152,7 @@ impl AccessLogField {
         "error",
     ];
 
-    /// Returns its name: the key in JSON, the field of a template.
+    /// Returns the name of the field: its key in JSON and its name in a template.
     #[must_use]
     pub fn name(self) -> &'static str {
         let place = Self::ALL.iter().position(|field| *field == self);
@@ -165,10 +169,11 @@ impl FromStr for AccessLogField {
     }
 }
 
-/// Parses a template: `{field}` is a field, `{{` and `}}` are braces.
+/// Parses a template: `{field}` is a field; `{{` and `}}` are literal braces.
 ///
 /// # Errors
-/// The first name in braces that is no field, or a brace that is not closed (empty).
+///
+/// The first name in braces that is not a field; empty for a brace that is not closed.
 pub(crate) fn template(text: &str) -> Result<Vec<AccessLogPart>, String> {
     let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
     while let Some(at) = rest.find(['{', '}']) {

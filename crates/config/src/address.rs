@@ -1,7 +1,7 @@
-//! Addresses of sockets: IP and port, or a Unix socket.
+//! Socket addresses: IP and port, or a Unix socket.
 //!
-//! `unix:/run/app.sock` is a socket in the file system, `unix:@name` one of Linux's abstract namespace (unix(7)), which has
-//! no file and no permissions.
+//! `unix:/run/app.sock` is a socket in the file system, `unix:@name` a socket in Linux's abstract namespace (unix(7)),
+//! which has no file and no permissions.
 
 use std::fmt;
 use std::io;
@@ -23,36 +23,36 @@ const LONGEST: usize = 107;
 /// A listening address.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Address {
-    /// IP address and port.
+    /// An IP address with a port.
     Ip(SocketAddr),
     /// A Unix socket.
     Unix(UnixAddress),
 }
 
-/// A path in the file system, or a name in the abstract namespace.
+/// A path in the file system, or `@` and a name in the abstract namespace.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct UnixAddress(Arc<str>);
 
-/// The reason why a text that begins with `unix:` is no valid address, with a valid alternative.
+/// The reason why a text that begins with `unix:` is not a valid address; its message suggests a valid one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UnixAddressError {
-    /// There is nothing after `unix:` or `@`.
+    /// There is no path after `unix:`, or no name after `@`.
     #[error("the path is missing; write `unix:/PATH`, for example `unix:/run/app.sock`")]
     Empty,
-    /// It exceeds the kernel's limit.
+    /// The path or name exceeds the kernel's limit.
     #[error(
         "the path is longer than 107 bytes, the maximum for a Unix socket; choose a shorter path"
     )]
     Long,
-    /// It is neither an absolute path nor `@` and a name.
+    /// The text is neither an absolute path nor `@` and a name.
     #[error(
         "write an absolute path, as in `unix:/run/app.sock`, or `unix:@NAME` for the abstract namespace"
     )]
     Relative,
-    /// The path has parts that are not names, so that two texts could refer to one socket.
+    /// The path has empty, `.` or `..` segments, so that two texts could refer to the same socket.
     #[error("write the path without `//`, `.` and `..`, and without a slash at the end")]
     Unnormalized,
-    /// It has a control character.
+    /// The path or name has a control character.
     #[error("remove the control characters from the path")]
     Unprintable,
 }
@@ -112,7 +112,7 @@ impl UnixAddress {
         }
     }
 
-    /// Returns the path; `None` in the abstract namespace.
+    /// Returns the path; `None` for a socket in the abstract namespace.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         (!self.0.starts_with('@')).then(|| Path::new(&*self.0))
@@ -124,9 +124,10 @@ impl UnixAddress {
         &self.0
     }
 
-    /// Converts it for system calls.
+    /// Converts the address for system calls.
     ///
     /// # Errors
+    ///
     /// None for an address that was parsed here.
     pub fn to_socket(&self) -> io::Result<unix::SocketAddr> {
         match self.0.strip_prefix('@') {

@@ -1,4 +1,4 @@
-//! Authorization rules of a listener.
+//! The authorization rules of a listener.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 /// the file: first those that deny, then those that allow; if none matches, the default applies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Authorization {
-    /// The effect if no rule matches.
+    /// The effect on a request or connection that no rule matches.
     pub default: Effect,
     /// Whether denials are only logged and counted.
     pub dry_run: bool,
@@ -17,23 +17,23 @@ pub struct Authorization {
     pub rules: Vec<AuthorizationRule>,
 }
 
-/// The result of authorization.
+/// The effect of authorization on a request or connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
-    /// It may.
+    /// The request or connection is allowed.
     Allow,
-    /// It may not.
+    /// The request or connection is denied.
     Deny,
 }
 
-/// The action of a rule on requests that it matches.
+/// The action of a rule on matching requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Allows them, unless another rule denies them.
+    /// Allow them, unless another rule denies them.
     Allow,
-    /// Logs and counts them without a decision.
+    /// Log and count them, without a decision.
     Audit,
-    /// Denies them, whatever other rules decide.
+    /// Deny them, regardless of other rules.
     Deny,
 }
 
@@ -43,7 +43,7 @@ pub enum Action {
 pub struct AuthorizationRule {
     /// The label `rule` in metrics.
     pub name: Arc<str>,
-    /// The action on requests that it matches.
+    /// The action on matching requests.
     pub action: Action,
     /// The sources; empty = any.
     pub from: Vec<Source>,
@@ -55,31 +55,31 @@ pub struct AuthorizationRule {
     pub not_to: Vec<Operation>,
 }
 
-/// The source of a request; every given field must match, each by one of its values.
+/// The source of a request; every field that is set must match, by one of its values.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Source {
     /// SPIFFE IDs.
     pub identities: Vec<Pattern>,
-    /// Namespaces of ids in the mesh's form.
+    /// Namespaces of SPIFFE IDs in the form of the mesh.
     pub namespaces: Vec<Pattern>,
-    /// Trust domains.
+    /// Trust domains of SPIFFE IDs.
     pub trust_domains: Vec<Pattern>,
-    /// Addresses of clients.
+    /// Networks of client addresses.
     pub networks: Vec<IpNet>,
 }
 
-/// The operation of a request; every given field must match, each by one of its values.
+/// The operation of a request; every field that is set must match, by one of its values.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Operation {
     /// HTTP methods, in upper case.
     pub methods: Vec<Pattern>,
-    /// Paths without query, normalized.
+    /// Paths without query, after normalization.
     pub paths: Vec<Pattern>,
     /// Ports that the client connected to.
     pub ports: Vec<u16>,
-    /// `Host` without port.
+    /// Values of `Host`, without port.
     pub hosts: Vec<Pattern>,
-    /// Header fields; all must match.
+    /// Conditions on header fields; all must match.
     pub headers: Vec<HeaderCondition>,
 }
 
@@ -88,12 +88,12 @@ pub struct Operation {
 pub struct HeaderCondition {
     /// The name of the field.
     pub name: HeaderName,
-    /// The allowed values; one must match.
+    /// The allowed values, one of which must match.
     pub values: Vec<Pattern>,
 }
 
 impl Operation {
-    /// Returns whether it has conditions that only apply to HTTP.
+    /// Returns whether the operation has conditions that apply only to HTTP.
     #[must_use]
     pub fn is_http(&self) -> bool {
         !(self.methods.is_empty()
@@ -110,14 +110,14 @@ pub enum Pattern {
     Any,
     /// The whole text.
     Exact(String),
-    /// `text*`
+    /// `text*`: any value that starts with the text.
     Prefix(String),
-    /// `*text`
+    /// `*text`: any value that ends with the text.
     Suffix(String),
 }
 
 impl Pattern {
-    /// Returns whether it matches `text`, byte by byte.
+    /// Returns whether the pattern matches `text`, byte by byte.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         match self {
@@ -128,7 +128,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether it matches `text`, ignoring the case of ASCII letters.
+    /// Returns whether the pattern matches `text`, ignoring the case of ASCII letters.
     #[must_use]
     pub fn matches_ignoring_case(&self, text: &[u8]) -> bool {
         let same = |part: Option<&[u8]>, pattern: &str| {

@@ -7,23 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::probe::Probe;
-use crate::{AccessLog, Cluster, ControlPlane, Identity, Listener};
+use crate::{AccessLog, Cluster, ControlPlane, Identity, Listener, Tracing};
 
 /// A validated configuration: every name resolves, every number is in range.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The number of worker threads; each has its own listeners (`SO_REUSEPORT`), connections and
-    /// pools.
+    /// The number of worker threads. Each has its own listening sockets (`SO_REUSEPORT`), connections and pools.
     pub workers: usize,
     /// The admin server; `None` = no admin port.
     pub admin: Option<Admin>,
     /// The initial level of the proxy's own log; the admin port changes it at run time.
     pub log_level: LogLevel,
-    /// The access log; `None` = none.
+    /// The access log; `None` = no access log.
     pub access_log: Option<AccessLog>,
-    /// The source of the proxy's identity; `None` = it has none, and no chain or cluster needs one.
+    /// The export of spans; `None` = no export, and trace headers are forwarded unchanged.
+    pub tracing: Option<Tracing>,
+    /// The source of the proxy's identity; `None` = no identity, and no chain or cluster needs one.
     pub identity: Option<Identity>,
-    /// The control plane for services that are not in the file; `None` if no chain uses one.
+    /// The control plane for services that are not in the file; `None` = no chain uses one.
     pub control_plane: Option<ControlPlane>,
     /// The time for open connections to finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,
@@ -47,13 +48,12 @@ impl Config {
 
 /// The admin server: `/metrics /ready /live /config /clusters /drain /logging`.
 ///
-/// Pages for operators (all but `/ready`, `/live`, `/metrics` and probes) are available over
-/// loopback only.
+/// Pages for operators (all but `/ready`, `/live`, `/metrics` and probes) are served only over loopback.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
     /// The listening address; port 0 lets the kernel choose.
     pub address: SocketAddr,
-    /// Whether pages for operators are available to every peer (`remote_access: full`).
+    /// Whether pages for operators are served to non-loopback clients, too (`remote_access: full`).
     pub opened: bool,
     /// The probes of the application that `/probe/NAME` forwards, by name.
     pub probes: BTreeMap<String, Probe>,
@@ -62,11 +62,11 @@ pub struct Admin {
 /// The verbosity of the proxy's own log.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LogLevel {
-    /// Only events that need an operator now.
+    /// Only events that an operator must handle now.
     Error,
-    /// Also events that may need one soon.
+    /// Also events that an operator may have to handle soon.
     Warn,
-    /// Also starts, stops, reloads.
+    /// Also starts, stops and reloads.
     #[default]
     Info,
     /// Also events of each connection.

@@ -1,4 +1,4 @@
-//! Clusters: sets of endpoints, and the settings of connections and balancing.
+//! Clusters: sets of endpoints, with the settings of connections and balancing.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,53 +19,51 @@ use crate::{HealthCheck, Origination, UnixAddress};
 /// A set of endpoints that serve the same requests.
 ///
 /// # Defaults
-/// `policy: lor(choices=2)`, `protocol: http1`, `connect_timeout: 5s`, `idle_timeout: 60s`,
-/// `panic_threshold: 50`, `max_idle_connections: 1024` a worker and endpoint, `outlier_ejection`
-/// and `retry_budget` with theirs.
+///
+/// `policy: lor(choices=2)`, `protocol: http1`, `connect_timeout: 5s`, `idle_timeout: 60s`, `panic_threshold: 50`,
+/// `max_idle_connections: 1024` per worker and endpoint, `outlier_ejection` and `retry_budget` with their own defaults.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// The unique name; the label `cluster` in metrics.
     pub name: Arc<str>,
     /// The balancing policy.
     pub policy: balance::PolicySpec,
-    /// Panic threshold, priorities, localities, slow start.
+    /// The panic threshold, priorities, localities and slow start.
     pub view: balance::ViewParams,
-    /// Set if the endpoint is the original destination of the client's connection, and `endpoints`
-    /// is empty; `None` = `endpoints`.
+    /// The address used instead of `endpoints`, which is then empty, derived from the original destination of the
+    /// client's connection; `None` = `endpoints` are used.
     pub original_destination: Option<DestinationAddress>,
-    /// The endpoints. May be empty: requests then get a 503 response.
+    /// The endpoints. If there are none, requests get a 503 response.
     pub endpoints: Vec<Endpoint>,
-    /// The HTTP version for the endpoints.
+    /// The HTTP version of connections to the endpoints.
     pub protocol: UpstreamProtocol,
-    /// Whether gRPC calls use HTTP/2 although other requests use HTTP/1.1: if HTTP/1.1 was not
-    /// chosen explicitly.
+    /// Whether gRPC calls use HTTP/2 although other requests use HTTP/1.1; false if HTTP/1.1 was chosen explicitly.
     pub grpc_by_http2: bool,
-    /// The TLS settings for the endpoints.
+    /// The TLS settings of connections to the endpoints; `None` = plain text.
     pub tls: Option<Origination>,
-    /// The PROXY protocol header sent on each new connection.
+    /// The PROXY protocol header sent on each new connection; `None` = no header.
     pub proxy_protocol: Option<ProxyProtocolOut>,
-    /// The limit of TCP (and TLS) handshake together.
+    /// The timeout of the TCP and TLS handshakes together.
     pub connect_timeout: Duration,
     /// The time after which an idle pooled connection is closed.
     pub idle_timeout: Duration,
     /// The number of requests after which a connection is closed; `None` = no limit.
     pub max_requests_per_connection: Option<NonZeroU32>,
-    /// The number of idle HTTP/1.1 connections that are kept although no request has needed them for a
-    /// second, for each worker and endpoint; 0 = no connection is reused.
+    /// The maximum number of HTTP/1.1 connections that stay open after one second without a request, for each worker
+    /// and endpoint; 0 = no connection is reused.
     pub max_idle_connections: usize,
-    /// HTTP/2: the number of concurrent streams on a connection before another is opened.
+    /// The maximum number of concurrent HTTP/2 streams on a connection; further requests open another one.
     pub max_concurrent_streams: u32,
-    /// The bounds of the time after which a DNS name is resolved again (the record's TTL in
-    /// between).
+    /// The bounds of the interval between two resolutions of a DNS name; between them, the record's TTL is the
+    /// interval.
     pub dns_refresh: DnsRefresh,
-    /// Whether only the first address of a DNS name is an endpoint, as long as responses contain
-    /// it.
+    /// Whether only the first address of a DNS name is an endpoint, as long as responses contain that address.
     pub first_address_only: bool,
     /// Active health checks; `None` = none.
     pub health_check: Option<HealthCheck>,
     /// Ejection of failing endpoints; `None` if disabled.
     pub outlier: Option<OutlierParams>,
-    /// The limits of requests and connections in progress and pending.
+    /// The limits on requests and connections in progress and pending.
     pub limits: LimitParams,
     /// The share of the traffic that may be retries and hedged attempts.
     pub retry_budget: BudgetParams,
@@ -73,18 +71,18 @@ pub struct Cluster {
     pub circuit_breaker: Option<BreakerParams>,
     /// An adaptive limit on requests in progress; `None` = none.
     pub concurrency_limit: Option<ConcurrencyParams>,
-    /// A delay of every request, to emulate a distance; `None` = none.
+    /// A delay of every request, to emulate network distance; `None` = none.
     pub delay: Option<Distance>,
 }
 
-/// The host used for a connection's original destination; the port is always the destination's.
+/// The host of the address that replaces a connection's original destination; the port is always the destination's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DestinationAddress {
     /// The destination's own host.
     AsIs,
     /// This host.
     Ip(IpAddr),
-    /// The loopback address of the destination's family.
+    /// The loopback address of the destination's address family.
     Loopback,
 }
 
@@ -106,20 +104,21 @@ impl DestinationAddress {
 /// The bounds of the re-resolution interval.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DnsRefresh {
-    /// The minimum; a smaller TTL is raised to it. Default 1 s.
+    /// The minimum interval, to which a smaller TTL is raised. Default 1 s.
     pub min: Duration,
-    /// The maximum; a larger TTL is lowered to it. Default 5 min.
+    /// The maximum interval, to which a larger TTL is lowered. Default 5 min.
     pub max: Duration,
 }
 
-/// One server, or a name that resolves to several.
+/// One server, or a DNS name that resolves to several.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Endpoint {
-    /// Its address.
+    /// The address of the server, or its DNS name.
     pub address: EndpointAddress,
-    /// Its relative share of requests.
+    /// The weight: the share of requests relative to other endpoints.
     pub weight: NonZeroU32,
-    /// Its priority: 0 is used first; higher ones when lower ones are not healthy enough.
+    /// The priority: 0 is used first; endpoints with a higher number are used if too few of those with a lower number
+    /// are healthy.
     pub priority: u8,
     /// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`; the unit of locality weights, see [`locality`].
     pub locality: Option<Arc<str>>,
@@ -133,7 +132,7 @@ pub fn locality(text: &str) -> balance::Locality {
     balance::Locality::new(next(), next(), next())
 }
 
-/// Formats as `HOST:PORT` or `unix:/PATH`, as an operator would write it.
+/// Formats the address as `HOST:PORT` or `unix:/PATH`, the notation of the file.
 impl fmt::Display for EndpointAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -160,10 +159,10 @@ pub enum EndpointAddress {
     Unix(UnixAddress),
 }
 
-/// The HTTP version for a cluster.
+/// The HTTP version of connections to the endpoints of a cluster.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum UpstreamProtocol {
-    /// By ALPN with TLS, otherwise HTTP/1.1.
+    /// Chosen by ALPN with TLS, otherwise HTTP/1.1.
     Auto,
     /// HTTP/1.1.
     #[default]
@@ -177,8 +176,8 @@ pub enum UpstreamProtocol {
 /// The version of the PROXY protocol header that is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ProxyProtocolOut {
-    /// Text.
+    /// Version 1, a line of text.
     V1,
-    /// Binary.
+    /// Version 2, binary.
     V2,
 }

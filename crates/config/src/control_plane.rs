@@ -1,21 +1,22 @@
-//! The control plane, and on-demand discovery.
+//! The control plane, and on-demand discovery from it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The control plane of chains with [`Discovery`].
+/// The control plane used by chains with [`Discovery`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ControlPlane {
-    /// The name of the cluster of its servers.
+    /// The name of the cluster of the control plane's servers.
     pub cluster: Arc<str>,
     /// The node id of the proxy; not empty.
     pub node_id: String,
-    /// The group of proxies that it belongs to; may be empty.
+    /// The group of proxies that this proxy belongs to; may be empty.
     pub node_cluster: String,
-    /// The directory for the cache of received resources, for the next start; `None` = no cache.
+    /// The directory in which received resources are cached for the next start; `None` = no cache.
     pub cache_dir: Option<PathBuf>,
-    /// The pod of a Gateway that this proxy is: its listeners come from the control plane.
+    /// The pod of this proxy, `NAMESPACE/POD`, whose listeners come from the control plane; `None` = only listeners of
+    /// the file.
     pub gateway: Option<Arc<str>>,
 }
 
@@ -23,23 +24,23 @@ pub struct ControlPlane {
 /// connections, when they are first called.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Discovery {
-    /// The name to request for any host; `None` = the host.
+    /// The name to request for all requests; `None` = the host of each request.
     pub host: Option<String>,
-    /// Whether requests are routed by the virtual hosts of the result; otherwise one of these
-    /// applies to all.
+    /// Whether the virtual host is selected by the host of each request; if not, the virtual host of
+    /// [`host`](Self::host) applies to all requests.
     pub by_virtual_host: bool,
-    /// The namespace of hosts with a single label.
+    /// The namespace of hosts with a single label, such as `reviews`.
     pub namespace: String,
-    /// The domain of the cluster.
+    /// The DNS domain of the Kubernetes cluster.
     pub domain: String,
-    /// The time that a request or connection waits.
+    /// The maximum time for which a request or connection waits for the control plane.
     pub timeout: Duration,
     /// The time without calls after which a target is unsubscribed.
     pub idle_timeout: Duration,
 }
 
 impl Discovery {
-    /// Returns the control plane's name of the target of a request for a host and port.
+    /// Returns the name, at the control plane, of the target of a request for a host and port; `None` if there is none.
     #[must_use]
     pub fn target(&self, host: &str, port: u16) -> Option<String> {
         match &self.host {
@@ -48,9 +49,9 @@ impl Discovery {
         }
     }
 
-    /// Returns the control plane's name of a host and port; `None` if the host cannot be one of a
-    /// service. Names are completed as by the resolver of a pod: `reviews`, `reviews.shop` and
-    /// `reviews.shop.svc` belong to the cluster, other names stay as they are.
+    /// Returns the name of a host and port at the control plane; `None` if the host cannot be a service. Names are
+    /// completed as by the resolver of a pod: `reviews`, `reviews.shop` and `reviews.shop.svc` are names of the
+    /// cluster, other names are unchanged.
     pub(crate) fn complete(&self, host: &str, port: u16) -> Option<String> {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let host = host.as_str();

@@ -1,10 +1,10 @@
-//! Removes credentials in header fields from a configuration shown to operators.
+//! Removes credentials in header fields from a configuration that is shown to operators.
 //!
-//! Keys and tokens are in files, of which a configuration has the names only.
+//! A configuration contains only the names of files with keys and tokens.
 
 use serde_yaml::{Mapping, Value};
 
-/// The replacement of a value.
+/// The text that replaces a hidden value.
 const HIDDEN: &str = "(not shown)";
 /// Header fields whose values are credentials.
 const FIELDS: [&str; 7] = [
@@ -16,11 +16,10 @@ const FIELDS: [&str; 7] = [
     "x-api-key",
     "x-auth-token",
 ];
-/// Fields of a condition on a header that hold its value.
+/// Fields of a condition on a header that contain the header's value.
 const CONDITIONS: [&str; 5] = ["contains", "exact", "prefix", "regex", "suffix"];
 
-/// Returns the same YAML text, with `(not shown)` for such values; only a note if it cannot be
-/// parsed.
+/// Returns the same YAML text with `(not shown)` in place of credentials; only a note if the text cannot be parsed.
 #[must_use]
 pub fn without_credentials(yaml: &str) -> String {
     let hidden = serde_yaml::from_str(yaml).and_then(|mut value: Value| {
@@ -52,7 +51,7 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// Hides the values of header fields, by their names.
+/// Replaces the values of header fields whose names are in [`FIELDS`].
 fn hide_fields(fields: &mut Mapping) {
     let credentials = fields.iter_mut().filter(|(name, _)| is_credential(name));
     credentials.for_each(|(_, value)| cover(value));

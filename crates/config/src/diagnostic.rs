@@ -12,12 +12,12 @@
 
 use std::fmt;
 
-/// Whether a configuration can be used in spite of a problem.
+/// Whether a configuration can be used despite a problem.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Severity {
     /// The configuration is rejected.
     Error,
-    /// The configuration is used, but probably does not do what was meant.
+    /// The configuration is used, but probably does not do what its author meant.
     Warning,
 }
 
@@ -33,11 +33,11 @@ impl fmt::Display for Severity {
 /// The origin of a problem.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Origin {
-    /// In a file as a whole, for example because it cannot be read.
+    /// A file as a whole, for example because it cannot be read.
     File(String),
-    /// On the command line.
+    /// A command line flag.
     Flag(String),
-    /// At a place in a file.
+    /// A place in a file.
     Place {
         /// The file's name, as given.
         file: String,
@@ -63,9 +63,9 @@ impl fmt::Display for Origin {
 pub struct Snippet {
     /// The number of the line, from 1.
     pub line: usize,
-    /// The line's text, cut when it is very long.
+    /// The text of the line, shortened if it is very long.
     pub text: String,
-    /// The number of characters before the underlined ones.
+    /// The number of characters before the underlined part.
     pub start: usize,
     /// The number of underlined characters, at least 1.
     pub length: usize,
@@ -76,26 +76,25 @@ pub struct Snippet {
 pub struct Diagnostic {
     /// Whether the configuration is rejected.
     pub severity: Severity,
-    /// The origin.
+    /// Where the problem is.
     pub origin: Origin,
-    /// The path of the value, for example `listeners[0].filter_chains[1].http.routes`; empty for
-    /// the whole.
+    /// The path of the value, for example `listeners[0].filter_chains[1].http.routes`; empty for the whole
+    /// configuration.
     pub path: String,
-    /// The error.
+    /// The description of the problem.
     pub message: String,
-    /// A suggested fix.
+    /// A suggested fix; `None` if there is none.
     pub help: Option<String>,
-    /// The source line.
+    /// The source line; `None` if there is none to show.
     pub snippet: Option<Snippet>,
-    /// Another place that belongs to the problem, such as the first of two equal names.
+    /// Another place that belongs to the problem, such as the first of two equal names; `None` if there is none.
     pub note: Option<String>,
 }
 
-/// The maximum number of characters of a text that are shown: names in it may be as long as the
-/// file.
+/// The maximum number of characters of a text that are shown, since a name can be as long as the file.
 const SHOWN: usize = 2000;
 
-/// A text, shortened if it is very long.
+/// Displays a text, shortened if it is very long.
 struct Bounded<'a>(&'a str);
 
 impl fmt::Display for Bounded<'_> {
@@ -132,7 +131,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The reasons for which a configuration is rejected: every error of the file, in its order.
+/// The reasons why a configuration is rejected: all errors of the file, in its order.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Errors(pub Vec<Diagnostic>);
 

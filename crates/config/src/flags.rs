@@ -1,4 +1,4 @@
-//! The one-line mode: converts flags to the same raw types as a file, with the same checks.
+//! The one-line mode: converts flags to the same raw types as a file, which get the same checks.
 
 use std::net::SocketAddr;
 
@@ -12,15 +12,15 @@ use crate::{Address, Config, raw};
 /// The flags of `maglor-proxy --listen … --upstream …`.
 #[derive(Clone, Debug)]
 pub struct Flags<'a> {
-    /// `--listen`
+    /// `--listen`: the address of the listener.
     pub listen: Address,
     /// `--upstream`, each `ADDR[,weight=N]`; the address may be a DNS name with port.
     pub upstreams: &'a [String],
-    /// `--policy`
+    /// `--policy`: the load balancing policy; `None` = the default.
     pub policy: Option<&'a str>,
-    /// `--admin`
+    /// `--admin`: the address of the admin server; `None` = no admin port.
     pub admin: Option<SocketAddr>,
-    /// `--workers`
+    /// `--workers`: the number of worker threads.
     pub workers: usize,
 }
 
@@ -92,7 +92,7 @@ impl Flags<'_> {
         (document, errors)
     }
 
-    /// Returns the flag from which each part of the configuration came.
+    /// Returns, for each part of the configuration, the flag that it came from.
     fn origins(&self) -> Vec<(Vec<Step>, String)> {
         let field = |name: &str| Step::Field(name.into());
         let cluster = vec![field("clusters"), Step::Index(0)];

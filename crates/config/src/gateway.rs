@@ -1,8 +1,8 @@
-//! `maglor-proxy gateway`: a proxy whose listeners are those of a Gateway. The listeners, with
-//! their certificates, and the routes come from the control plane.
+//! `maglor-proxy gateway`: a proxy whose listeners are those of a Gateway. The control plane sends the listeners, with
+//! their certificates, and the routes.
 //!
-//! A certificate is stored as two files in the cache's folder, named by their contents: so a
-//! configuration names files as usual, contains no keys, and changes with the certificate.
+//! A certificate is stored as two files in the folder of the cache, named by their contents. So the configuration
+//! refers to files as usual, contains no keys, and changes with the certificate.
 
 use std::path::Path;
 
@@ -15,16 +15,16 @@ use crate::member::Member;
 use crate::raw;
 use crate::report::Step;
 
-/// A port of a Gateway: `routes`, or TLS by `chains`.
+/// A port of a Gateway, with `routes` for plain text or `chains` for TLS.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Port {
-    /// Where clients connect.
+    /// The port that clients connect to.
     pub port: u16,
-    /// The name at the control plane, `NAME:PORT`, of the routes of requests in plain text.
+    /// The name, at the control plane, of the routes of plain-text requests, `NAME:PORT`; `None` = TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<String>,
-    /// TLS, by server name.
+    /// The TLS settings and routes by server name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<Chain>,
 }
@@ -33,26 +33,26 @@ pub struct Port {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chain {
-    /// `a.example.com` or `*.example.com`; absent: any, and none.
+    /// The server name, `a.example.com` or `*.example.com`; `None` = any name, and clients that send none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// The name at the control plane of the routes.
+    /// The name of the routes at the control plane.
     pub routes: String,
-    /// What is shown; the first is the default.
+    /// The certificates shown to clients; the first is the default.
     pub certificates: Vec<Certificate>,
 }
 
-/// A certificate chain and its key, both PEM.
+/// A certificate chain and its private key, both PEM.
 #[derive(Clone, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
-    /// The leaf first.
+    /// The certificate chain, with the leaf first.
     pub certificate: String,
-    /// PKCS#8, PKCS#1 or SEC1.
+    /// The private key: PKCS#8, PKCS#1 or SEC1.
     pub private_key: String,
 }
 
-/// Omits the key.
+/// Omits the private key.
 impl std::fmt::Debug for Certificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certificate").finish_non_exhaustive()
@@ -62,13 +62,13 @@ impl std::fmt::Debug for Certificate {
 /// A file that a configuration with [`Port`]s refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
-    /// Its contents.
+    /// The contents of the file.
     pub text: &'a str,
     what: &'static str,
 }
 
 impl File<'_> {
-    /// Its name in the folder.
+    /// Returns the name of the file in the folder of the cache.
     #[must_use]
     pub fn name(&self) -> String {
         format!(
@@ -112,7 +112,7 @@ pub fn files(ports: &[Port]) -> impl Iterator<Item = File<'_>> {
 }
 
 impl Port {
-    /// Returns the listener, on the address `bind`, whose certificates are in `folder`.
+    /// Returns the listener for the port, on the address `bind`, with certificates from `folder`.
     pub(crate) fn listener(&self, bind: &str, folder: &Path) -> raw::Listener {
         let listener = raw::Listener {
             name: Some(self.port.to_string()),
@@ -157,7 +157,7 @@ impl Port {
     }
 }
 
-/// Returns the safe settings for an edge: forwarding headers of clients are replaced.
+/// Returns HTTP settings that are safe at an edge: forwarding headers of clients are replaced.
 fn http(routes: Option<&str>) -> raw::Http {
     raw::Http {
         discovery: Some(raw::Discovery {
@@ -171,7 +171,7 @@ fn http(routes: Option<&str>) -> raw::Http {
     }
 }
 
-/// Returns the host of an address in the notation of a listener: `[::]` of `[::]:15020`.
+/// Returns the host of an address in the notation of a listener, such as `[::]` of `[::]:15020`.
 pub(crate) fn host(address: Option<&str>) -> &str {
     let split = address.and_then(|address| address.rsplit_once(':'));
     split.map_or("0.0.0.0", |(host, _)| host)

@@ -1,8 +1,7 @@
 //! Envoy's format strings in the values of header rules.
 //!
 //! Our values are literal: `100%` is `100%`. In Envoy's `HeaderValue.value` (config.core.v3) a `%` begins a command,
-//! such as `%START_TIME%`, and `%%` is a percent sign. Istio passes the values of a VirtualService to Envoy as they
-//! are.
+//! such as `%START_TIME%`, and `%%` is a percent sign. Istio passes the values of a VirtualService to Envoy unchanged.
 
 use std::borrow::Cow;
 
@@ -48,7 +47,7 @@ const COMMANDS: &[&str] = &[
 /// The reason why a value is not literal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NotLiteral<'a> {
-    /// A command, without its `%`, as `REQ(x-user)`.
+    /// A command, without the enclosing `%`, such as `REQ(x-user)`.
     Command(&'a str),
     /// A `%` that is neither part of a command nor doubled.
     Percent,
@@ -63,19 +62,21 @@ pub fn escape(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// Converts Envoy's form to a literal value.
+/// Converts a value in Envoy's form to a literal one.
 ///
 /// # Errors
-/// When it contains a command, or a `%` that Envoy would reject.
+///
+/// If the value contains a command, or a `%` that Envoy would reject.
 pub fn unescape(value: &str) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     read(value, false)
 }
 
-/// Converts a VirtualService's value to a literal one: as [`unescape`], but a `%` that begins no
-/// command is literal, where Envoy would reject it.
+/// Converts a VirtualService's value to a literal one, as [`unescape`] does, but takes a `%` that begins no command
+/// literally, where Envoy would reject it.
 ///
 /// # Errors
-/// When it contains a command.
+///
+/// If the value contains a command.
 pub fn unescape_lenient(value: &str) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     read(value, true)
 }
@@ -102,8 +103,8 @@ fn read(value: &str, lenient: bool) -> Result<Cow<'_, str>, NotLiteral<'_>> {
     Ok(out.into())
 }
 
-/// Returns the first of Envoy's commands in a text in which `%` is otherwise literal: that of the
-/// Gateway API and of our own resources. Percent-encoded bytes do not count.
+/// Returns the first of Envoy's commands in a value of the Gateway API or of our own resources, in which `%` is
+/// otherwise literal. Percent-encoded bytes are not commands.
 #[must_use]
 pub fn command(value: &str) -> Option<&str> {
     let mut rest = value;
@@ -124,8 +125,7 @@ pub fn command(value: &str) -> Option<&str> {
     None
 }
 
-/// Matches variants: `REQUEST_…`, `REQ_WITHOUT_QUERY`, `RESPONSE_CODE`, `START_TIME_LOCAL`,
-/// `PATH_…`
+/// Matches variants of a command: `REQUEST_…`, `REQ_WITHOUT_QUERY`, `RESPONSE_CODE`, `START_TIME_LOCAL`, `PATH_…`.
 fn is_variant(rest: &str) -> bool {
     rest.starts_with('_') || rest.starts_with("UEST") || rest.starts_with("ONSE_")
 }
@@ -148,7 +148,7 @@ fn form(after: &str) -> Option<&str> {
     after[end..].starts_with('%').then(|| &after[..end])
 }
 
-/// Returns why a command cannot be used, and an alternative.
+/// Returns the reason why a command cannot be used, with an alternative.
 #[must_use]
 pub fn refusal(command: &str) -> String {
     let name = command.split(['(', ':']).next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Suggestions for unknown fields, values of a wrong type, and terms of other proxies.
 //!
-//! Nothing here affects whether a configuration is valid. It runs after an error was found, with
-//! the text around it.
+//! Nothing here affects whether a configuration is valid. Suggestions are looked up after an error was found, from the
+//! text around it.
 
 pub(crate) mod choices;
 pub(crate) mod fields;
@@ -13,8 +13,8 @@ mod values;
 use self::fields::{Context, for_field};
 use crate::yaml::{Cause, DecodeError, Found, Id, Tree};
 
-/// Returns the help of an error, derived from the text around it; `None` if it adds nothing to the
-/// error's own.
+/// Returns the help for an error, derived from the text around it; `None` if there is nothing to add to the help of the
+/// error itself.
 pub(crate) fn refine(tree: &Tree, error: &DecodeError) -> Option<String> {
     let node = error.node()?;
     match error.cause() {

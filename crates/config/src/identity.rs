@@ -9,15 +9,15 @@ use maglor_identity::Paths;
 pub enum Identity {
     /// A certificate issued by the control plane.
     ControlPlane(Enrolment),
-    /// Files that are kept up to date externally.
+    /// Files, which another program keeps up to date.
     Files(Paths),
 }
 
-/// The credentials for the enrolment of a proxy in the mesh.
+/// The credentials with which a proxy requests its first certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enrolment {
-    /// The token that authenticates the proxy to the control plane; read again each time.
+    /// The file of the token that authenticates the proxy to the control plane. It is read for each certificate.
     pub token_file: PathBuf,
-    /// The initial roots, PEM, for verifying the control plane.
+    /// The PEM file of the initial roots, for verifying the control plane.
     pub trust_bundle: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Listeners and their filter chains: the handling of downstream connections.
+//! Listeners and their filter chains, which handle downstream connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +16,25 @@ pub struct Listener {
     pub name: Arc<str>,
     /// The address to bind; port 0 lets the kernel choose.
     pub address: Address,
-    /// The permissions of the file of a Unix socket, as of chmod(2).
+    /// The permissions of the file of a Unix socket, in the notation of chmod(2).
     pub mode: u32,
-    /// The PROXY protocol (v1 and v2) on accepted connections.
+    /// Whether accepted connections have a PROXY protocol header (v1 or v2).
     pub proxy_protocol: ProxyProtocolIn,
-    /// The chains, evaluated in order of specificity (see [`FilterChainMatch`]), at least one.
+    /// The chains, at least one. The most specific match wins (see [`FilterChainMatch`]).
     pub filter_chains: Vec<FilterChain>,
-    /// The limit of open connections over all workers; above it new ones wait in the backlog.
+    /// The maximum number of open connections over all workers; further connections wait in the backlog.
     pub max_connections: usize,
-    /// Whether connections were redirected here: the kernel knows their original destination.
+    /// Whether connections are redirected to this listener, so that the kernel knows their original destination.
     pub original_destination: bool,
-    /// The direction of its connections.
+    /// The direction of the listener's connections.
     pub direction: TrafficDirection,
     /// The time without data from a client after which the server is assumed to speak first.
     pub detection_timeout: Duration,
     /// Destination ports of protocols in which the server speaks first.
     pub server_first_ports: Vec<u16>,
-    /// The limit of TLS detection, PROXY header and TLS handshake together.
+    /// The timeout of TLS detection, PROXY header and TLS handshake together.
     pub handshake_timeout: Duration,
-    /// The authorization of clients; `None` = everything is allowed.
+    /// The authorization of clients; `None` = all clients are allowed.
     pub authorization: Option<Authorization>,
     /// The rate limit of HTTP requests over all chains; `None` = no limit.
     pub rate_limit: Option<RateLimit>,
@@ -44,7 +44,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The default permissions of a Unix socket's file: owner and group connect.
+    /// The default permissions of a Unix socket's file, with which the owner and the group can connect.
     pub const DEFAULT_MODE: u32 = 0o660;
 }
 
@@ -54,34 +54,34 @@ pub enum ProxyProtocolIn {
     /// No header is expected.
     #[default]
     Off,
-    /// A header is read if there is one.
+    /// A header is optional.
     Accept,
-    /// A connection without header is closed.
+    /// A header is required; a connection without it is closed.
     Require,
 }
 
 /// The direction of a listener's connections.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum TrafficDirection {
-    /// From other hosts to the application here.
+    /// From other hosts to the local application.
     Inbound,
-    /// From the application here to other hosts; they outlast the others when the process ends.
+    /// From the local application to other hosts. When the process ends, these listeners are drained last.
     Outbound,
-    /// Neither.
+    /// Neither direction.
     #[default]
     Unspecified,
 }
 
-/// A match and the filter of its connections.
+/// A match and the filter for matching connections.
 #[derive(Clone, Debug)]
 pub struct FilterChain {
     /// The name, unique in the listener.
     pub name: Arc<str>,
     /// The matched connections; the default matches all.
     pub matches: FilterChainMatch,
-    /// TLS termination; `None` = plain text (or passed through).
+    /// The TLS termination; `None` = plain text, or TLS passed through.
     pub tls: Option<Termination>,
-    /// The protocol of the connection.
+    /// The filter that handles the connection.
     pub filter: Filter,
 }
 
@@ -90,26 +90,26 @@ pub struct FilterChain {
 /// application protocol, source prefix length.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FilterChainMatch {
-    /// Destination ports. Empty = any.
+    /// Destination ports; empty = any.
     pub destination_ports: Vec<u16>,
-    /// Destination addresses. Empty = any.
+    /// Destination networks; empty = any.
     pub destination_networks: Vec<IpNet>,
-    /// SNI names, lower case: exact `a.example.com` or suffix wildcard `*.example.com`. Empty = any.
+    /// SNI names in lower case, exact (`a.example.com`) or suffix wildcard (`*.example.com`); empty = any.
     pub server_names: Vec<String>,
-    /// ALPN protocols that the client offers. Empty = any.
+    /// ALPN protocols that the client offers; empty = any.
     pub application_protocols: Vec<String>,
-    /// Client addresses (after PROXY protocol). Empty = any.
+    /// Client networks, matched after the PROXY protocol; empty = any.
     pub source: Vec<IpNet>,
 }
 
-/// The last filter of a chain.
+/// The filter of a chain, which handles its connections.
 #[derive(Clone, Debug)]
 pub enum Filter {
-    /// Detects the protocol by the first bytes: HTTP, or bytes otherwise.
+    /// The protocol is detected from the first bytes: HTTP, or TCP for everything else.
     Detect {
         /// The filter for HTTP/1 and HTTP/2.
         http: Box<HttpFilter>,
-        /// The filter for everything else, and for clients that wait for the server.
+        /// The filter for all other connections, including those whose clients wait for the server to send first.
         tcp: TcpFilter,
     },
     /// HTTP/1.1 and HTTP/2 with routes.
@@ -121,7 +121,7 @@ pub enum Filter {
 /// The HTTP versions of a chain.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum HttpProtocol {
-    /// By ALPN with TLS; in plain text by the HTTP/2 preface (prior knowledge).
+    /// Chosen by ALPN with TLS; in plain text by the HTTP/2 preface (prior knowledge).
     #[default]
     Auto,
     /// HTTP/1.1 (and 1.0) only.
@@ -130,22 +130,22 @@ pub enum HttpProtocol {
     Http2,
 }
 
-/// The handling of a request's forwarding headers.
+/// The handling of forwarding headers of requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ForwardedMode {
-    /// The client's values are replaced by those of the connection: the safe choice at an edge.
+    /// Replace the client's values by those of the connection: the safe choice at an edge.
     Replace,
-    /// The proxy appends to the client's values.
+    /// Append to the client's values.
     #[default]
     Append,
-    /// Forwarded unchanged.
+    /// Forward the client's values unchanged.
     Off,
 }
 
-/// The handling of a request's `x-forwarded-client-cert`.
+/// The handling of the request header `x-forwarded-client-cert`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ClientCertMode {
-    /// A workload of the mesh may send one, and is appended to it; others may not.
+    /// Append to the header of workloads of the mesh; remove it from other clients.
     Append,
     /// Remove the header, and set none.
     Remove,
@@ -158,20 +158,21 @@ pub enum ClientCertMode {
 /// that a rule for `/admin` is not bypassed by `/x/../admin`. Each step includes those before it.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum PathNormalization {
-    /// Unchanged.
+    /// No normalization.
     Off,
-    /// Dot segments are removed, unreserved characters are decoded, `\` becomes `/`.
+    /// Remove dot segments, decode unreserved characters, and replace `\` by `/`.
     #[default]
     Base,
-    /// Slashes that follow each other become one.
+    /// Also merge consecutive slashes.
     MergeSlashes,
-    /// `%2F` and `%5C` become `/` first.
+    /// Also replace `%2F` and `%5C` by `/`, before slashes are merged.
     DecodeAndMergeSlashes,
 }
 
 /// HTTP on a chain.
 ///
 /// # Defaults
+///
 /// `path_normalization: base`, `protocol: auto`, `forwarded: append`, `idle_timeout: 1h`, `header_timeout: 10s`,
 /// `max_header_bytes: 64 KiB`, `max_headers: 128`, `max_concurrent_streams: 128`.
 #[derive(Clone, Debug)]
@@ -184,46 +185,46 @@ pub struct HttpFilter {
     pub discovery: Option<Discovery>,
     /// The normalization of a path before routing.
     pub path_normalization: PathNormalization,
-    /// The handling of `X-Forwarded-For/-Proto/-Host`.
+    /// The handling of `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
     pub x_forwarded: ForwardedMode,
     /// The handling of RFC 7239 `Forwarded`.
     pub forwarded: ForwardedMode,
     /// The handling of `X-Forwarded-Client-Cert`.
     pub client_cert: ClientCertMode,
-    /// Whether to set `X-Maglor-Client` for workloads of the mesh.
+    /// Whether to send `X-Maglor-Client` to workloads of the mesh.
     pub says_client: bool,
     /// Whether to add an `x-request-id` to requests without one.
     pub request_id: bool,
     /// Whether to trust the `x-request-id` of clients.
     pub preserve_request_id: bool,
-    /// Protocols that `Upgrade` of an HTTP/1.1 request may switch to, lower case; empty = none.
+    /// The protocols, in lower case, that `Upgrade` of an HTTP/1.1 request may switch to; empty = none.
     pub upgrades: Vec<String>,
-    /// Whether routes may match CONNECT requests; otherwise they get a 405 response.
+    /// Whether routes may match CONNECT requests; if not, these get a 405 response.
     pub allow_connect: bool,
-    /// The time after which a keep-alive connection without request is closed.
+    /// The time without a request after which a keep-alive connection is closed.
     pub idle_timeout: Duration,
-    /// The limit from the first byte of a request to the end of its head.
+    /// The timeout from the first byte of a request to the end of its head.
     pub header_timeout: Duration,
-    /// The time without any byte after which a stream (request and response) is reset.
+    /// The time without data after which a request or response stream is reset.
     pub stream_idle_timeout: Duration,
     /// The age at which a connection is closed gracefully; `None` = never.
     pub max_connection_age: Option<Duration>,
-    /// The limit of the size of a request head, HTTP/1 and HTTP/2 alike; larger ones get 431.
+    /// The maximum size of a request head in bytes, for HTTP/1 and HTTP/2; larger heads get a 431 response.
     pub max_header_bytes: usize,
-    /// The limit of the number of request headers; more get 431.
+    /// The maximum number of request headers; requests with more get a 431 response.
     pub max_headers: usize,
-    /// The limit of concurrent HTTP/2 streams on a connection.
+    /// The maximum number of concurrent HTTP/2 streams on a connection.
     pub max_concurrent_streams: u32,
-    /// The value of the `server` header on responses made by the proxy itself.
+    /// The value of the `server` header of the proxy's own responses.
     pub server_name: Arc<str>,
-    /// The load reports of the server behind the chain, if there is one.
+    /// The load reports of the server behind the chain; `None` = disabled.
     pub load_reports: Option<LoadReports>,
 }
 
-/// The load reports of a server's inbound proxy.
+/// The load reports of a server's inbound proxy to balancers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LoadReports {
-    /// The servers of the service; `None`: no ledger is kept.
+    /// The servers of the service; `None` = no ledger is kept.
     pub peers: Option<Peers>,
     /// Whether responses also carry the load in the ORCA format.
     pub orca: bool,
@@ -232,17 +233,17 @@ pub struct LoadReports {
 /// The servers of a service, and the one behind this proxy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Peers {
-    /// The name of the cluster that contains them all.
+    /// The name of the cluster of all servers of the service.
     pub cluster: Arc<str>,
-    /// The server behind the chain, by its address in the cluster.
+    /// The address in the cluster of the server behind the chain.
     pub endpoint: Address,
 }
 
 /// TCP on a chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TcpFilter {
-    /// The cluster for the bytes, unless another one is discovered; empty = none.
+    /// The name of the cluster to which bytes are forwarded, unless another one is discovered; empty = none.
     pub cluster: Arc<str>,
-    /// The time without any byte in either direction after which a connection is closed.
+    /// The time without data in either direction after which a connection is closed.
     pub idle_timeout: Duration,
 }

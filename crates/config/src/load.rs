@@ -1,4 +1,4 @@
-//! Loads a configuration: from text through the tree and the raw types to the validated one.
+//! Loads a configuration: from text, through the tree and the raw types, to the validated configuration.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -19,8 +19,8 @@ pub struct Loaded {
     pub config: Config,
     /// The warnings, in the order of the file.
     pub warnings: Vec<Diagnostic>,
-    /// The same configuration as YAML in a canonical form, whatever it was written in (or which
-    /// flags it came from): two equal texts mean the same.
+    /// The same configuration as YAML in a canonical form, whether it came from a file or from flags: configurations
+    /// with equal texts are equal.
     pub yaml: String,
 }
 
@@ -47,7 +47,7 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
     parse(&text, &file)
 }
 
-/// Returns why a file cannot be read, with a suggested fix.
+/// Returns the reason why a file cannot be read, with a suggested fix.
 fn unreadable(path: &Path, error: &io::Error) -> Errors {
     let file = path.display().to_string();
     let (message, help) = match error.kind() {
@@ -68,7 +68,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Errors {
     Errors::file(&file, message, help)
 }
 
-/// Returns files of the same folder that may have been meant.
+/// Returns other files in the same folder that may have been meant.
 fn others_like(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let folder = path
@@ -98,8 +98,7 @@ fn others_like(path: &Path) -> Option<String> {
     (!names.is_empty()).then(|| format!("the directory contains {}", names.join(", ")))
 }
 
-/// Returns the contents of a file; of one that is too long, or endless, one byte more than the
-/// limit.
+/// Returns the contents of a file; if it is longer than the limit, or endless, one byte more than the limit.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
@@ -108,8 +107,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the diagnostic of an error that occurred when a configuration was applied: at the value
-/// that its message names, such as a file or an address.
+/// Returns the diagnostic of an error that occurred when a configuration was applied. Its place is the value that the
+/// message contains, such as a file or an address.
 #[must_use]
 pub fn blame(path: &Path, message: &str, help: Option<String>) -> Diagnostic {
     let file = path.display().to_string();
@@ -137,9 +136,10 @@ pub fn blame(path: &Path, message: &str, help: Option<String>) -> Diagnostic {
     }
 }
 
-/// Validates a text; `file` is its name in messages.
+/// Validates a text; `file` is the name of the text in messages.
 ///
 /// # Errors
+///
 /// All errors, in the order of the file.
 pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
     let lines = Lines::new(text);
@@ -179,7 +179,7 @@ pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
     finish(&document, known, found, &Source::Yaml(yaml))
 }
 
-/// Validates a raw configuration and orders the findings.
+/// Validates a raw configuration and sorts the findings.
 pub(crate) fn finish(
     document: &raw::Document,
     known: Known,
@@ -217,7 +217,7 @@ pub(crate) fn finish(
     })
 }
 
-/// Returns errors in the order of the file.
+/// Returns the errors in the order of the file.
 fn refuse(mut found: Vec<Diagnostic>, dropped: usize) -> Errors {
     found.sort_by(|a, b| a.origin.cmp(&b.origin));
     if dropped > 0 || found.len() > MAX_FINDINGS {
@@ -242,8 +242,8 @@ pub(crate) fn of_fault(lines: &Lines<'_>, file: &str, fault: Fault) -> Diagnosti
     diagnostic
 }
 
-/// Returns whether the names of clusters and tables could be read: an error in the list, in one of
-/// its items as a whole, in a name or in a field that was meant to be one may have hidden some.
+/// Returns whether the names of all clusters and tables could be read. An error in a list, in an item as a whole, in a
+/// name, or in a field that was meant to be one may have hidden some of them.
 fn known(errors: &[DecodeError]) -> Known {
     let readable = |list: &str| {
         !errors.iter().any(|error| {

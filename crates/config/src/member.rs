@@ -1,4 +1,4 @@
-//! Joins a proxy to a mesh: the common parts of the configuration of every proxy with a control plane, from a few
+//! Joins a proxy to a mesh: the parts of the configuration that all proxies with a control plane share, from a few
 //! flags.
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,61 +13,61 @@ use crate::source::Source;
 
 /// The name of the cluster of the control plane's servers.
 const CONTROL_PLANE: &str = "control-plane";
-/// The namespace and account of the control plane.
+/// The namespace and service account of the control plane, as in its SPIFFE ID.
 const CONTROLLER: &str = "ns/maglor/sa/maglor-controller";
 
-/// The common flags: the identity and location of the proxy, and its control plane.
+/// The flags that all proxies of the mesh share: the identity and location of the proxy, and its control plane.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// `--control-plane`: `HOST:PORT`; a host `NAME.NAMESPACE.svc` is one of the cluster.
+    /// `--control-plane`: `HOST:PORT`; a host `NAME.NAMESPACE.svc` is a Service of the Kubernetes cluster.
     pub control_plane: String,
-    /// `--trust-domain`: that of all SPIFFE IDs.
+    /// `--trust-domain`: the trust domain of all SPIFFE IDs.
     pub trust_domain: String,
-    /// `--cluster-domain`: the suffix of names of services.
+    /// `--cluster-domain`: the suffix of the DNS names of services.
     pub cluster_domain: String,
-    /// The source of its identity.
+    /// The source of the proxy's identity.
     pub credentials: Credentials,
-    /// `--cache-dir`: the directory of the cache for its next start; `None`: no cache.
+    /// `--cache-dir`: the directory of the cache for the next start; `None` = no cache.
     pub cache_dir: Option<PathBuf>,
-    /// `--plain-text`: no TLS to the control plane.
+    /// `--plain-text`: whether the connection to the control plane has no TLS.
     pub plain_text: bool,
-    /// `--pod-namespace`
+    /// `--pod-namespace`: the namespace of the pod.
     pub namespace: String,
-    /// `--pod-name`: unique in the namespace.
+    /// `--pod-name`: the name of the pod, unique in the namespace.
     pub name: String,
-    /// `--pod-ips`: the addresses of the pod; empty: unknown.
+    /// `--pod-ips`: the addresses of the pod; empty = unknown.
     pub addresses: Vec<IpAddr>,
-    /// `--bind`: the address that it listens on; `None`: all.
+    /// `--bind`: the address that the proxy listens on; `None` = all addresses.
     pub bind: Option<IpAddr>,
-    /// `--admin-port`
+    /// `--admin-port`: the port of the admin server.
     pub admin_port: u16,
-    /// `--workers`
+    /// `--workers`: the number of worker threads.
     pub workers: usize,
-    /// `--memory-budget`, in bytes.
+    /// `--memory-budget`, in bytes; `None` = unlimited.
     pub memory_budget: Option<u64>,
-    /// `--drain-timeout`
+    /// `--drain-timeout`: the drain timeout of open connections; `None` = the default.
     pub drain_timeout: Option<TimeSpan>,
 }
 
-/// The source of an identity.
+/// The source of the proxy's identity.
 #[derive(Clone, Debug)]
 pub enum Credentials {
     /// PEM files.
     Files {
-        /// `--certificate`
+        /// `--certificate`: the certificate chain.
         certificate: PathBuf,
-        /// `--private-key`
+        /// `--private-key`: the private key.
         private_key: PathBuf,
-        /// `--trust-bundle`
+        /// `--trust-bundle`: the root certificates.
         trust_bundle: PathBuf,
     },
-    /// There is no identity.
+    /// The proxy has no identity.
     None,
-    /// The control plane issues a certificate.
+    /// The control plane issues a certificate for a token.
     Token {
-        /// `--token-file`
+        /// `--token-file`: the file of the token.
         token_file: PathBuf,
-        /// `--trust-bundle`
+        /// `--trust-bundle`: the initial root certificates.
         trust_bundle: PathBuf,
     },
 }
@@ -87,7 +87,7 @@ impl Member {
         finish(document, known, Vec::new(), &Source::Flags(origins))
     }
 
-    /// Returns the configuration without listeners.
+    /// Returns the configuration without its listeners.
     pub(crate) fn document(&self) -> raw::Document {
         raw::Document {
             workers: Some(u32::try_from(self.workers).unwrap_or(u32::MAX)),
@@ -115,7 +115,7 @@ impl Member {
         }
     }
 
-    /// Returns the flag from which each part of [`Member::document`] came.
+    /// Returns, for each part of [`Member::document`], the flag that it came from.
     pub(crate) fn origins(&self) -> Vec<(Vec<Step>, String)> {
         let field = |name: &str| Step::Field(name.into());
         let cluster = || vec![field("clusters"), Step::Index(0)];
@@ -151,12 +151,12 @@ impl Member {
         ]
     }
 
-    /// Returns `NAMESPACE/NAME`, its name at the control plane.
+    /// Returns `NAMESPACE/NAME`, the name of the proxy at the control plane.
     pub(crate) fn node(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns an address to listen on. A host without IPv6 has no `[::]`.
+    /// Returns the address to listen on at a port: not `[::]` if the host has no IPv6.
     pub(crate) fn listen(&self, port: u16) -> String {
         let only_v4 = !self.addresses.is_empty() && self.addresses.iter().all(IpAddr::is_ipv4);
         let any = match only_v4 {
@@ -166,7 +166,7 @@ impl Member {
         SocketAddr::new(self.bind.unwrap_or(any), port).to_string()
     }
 
-    /// Returns whether it has an identity for mutual TLS.
+    /// Returns whether the proxy has an identity for mutual TLS.
     pub(crate) fn has_identity(&self) -> bool {
         !matches!(self.credentials, Credentials::None)
     }
@@ -214,8 +214,8 @@ impl Member {
         }
     }
 
-    /// Returns the complete name of the server: for an incomplete one a resolver would try each of
-    /// its search domains.
+    /// Returns the complete DNS name of the control plane: for an incomplete name, a resolver would try each of its
+    /// search domains.
     fn server(&self) -> String {
         match self.control_plane.rsplit_once(':') {
             Some((host, port)) if host.ends_with(".svc") => {

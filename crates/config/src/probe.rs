@@ -4,37 +4,36 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-/// A probe of the application of this host, as `http:8080/healthz`, `tcp:8080` or
-/// `grpc:8080/service`.
+/// A probe of the local application, such as `http:8080/healthz`, `tcp:8080` or `grpc:8080/service`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Probe {
-    /// The port of the loopback interface.
+    /// The port of the application on the loopback interface.
     pub port: NonZeroU16,
-    /// The request.
+    /// The request that is sent to the application.
     pub question: Question,
 }
 
 /// The request of a probe.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Question {
-    /// `grpc.health.v1.Health/Check` (gRPC Health Checking Protocol) of a service; empty = the whole server.
+    /// A call of `grpc.health.v1.Health/Check` (gRPC Health Checking Protocol).
     Grpc {
-        /// The service's name.
+        /// The name of the service to check; empty = the whole server.
         service: String,
     },
-    /// `GET` with the header fields of the forwarded request; its status is the result.
+    /// A `GET` request with the header fields of the forwarded request; the status of the response is the result.
     Http {
         /// The path with query, including the first `/`.
         path: String,
     },
-    /// An attempt to connect.
+    /// A TCP connection.
     Tcp,
 }
 
-/// The reason why a text is no [`Probe`].
+/// The reason why a text is not a valid [`Probe`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProbeError {
-    /// It is none of the three kinds.
+    /// The text begins with none of `http:`, `tcp:` and `grpc:`.
     #[error("expected http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE")]
     Kind,
     /// The path has spaces or characters that are not ASCII, which a request line cannot contain.

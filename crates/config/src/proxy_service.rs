@@ -1,9 +1,8 @@
-//! `maglor-proxy service`: the whole configuration of a proxy in front of a service, from flags.
-//! The servers and their properties come from the control plane; without `--forward` the ports do,
-//! too ([`crate::workload::Inbound::forwards`]).
+//! `maglor-proxy service`: the whole configuration of a proxy in front of a service, from flags. The control plane
+//! sends the servers and their properties and, without `--forward`, the ports ([`crate::workload::Inbound::forwards`]).
 //!
-//! Like a sidecar it adds nothing that is visible to client or server: no time limit, no forwarding
-//! headers, no rewritten path.
+//! Like a sidecar, the proxy adds nothing that is visible to clients or servers: no timeout, no forwarding headers, no
+//! rewritten path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,12 +16,11 @@ use crate::member::Member;
 use crate::raw::{self, HttpProtocol, Short, TimeSpan};
 use crate::report::Step;
 
-/// The idle timeout of streams, TCP connections and upgraded ones.
+/// The idle timeout of streams, TCP connections and upgraded connections.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// The maximum age of a connection (it may be a tenth older): clients that keep their connections
-/// forever would not use new proxies, nor would the load of the first of several proxies ever
-/// decrease.
+/// The maximum age of a connection, which may be exceeded by up to a tenth. Without it, clients that keep their
+/// connections open would never use new proxies, nor would the load of the first of several proxies decrease.
 const CONNECTION_AGE: Duration = Duration::from_secs(300);
 
 /// The flags of `maglor-proxy service …`.
@@ -30,35 +28,35 @@ const CONNECTION_AGE: Duration = Duration::from_secs(300);
 pub struct ProxyService {
     /// The common flags of every workload of the mesh.
     pub member: Member,
-    /// `--forward`; empty: the ports come from the control plane.
+    /// `--forward`; empty = the ports come from the control plane.
     pub forwards: Vec<Forward>,
 }
 
-/// A port, and the service that connections to it are for: `8080=http/web.shop.svc.cluster.local:80`.
+/// A port, and the service that it forwards to: `8080=http/web.shop.svc.cluster.local:80`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Forward {
-    /// Where it listens; 0 lets the system choose.
+    /// The port to listen on; 0 lets the system choose.
     pub port: u16,
-    /// The protocol.
+    /// The protocol of the port's connections.
     pub protocol: Spoken,
-    /// `NAME:PORT`
+    /// The service, `NAME:PORT`.
     pub host: String,
 }
 
-/// The protocol of a port.
+/// The protocol of connections to a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spoken {
     /// HTTP/1.1 or HTTP/2.
     Http,
     /// HTTP/2 with prior knowledge.
     Http2,
-    /// Bytes. They are forwarded unchanged: clients that use mutual TLS do so with the servers
-    /// themselves, which authenticate and authorize them.
+    /// TCP; bytes are forwarded unchanged. Clients that use mutual TLS do so with the servers themselves, which
+    /// authenticate and authorize them.
     Tcp,
 }
 
-/// The reason why a text is no [`Forward`].
+/// The reason why a text is not a valid [`Forward`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{text}`: {what}; write PORT=PROTOCOL/NAME:PORT, such as 8080=http/web.shop:80")]
 pub struct ForwardError {
@@ -128,8 +126,8 @@ impl fmt::Display for Forward {
 }
 
 impl Forward {
-    /// Returns the listener. `identified`: the control plane's name of a proxy that has an
-    /// identity, `NAMESPACE/POD`.
+    /// Returns the listener. `identified` is the name, at the control plane, of a proxy with an identity,
+    /// `NAMESPACE/POD`; `None` = no identity.
     pub(crate) fn listener(&self, address: String, identified: Option<&str>) -> raw::Listener {
         let discovery = raw::Discovery {
             host: Some(self.host.clone()),
@@ -181,7 +179,8 @@ impl Forward {
     }
 }
 
-/// Sets the accepted clients: with an identity none, until the control plane responds.
+/// Restricts the accepted clients: with an identity, no client is accepted until the control plane has sent the
+/// authorization.
 fn guarded(listener: raw::Listener, identified: Option<&str>) -> raw::Listener {
     let Some(node) = identified else {
         return listener;
@@ -306,7 +305,7 @@ mod tests {
         assert_eq!(mesh.mode, crate::tls::MeshMode::Permissive);
     }
 
-    /// Who they are from is for the servers to find out.
+    /// The proxy does not check the clients of TCP connections; the servers do.
     #[test]
     fn bytes_pass_as_they_come() {
         let mut one = proxy(&[
@@ -336,7 +335,7 @@ mod tests {
         assert_eq!(again.yaml, loaded.yaml);
     }
 
-    /// Those of a group: which ports there are is not said by flags.
+    /// For a group of Services, the ports come from the control plane, not from flags.
     #[test]
     fn ports_come_from_the_control_plane_where_none_is_given() {
         let mut one = proxy(&[]);

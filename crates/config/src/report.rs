@@ -1,20 +1,19 @@
-//! Collects findings while a configuration is checked.
+//! Collects findings while a configuration is validated.
 //!
-//! [`At`] is a place in the raw configuration: a linked list of names on the stack, so that a path
-//! is only allocated when there is a finding. [`crate::source`] maps a place to its position in a
-//! file, or to its flag.
+//! [`At`] is a place in the raw configuration: a linked list of names on the stack, so that a path is only allocated
+//! when there is a finding. [`crate::source`] maps a place to a position in a file, or to a flag.
 
 use std::cell::{Cell, RefCell};
 
 use crate::Severity;
 
-/// The maximum number of stored findings of one severity; further ones are only counted.
+/// The maximum number of stored findings of each severity; further findings are only counted.
 pub(crate) const MAX_FINDINGS: usize = 100;
 
 /// One step of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Step {
-    /// A field, or a key of a free mapping.
+    /// A field, or a key of a mapping with arbitrary keys.
     Field(String),
     /// An item of a list, not counting those that could not be read.
     Index(usize),
@@ -25,17 +24,17 @@ pub(crate) enum Step {
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
     pub(crate) path: Vec<Step>,
-    /// Whether it concerns the last step's key, not its value.
+    /// Whether the finding is about the key of the last step, and not about its value.
     pub(crate) on_key: bool,
-    /// Whether something is absent: not reported if it could not be read.
+    /// Whether the finding is that a field is absent; it is not reported if the field could not be read.
     pub(crate) missing: bool,
     pub(crate) message: String,
     pub(crate) help: Option<String>,
-    /// Another place, with its description.
+    /// A related place, with a description of it.
     pub(crate) other: Option<(Vec<Step>, &'static str)>,
 }
 
-/// All findings.
+/// All findings of a validation.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     findings: RefCell<Vec<Finding>>,
@@ -81,7 +80,7 @@ pub(crate) struct At<'a> {
 }
 
 impl At<'_> {
-    /// Returns the place of a field, or of a key of a free mapping.
+    /// Returns the place of a field, or of a key of a mapping with arbitrary keys.
     pub(crate) fn field<'b>(&'b self, name: &'b str) -> At<'b> {
         self.step(AtStep::Field(name))
     }
@@ -118,7 +117,7 @@ impl At<'_> {
         self.push(Severity::Error, message.into())
     }
 
-    /// Reports a warning: the configuration is used, but this looks wrong.
+    /// Reports a warning: the configuration is used, but is probably not what its author meant.
     pub(crate) fn warning(&self, message: impl Into<String>) -> Note<'_> {
         self.push(Severity::Warning, message.into())
     }
@@ -194,12 +193,12 @@ impl Note<'_> {
         self.change(|finding| finding.other = Some((path, what)))
     }
 
-    /// Marks the key, not its value, as the place.
+    /// Sets the place to the key, instead of its value.
     pub(crate) fn on_key(self) -> Self {
         self.change(|finding| finding.on_key = true)
     }
 
-    /// Drops the finding unless everything directly at this place could be read.
+    /// Drops the finding if something directly at this place could not be read.
     pub(crate) fn when_readable(self) -> Self {
         self.change(|finding| finding.missing = true)
     }

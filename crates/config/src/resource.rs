@@ -1,7 +1,7 @@
 //! Validates single parts of a configuration, which come from a control plane instead of a file.
 //!
-//! They are validated by the same rules as those of a file. References between parts are not: the
-//! cluster of a route is looked up when both exist.
+//! The rules are the same as for a file, except for references between parts: the cluster of a route is looked up when
+//! both exist.
 
 use serde::de::DeserializeOwned;
 
@@ -12,7 +12,7 @@ use crate::source::{Lines, Source, Yaml};
 use crate::yaml::{Id, Kind, Tree, de};
 use crate::{Cluster, Diagnostic, Endpoint, Errors, RouteTable, Severity, raw};
 
-/// References of a part may be unresolved.
+/// The setting for parts, whose references may be unresolved.
 pub(crate) const PARTS: Known = Known {
     clusters: false,
     route_tables: false,
@@ -23,7 +23,8 @@ pub(crate) const PARTS: Known = Known {
 /// Parses one block; `name` is the name of the text in messages.
 ///
 /// # Errors
-/// Everything in it that is not of the block's type, with line, column and path.
+///
+/// All values that do not have the type of the block, with line, column and path.
 pub fn read<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Errors> {
     let lines = Lines::new(text);
     let tree = Tree::read(text).map_err(|fault| Errors(vec![of_fault(&lines, name, fault)]))?;
@@ -43,8 +44,8 @@ pub fn read<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Errors> {
     }
 }
 
-/// Returns the line, from 1, of a value of a document, such as `spec.rules[0].filters[1]`; if it
-/// does not exist, that of the last existing part of the path. `None` if the text cannot be parsed.
+/// Returns the line, from 1, of a value of a document, such as `spec.rules[0].filters[1]`. If the value does not exist,
+/// it is the line of the last existing part of the path. `None` if the text cannot be parsed.
 #[must_use]
 pub fn line_of(text: &str, path: &str) -> Option<usize> {
     let tree = Tree::read(text).ok()?;
@@ -58,8 +59,8 @@ pub fn line_of(text: &str, path: &str) -> Option<usize> {
     Some(line)
 }
 
-/// Resolves the first part of a path: returns its node with its key, and the rest. A key may
-/// contain dots itself: the longest existing one counts.
+/// Resolves the first part of a path: returns its key, its node and the rest of the path. Keys may contain dots; the
+/// longest existing key is taken.
 fn step<'a>(tree: &Tree, at: Id, path: &'a str) -> Option<(Id, Id, &'a str)> {
     let path = path.trim_start_matches('.');
     match tree.kind(at) {
@@ -115,6 +116,7 @@ pub fn endpoints(
 /// Validates a route table. Its clusters may be missing.
 ///
 /// # Errors
+///
 /// All errors, by field.
 pub fn routes(raw: &raw::RouteTable) -> Result<RouteTable, Errors> {
     let name = format!("routes `{}`", shown(raw.name.as_deref()));
@@ -128,7 +130,7 @@ fn shown(name: Option<&str>) -> String {
     name.map(crate::yaml::short).unwrap_or_default()
 }
 
-/// Runs a check; warnings are dropped, since they are for authors of files.
+/// Runs a check and drops the warnings, which are meant for authors of files.
 pub(crate) fn judge<T>(
     document: &raw::Document,
     known: Known,

@@ -1,8 +1,8 @@
-//! Virtual hosts and routes: the handling of requests.
+//! Virtual hosts and routes: how requests are handled.
 //!
-//! Virtual hosts are chosen by the host's form, in this order (papers/004, §"routes"): exact,
-//! suffix wildcard `*.x` (longest first), prefix wildcard `x.*` (longest first), `*`. Inside a host
-//! the first route that matches is taken.
+//! The virtual host is chosen by the host of a request, in the order (papers/004, §"routes"): exact, suffix wildcard
+//! `*.x` (longest first), prefix wildcard `x.*` (longest first), `*`. Inside a host the first route that matches is
+//! taken.
 
 mod condition_text;
 mod matching;
@@ -36,13 +36,13 @@ pub struct VirtualHost {
     pub domains: Vec<Domain>,
     /// The routes; the first match wins.
     pub routes: Vec<Route>,
-    /// Header changes of each request of this host, before the route's own.
+    /// Header changes of each request to this host, applied before those of the route.
     pub request_headers: HeaderRules,
-    /// Header changes of each response of this host, after the route's own.
+    /// Header changes of each response of this host, applied after those of the route.
     pub response_headers: HeaderRules,
 }
 
-/// A host pattern, lower case, without port unless the pattern names one.
+/// A host pattern in lower case, without port unless the pattern contains one.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Domain {
     /// `a.example.com` or `a.example.com:8080`.
@@ -58,11 +58,11 @@ pub enum Domain {
 /// A match and its action.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The label `route` in metrics; unique in the table (`<virtual host>/<index>` by default).
+    /// The name, unique in the table (`<virtual host>/<index>` by default); the label `route` in metrics.
     pub name: Arc<str>,
     /// The conditions; all must hold.
     pub matches: RouteMatch,
-    /// The action.
+    /// The action for matching requests.
     pub action: RouteAction,
     /// The rate limit, checked first; `None` = no limit.
     pub rate_limit: Option<RateLimit>,
@@ -88,9 +88,9 @@ pub enum RouteAction {
 /// The destination of a share of a route's requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Destination {
-    /// A response with a status of 400 to 599, since there is no cluster to forward to.
+    /// A response with this status, 400 to 599, because there is no cluster to forward to.
     Answer(StatusCode),
-    /// The cluster of this name.
+    /// The cluster with this name.
     Cluster(Arc<str>),
 }
 
@@ -108,16 +108,16 @@ impl fmt::Display for Destination {
 pub struct WeightedCluster {
     /// The destination.
     pub destination: Destination,
-    /// The weight: share = weight / sum of weights; the sum is above 0.
+    /// The weight: the share is weight / sum of weights. The sum is above 0.
     pub weight: u32,
-    /// Header changes of the request after the route's own.
+    /// Header changes of the request, applied after those of the route.
     pub request_headers: HeaderRules,
-    /// Header changes of the response before the route's own.
+    /// Header changes of the response, applied before those of the route.
     pub response_headers: HeaderRules,
 }
 
 impl WeightedCluster {
-    /// Returns the cluster's name; `None` if nothing is forwarded.
+    /// Returns the name of the cluster; `None` if requests are answered with a status.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<str>> {
         match &self.destination {
@@ -132,41 +132,40 @@ impl WeightedCluster {
 pub struct Forward {
     /// The weighted clusters, at least one.
     pub clusters: Vec<WeightedCluster>,
-    /// The change of the path.
+    /// The rewrite of the path; `None` = the path is unchanged.
     pub path_rewrite: Option<PathRewrite>,
-    /// The change of the host.
+    /// The rewrite of the host; `None` = the host is unchanged.
     pub host_rewrite: Option<HostRewrite>,
-    /// The sources of the hash for `maglev` and `ring-hash`; the first source that yields a value
-    /// ends the list if it is `terminal`, otherwise values are combined.
+    /// The sources of the hash for `maglev` and `ring-hash`. Their values are combined, up to the first `terminal`
+    /// source that yields a value.
     pub hash_policy: Vec<HashSource>,
-    /// The timeout from the end of the request to the end of the response head and body; `None` =
-    /// no limit.
+    /// The timeout from the end of the request to the end of the response; `None` = no limit.
     pub timeout: Option<Duration>,
-    /// The retries.
+    /// The retries of failed attempts.
     pub retry: Retry,
-    /// When another attempt is started in parallel to a slow one; `None` = never.
+    /// The further attempts in parallel to a slow one; `None` = disabled.
     pub hedge: Option<HedgePolicy>,
-    /// The maximum bytes of a request's body that are kept for another attempt; a request with a
-    /// longer one has a single attempt.
+    /// The maximum size in bytes of a request's body that is kept for further attempts; a request with a larger body
+    /// has a single attempt.
     pub request_buffer_limit: usize,
     /// The clusters that get copies of the requests.
     pub mirrors: Vec<Mirror>,
-    /// The header or cookie that assigns a client to a cluster; `None` = drawn for each request.
+    /// The header or cookie that assigns a client to a cluster; `None` = the cluster is chosen for each request.
     pub sticky: Option<HashKind>,
 }
 
-/// A change of the path; the query stays.
+/// A rewrite of the path; the query is kept.
 #[derive(Clone, Debug)]
 pub enum PathRewrite {
     /// Replaces the whole path.
     Full(String),
     /// Replaces the matched prefix.
     Prefix(String),
-    /// Replaces the matches of the expression; `$1` refers to a group.
+    /// Replaces the matches of the expression; in the replacement, `$1` refers to a group.
     Regex(Regex, String),
 }
 
-/// A change of the `Host` header and `:authority`.
+/// A rewrite of the `Host` header and `:authority`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum HostRewrite {
     /// The endpoint's DNS name (its address if it has none).
@@ -180,20 +179,21 @@ pub enum HostRewrite {
 pub struct HashSource {
     /// The part of the request.
     pub kind: HashKind,
-    /// Whether a value of this source ends the list.
+    /// Whether later sources are ignored if this one yields a value.
     pub terminal: bool,
 }
 
 /// The hashed part of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum HashKind {
-    /// A cookie; with a time to live the proxy sets it if the client has none.
+    /// The value of a cookie. With a `ttl`, the proxy sets the cookie for clients without it.
     Cookie {
-        /// Its name.
+        /// The name of the cookie.
         name: String,
-        /// `Max-Age` of a cookie that the proxy sets; `None` = the proxy sets none. Zero = session.
+        /// `Max-Age` of the cookie that the proxy sets; zero = until the browser is closed; `None` = the proxy sets no
+        /// cookie.
         ttl: Option<Duration>,
-        /// `Path` of a cookie that the proxy sets.
+        /// `Path` of the cookie that the proxy sets.
         path: String,
     },
     /// A header's value.
@@ -206,24 +206,24 @@ pub enum HashKind {
     SourceAddress,
 }
 
-/// A redirect. Parts that are `None` keep the request's.
+/// A redirect. Parts of the location that are `None` are taken from the request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Redirect {
     /// The status: 301, 302, 303, 307 or 308.
     pub status: StatusCode,
-    /// The scheme: `http` or `https`.
+    /// The scheme of the location: `http` or `https`.
     pub scheme: Option<String>,
-    /// The host without port.
+    /// The host of the location, without port.
     pub host: Option<String>,
-    /// The port; omitted from the location if it is the scheme's default.
+    /// The port of the location, which is omitted if it is the scheme's default.
     pub port: Option<u16>,
-    /// The new path.
+    /// The path of the location.
     pub path: Option<RedirectPath>,
     /// Whether to drop the query.
     pub strip_query: bool,
 }
 
-/// A change of the path in a redirect.
+/// The path of a redirect's location.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RedirectPath {
     /// Replaces the whole path.
@@ -239,19 +239,18 @@ pub struct DirectResponse {
     pub status: StatusCode,
     /// The body, empty by default.
     pub body: Arc<str>,
-    /// The headers of the response, `content-type: text/plain` if none is given and there is a
-    /// body.
+    /// The headers of the response. With a body, `content-type: text/plain` is added if none is set.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// Header changes, applied in the order remove, set, add.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct HeaderRules {
-    /// Names to remove.
+    /// Names of headers to remove.
     pub remove: Vec<HeaderName>,
-    /// Fields that replace all fields of that name.
+    /// Headers to set; each value replaces all fields of its name.
     pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Fields to append.
+    /// Headers to append.
     pub add: Vec<(HeaderName, HeaderValue)>,
 }
 

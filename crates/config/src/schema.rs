@@ -14,7 +14,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// Removes `null` as an alternative, since an empty value is an error here.
+/// Removes the alternative `null`, since an empty value is an error in a configuration.
 fn remove_null(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(remove_null),

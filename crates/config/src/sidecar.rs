@@ -1,5 +1,4 @@
-//! `maglor-proxy sidecar`: the whole configuration of a sidecar from flags. The rest comes from the
-//! control plane.
+//! `maglor-proxy sidecar`: the whole configuration of a sidecar, from flags; the control plane sends the rest.
 //!
 //! Until the control plane has sent the authorization of the workload, all clients are denied.
 
@@ -17,13 +16,14 @@ use crate::report::Step;
 pub struct Sidecar {
     /// The common flags of every workload of the mesh.
     pub member: Member,
-    /// `--inbound-port`
+    /// `--inbound-port`: the port of the inbound listener.
     pub inbound_port: u16,
-    /// `--outbound-port`
+    /// `--outbound-port`: the port of the outbound listener.
     pub outbound_port: u16,
-    /// `--application`; `None`: loopback, and the original port.
+    /// `--application`: the address of the application; `None` = the loopback address, with the original port.
     pub application: Option<SocketAddr>,
-    /// `--outbound-grace`
+    /// `--outbound-grace`: the minimum time for which the outbound listener continues after SIGTERM; `None` = the
+    /// default.
     pub outbound_grace: Option<TimeSpan>,
     /// `--probe`: the probes that the admin server forwards to the application, by name.
     pub probes: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! Converts findings to diagnostics, with the line or the flag.
+//! Converts findings to diagnostics, with their line or flag.
 
 use std::collections::HashSet;
 
@@ -7,20 +7,20 @@ use crate::report::{Finding, Step};
 use crate::yaml::{DecodeError, Id, Kind, Place, Tree, join};
 use crate::{Diagnostic, Origin, Severity};
 
-/// The length above which source lines are not shown whole.
+/// The length, in characters, above which source lines are shortened.
 const MAX_LINE: usize = 160;
 
 /// The origin of a raw configuration.
 pub(crate) enum Source<'a> {
-    /// Flags: paths and the flag that each came from.
+    /// Flags: for each part of the configuration, its path and the flag that it came from.
     Flags(Vec<(Vec<Step>, String)>),
-    /// A remote sender, by its name.
+    /// A remote sender, such as a control plane, by name.
     Resource(&'a str),
-    /// A text.
+    /// A YAML text.
     Yaml(Yaml<'a>),
 }
 
-/// A text, with its parsed tree.
+/// A YAML text, with its parsed tree.
 pub(crate) struct Yaml<'a> {
     pub(crate) file: &'a str,
     pub(crate) lines: Lines<'a>,
@@ -39,7 +39,7 @@ impl Source<'_> {
     }
 }
 
-/// Assigns the flag whose path is the longest prefix of the finding's.
+/// Returns a diagnostic for the flag whose path is the longest prefix of the finding's path.
 fn of_flag(flags: &[(Vec<Step>, String)], finding: Finding) -> Diagnostic {
     let flag = flags
         .iter()
@@ -76,13 +76,13 @@ fn of_resource(name: &str, finding: Finding) -> Diagnostic {
     }
 }
 
-/// The node at a path.
+/// The node that a path leads to.
 struct Found<'t> {
     path: String,
     place: Place,
-    /// The text of a scalar.
+    /// The text of the node, if it is a scalar.
     text: Option<&'t str>,
-    /// Whether the last step could not be read, or something below the place could not.
+    /// Whether the last step of the path, or something below the place, could not be read.
     unreadable: bool,
 }
 
@@ -181,7 +181,7 @@ impl Yaml<'_> {
         self.poisoned.contains(&key) || self.poisoned.contains(&value)
     }
 
-    /// Returns whether something directly inside a node could not be read.
+    /// Returns whether some value directly inside a node could not be read.
     fn holed(&self, node: Id) -> bool {
         match self.tree.kind(node) {
             Kind::Mapping(entries) => entries.iter().any(|(k, v)| self.is_poisoned(*k, *v)),
@@ -191,11 +191,11 @@ impl Yaml<'_> {
     }
 }
 
-/// The lines of a text, for showing the wrong one.
+/// The lines of a text, from which the wrong one is shown.
 pub(crate) struct Lines<'a>(Vec<&'a str>);
 
 impl<'a> Lines<'a> {
-    /// Splits a text into lines. They end as in YAML: with LF, CR LF or CR.
+    /// Splits a text into lines, which end as in YAML: with LF, CR LF or CR.
     pub(crate) fn new(text: &'a str) -> Self {
         let lines = text.split_inclusive('\n').flat_map(|line| {
             let line = line.strip_suffix('\n').unwrap_or(line);

@@ -1,11 +1,11 @@
-//! "Did you mean …": the nearest of a list of words, and other suggestions for messages.
+//! "Did you mean …": the nearest word of a list, and other suggestions for messages.
 
 /// The maximum length of compared words: the cost is quadratic in the length.
 const MAX_LENGTH: usize = 64;
-/// The maximum number of compared candidates, so that a file full of errors stays cheap.
+/// The maximum number of compared candidates, which bounds the cost of a file full of errors.
 const MAX_CANDIDATES: usize = 1000;
 
-/// Returns the candidate nearest to `word`, if one is near: at most a third of the letters differ.
+/// Returns the candidate nearest to `word`, if at most a third of the letters differ.
 #[must_use]
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = normal(word);
@@ -24,14 +24,14 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Guesses the intended `IP:PORT`: of `localhost:80`, `*:80`, `http://0.0.0.0`, `0.0.0.0`.
+/// Guesses the intended `IP:PORT` of a text such as `localhost:80`, `*:80`, `http://0.0.0.0` or `0.0.0.0`.
 #[must_use]
 pub fn listen_address(text: &str) -> Option<String> {
     let address = crate::hints::shapes::listen(text)?;
     Some(address.trim_matches('"').to_owned())
 }
 
-/// Formats `` `a`, `b` or `c` ``.
+/// Formats a list of alternatives: `` `a`, `b` or `c` ``.
 #[must_use]
 pub fn one_of(words: &[&str]) -> String {
     match words {
@@ -44,14 +44,14 @@ pub fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// Returns the advice for a word from a table of words and advice.
+/// Returns the advice for a word, from a table of words and advice.
 #[must_use]
 pub fn advice(table: &[(&[&str], &'static str)], word: &str) -> Option<&'static str> {
     let found = table.iter().find(|(words, _)| words.contains(&word));
     found.map(|(_, advice)| *advice)
 }
 
-/// Normalizes a word: case and the choice between `-` and `_` do not count.
+/// Normalizes a word, so that the case and the choice between `-` and `_` do not count.
 fn normal(word: &str) -> Vec<char> {
     let same = |c: char| {
         if c == '-' {
@@ -63,7 +63,7 @@ fn normal(word: &str) -> Vec<char> {
     word.chars().take(MAX_LENGTH + 1).map(same).collect()
 }
 
-/// Returns the optimal string alignment distance: insertions, deletions, replacements and swaps of
+/// Returns the optimal string alignment distance: the number of insertions, deletions, replacements and swaps of
 /// neighbours.
 fn distance(a: &[char], b: &[char]) -> Option<usize> {
     if b.len() > MAX_LENGTH || a.len().abs_diff(b.len()) > a.len().max(b.len()) / 2 {

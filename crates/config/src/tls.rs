@@ -16,18 +16,18 @@ pub enum Termination {
 /// Mutual TLS for workloads of the mesh.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MeshTermination {
-    /// The accepted clients.
+    /// The clients that are accepted.
     pub mode: MeshMode,
-    /// ALPN protocols offered, in order of preference.
+    /// The ALPN protocols to offer, in order of preference.
     pub alpn: Vec<String>,
     /// Proxies that are trusted to name the client of a request.
     pub delegates: Vec<SpiffeId>,
 }
 
-/// The accepted clients.
+/// The clients that mutual TLS accepts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MeshMode {
-    /// Workloads of the mesh, and plain text.
+    /// Workloads of the mesh, and clients in plain text.
     Permissive,
     /// Workloads of the mesh only.
     Strict,
@@ -36,8 +36,8 @@ pub enum MeshMode {
 /// The TLS origination of a cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origination {
-    /// With the proxy's identity. Endpoints must have one of these identities, or any of the trust
-    /// domain if the list is empty.
+    /// With the proxy's identity. Endpoints must have one of these SPIFFE IDs, or any ID of the trust domain if the
+    /// list is empty.
     Mesh(Vec<SpiffeId>),
     /// As a client that verifies the names of servers.
     Names(UpstreamTls),
@@ -46,7 +46,7 @@ pub enum Origination {
 /// A certificate chain and its key, both PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CertificateFiles {
-    /// The certificates: leaf first, then intermediates.
+    /// The certificate chain: leaf first, then intermediates.
     pub certificate: PathBuf,
     /// The private key: PKCS#8, PKCS#1 or SEC1.
     pub private_key: PathBuf,
@@ -65,16 +65,16 @@ pub enum MinimumTlsVersion {
 /// TLS termination on a filter chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DownstreamTls {
-    /// The certificates, at least one; chosen by SNI among the certificates' names, the first is
-    /// the default.
+    /// The certificates, at least one. The certificate is chosen by SNI from the names in the certificates; the first
+    /// is the default.
     pub certificates: Vec<CertificateFiles>,
-    /// The roots of client certificates; `None` = no client certificate is requested.
+    /// The PEM file of the roots of client certificates; `None` = no client certificate is requested.
     pub client_ca: Option<PathBuf>,
-    /// Whether a client without certificate is rejected (only with `client_ca`).
+    /// Whether clients without a certificate are rejected; only with `client_ca`.
     pub require_client_certificate: bool,
-    /// ALPN protocols offered, in order of preference; derived from the HTTP protocol by default.
+    /// The ALPN protocols to offer, in order of preference; derived from the HTTP protocol by default.
     pub alpn: Vec<String>,
-    /// The oldest version accepted.
+    /// The minimum TLS version.
     pub min_version: MinimumTlsVersion,
 }
 
@@ -83,12 +83,12 @@ pub struct DownstreamTls {
 pub struct UpstreamTls {
     /// The name for SNI and verification; `None` = the endpoint's DNS name or address.
     pub server_name: Option<String>,
-    /// PEM roots; `None` = the system's roots.
+    /// The PEM file of the root certificates; `None` = the system's roots.
     pub ca: Option<PathBuf>,
-    /// Client certificate for mutual TLS.
+    /// The client certificate for mutual TLS; `None` = none.
     pub certificate: Option<CertificateFiles>,
-    /// Whether to accept any server certificate. For tests only; a warning is logged.
+    /// Whether any server certificate is accepted. For tests only; a warning is logged.
     pub insecure_skip_verify: bool,
-    /// The oldest version accepted.
+    /// The minimum TLS version.
     pub min_version: MinimumTlsVersion,
 }

@@ -1,5 +1,5 @@
-//! Traffic policies of a route: retries, hedging, mirrors, rate limits, faults. Parameters of decisions are those of
-//! [`maglor_balance::guard`].
+//! Traffic policies of a route: retries, hedging, mirrors, rate limits, faults. The parameters of decisions are types
+//! of [`maglor_balance::guard`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,36 +15,38 @@ use crate::route::HeaderMatch;
 /// The retries of a route.
 ///
 /// # Defaults
-/// [`RetryPolicy`]'s: retries that are safe for any request. No per-try timeout.
+///
+/// Those of [`RetryPolicy`]: retries that are safe for any request. No per-try timeout.
 #[derive(Clone, Debug, Default)]
 pub struct Retry {
-    /// Attempts, conditions, pauses.
+    /// The attempts, conditions and backoff.
     pub policy: RetryPolicy,
-    /// The timeout of each attempt, up to the head of its response; at most the route's timeout.
-    /// With [`Forward::hedge`](crate::route::Forward::hedge) without a delay of its own it does not
-    /// end the attempt but starts the next.
+    /// The timeout of each attempt, up to the head of its response; at most the route's timeout. `None` = only the
+    /// route's timeout applies. If the route has a [`hedge`](crate::route::Forward::hedge) without a delay, this
+    /// timeout does not cancel the attempt but starts the next one.
     pub per_try_timeout: Option<Duration>,
-    /// A response with one of these meets the condition `retriable-headers`.
+    /// Conditions on response headers; a response that matches one of them meets the retry condition
+    /// `retriable-headers`.
     pub retriable_headers: Vec<HeaderMatch>,
 }
 
 /// Copies of requests for another cluster; the responses are discarded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mirror {
-    /// Name of the cluster.
+    /// The name of the cluster that gets the copies.
     pub cluster: Arc<str>,
     /// The share of the requests that is copied.
     pub percent: Percent,
 }
 
-/// A limit on the rate of requests; above it they get 429.
+/// A limit on the rate of requests; requests above it get a 429 response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RateLimit {
-    /// The rate and burst of the bucket, or of each key's.
+    /// The rate and burst of the bucket, or of the bucket of each key.
     pub params: RateParams,
-    /// The key of separate limits; `None` = all requests together.
+    /// The key of separate limits; `None` = all requests share one limit.
     pub key: Option<RateKey>,
-    /// The maximum number of remembered keys.
+    /// The maximum number of keys with a bucket.
     pub max_keys: usize,
 }
 
@@ -57,10 +59,10 @@ pub enum RateKey {
     SourceAddress,
 }
 
-/// Fault injection.
+/// The fault injection of a route.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// The shares, the delay and the response.
+    /// The shares of affected requests, the delay and the error response.
     pub params: FaultParams,
     /// Only requests that match all of these are affected; empty = all requests.
     pub headers: Vec<HeaderMatch>,

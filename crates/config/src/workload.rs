@@ -1,8 +1,8 @@
 //! A workload's inbound listeners from a control plane, merged into a configuration.
 //!
-//! A listener with `inbound.discovery` gets its TLS mode, its ports and its authorization from
-//! there, in place of the configured ones; one with `workload` all but the ports. The result is
-//! validated like a file.
+//! For a listener with `inbound.discovery`, the control plane's TLS mode, ports and authorization replace the
+//! configured ones; for a listener with `workload`, only the TLS mode and authorization do. The result is validated
+//! like a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,41 +15,45 @@ use crate::load::{Loaded, finish};
 use crate::proxy_service::Forward;
 use crate::resource::{self, PARTS};
 use crate::source::Source;
-use crate::{Errors, check, raw};
+use crate::{Errors, check, mesh_tracing, raw};
 
-/// The settings of a sidecar's inbound listener, for one workload.
+/// The settings of the inbound listener of one workload.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
-    /// Accepted clients; `None` for plain text.
+    /// The clients that mutual TLS accepts; `None` = plain text.
     pub tls: Option<raw::MeshMode>,
-    /// The protocols of the application's ports.
+    /// The protocols of the application's ports; `None` = those of the listener.
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
-    /// Authorization; `None` = everything is allowed.
+    /// The authorization; `None` = all clients are allowed.
     pub authorization: Option<raw::Authorization>,
     /// SPIFFE IDs of proxies that are trusted to name the client of a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
-    /// Handling of outbound connections to unknown destinations, if the file does not set it;
-    /// `None` = they are forwarded.
+    /// The handling of outbound connections to unknown destinations, if the file does not set it; `None` = they are
+    /// forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
-    /// The ports of the Gateway that it serves.
+    /// The export of spans, if the file does not set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<raw::MeshTracing>,
+    /// The ports of the Gateway that the workload serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<Port>,
-    /// The ports of the group of Services that it is a proxy of, each a [`Forward`]; read where they are checked and
-    /// used, because a proxy has the code for lists of text anyway.
+    /// The ports of the group of Services that the workload is a proxy of, each the text of a [`Forward`]. They are
+    /// parsed only where they are validated and used, to keep the code of the proxy small.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<String>,
 }
 
-/// The known workloads, by their names at the control plane.
+/// The known workloads, by name at the control plane.
 pub type Workloads = BTreeMap<Arc<str>, Arc<Inbound>>;
 
 impl Inbound {
-    /// Validates it separately from its listener.
+    /// Validates the settings separately from their listener.
     ///
     /// # Errors
+    ///
     /// All errors, by field.
     pub fn check(&self, name: &str, has_identity: bool) -> Result<(), Errors> {
         let place = format!("inbound `{}`", crate::yaml::short(name));
@@ -60,6 +64,9 @@ impl Inbound {
             ..raw::Listener::default()
         };
         self.put(&mut listener, has_identity);
+        if let Some(tracing) = &self.tracing {
+            mesh_tracing::check(tracing, &place)?;
+        }
         let ports = self.own("127.0.0.1", Path::new(""), has_identity.then_some(name));
         let document = raw::Document {
             identity: has_identity.then(raw::Identity::default),
@@ -88,8 +95,8 @@ impl Inbound {
         ports.filter_map(|(_, port)| port.0.load_reports.as_ref()?.cluster.as_deref())
     }
 
-    /// Returns the listeners that are not in a file, on the address `bind`; `identified`: the name
-    /// of a workload with an identity.
+    /// Returns the listeners that are not in a file, on the address `bind`. `identified` is the name of a workload with
+    /// an identity.
     fn own(&self, bind: &str, folder: &Path, identified: Option<&str>) -> Vec<raw::Listener> {
         let ports = self.gateway.iter().map(|port| port.listener(bind, folder));
         let forwards = self.forwards.iter().filter_map(|text| {
@@ -127,7 +134,7 @@ impl Inbound {
 pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
     let mut document: raw::Document = resource::read(yaml, "configuration")?;
     let has_identity = document.identity.is_some();
-    let mut unknown = None;
+    let (mut unknown, mut tracing) = (None, None);
     for listener in &mut document.listeners {
         let inbound = listener.inbound.as_ref();
         let name = inbound.and_then(|one| one.discovery.as_deref());
@@ -135,6 +142,7 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         if let Some(inbound) = name.and_then(|name| known.get(name)) {
             inbound.put(listener, has_identity);
             unknown = unknown.or(inbound.unknown);
+            tracing = tracing.or(inbound.tracing.as_ref());
         }
     }
     let outbound = document.listeners.iter_mut();
@@ -156,6 +164,10 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         let bind = gateway::host(admin);
         let listeners = inbound.own(bind, Path::new(folder), has_identity.then_some(name));
         document.listeners.extend(listeners);
+        tracing = tracing.or(inbound.tracing.as_ref());
+    }
+    if let Some(tracing) = tracing {
+        mesh_tracing::add(tracing, &mut document);
     }
     let name = "configuration with the inbound listeners of the control plane";
     finish(&document, PARTS, Vec::new(), &Source::Resource(name))

@@ -1,5 +1,5 @@
-//! A check of CA certificates in a chain that webpki omits: key usages, if present, must include certificate signing
-//! (RFC 5280, section 6.1.4 (n)).
+//! A check of the CA certificates in a chain that webpki does not perform: key usages, if present, must include
+//! certificate signing (RFC 5280, section 6.1.4 (n)).
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use crate::x509;
 
-/// Rejects a chain with an intermediate CA that may not sign certificates, or with an element that
-/// is no certificate, whether or not the path needs it.
+/// Rejects a chain with an intermediate CA that may not sign certificates, or with an element that is not a
+/// certificate, whether or not the path needs it.
 ///
 /// # Errors
 /// [`CertificateError::UnknownIssuer`], as for any other chain without a valid issuer.
@@ -24,8 +24,7 @@ pub(crate) fn check(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     }
 }
 
-/// A [`ClientCertVerifier`] that also checks the intermediate CAs; the wrapped verifier does the
-/// rest.
+/// A [`ClientCertVerifier`] that wraps another one and also checks the intermediate CAs.
 #[derive(Debug)]
 pub struct StrictClients(pub Arc<dyn ClientCertVerifier>);
 
@@ -75,8 +74,7 @@ impl ClientCertVerifier for StrictClients {
     }
 }
 
-/// A [`ServerCertVerifier`] that also checks the intermediate CAs; the wrapped verifier does the
-/// rest.
+/// A [`ServerCertVerifier`] that wraps another one and also checks the intermediate CAs.
 #[derive(Debug)]
 pub struct StrictServers(pub Arc<dyn ServerCertVerifier>);
 

@@ -1,5 +1,4 @@
-//! The certificate authority of a trust domain: a root certificate with its key, and the leaves
-//! that it issues.
+//! The certificate authority of a trust domain: a root certificate with its key, which issues leaf certificates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,19 +19,19 @@ use crate::{Error, SpiffeId, TrustBundle, TrustDomain, certificate_pem, identity
 
 /// The validity of a new root.
 const ROOT_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How far certificates are backdated, because clocks differ.
+/// The time by which certificates are backdated, because clocks differ.
 const BACKDATED: Duration = Duration::from_secs(5 * 60);
-/// The longest path below a root: a cross-signed successor, then a leaf.
+/// The maximum length of a path below a root: a cross-signed successor, then a leaf.
 const PATH_LEN: u8 = 1;
 
-/// A root with its private key.
+/// A root certificate with its private key.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     root: x509::Certificate,
     trust_domain: TrustDomain,
-    /// The certificates sent after each leaf.
+    /// The certificates that are sent after each leaf.
     chain: Vec<CertificateDer<'static>>,
 }
 
@@ -52,11 +51,11 @@ impl Authority {
         Self::assemble(certificate, key, Some(trust_domain.clone()))
     }
 
-    /// Reads a root and its key. The trust domain is taken from the root's URI name, or is
-    /// `trust_domain` if the root has none.
+    /// Reads a root and its key. The trust domain is that of the root's URI name, or `trust_domain` if the root has
+    /// none.
     ///
     /// # Errors
-    /// When they cannot be read or do not belong together, or the certificate may not sign.
+    /// If the root or the key cannot be read, if they do not match, or if the certificate may not sign others.
     pub fn from_pem(
         certificate: &[u8],
         key: &[u8],
@@ -104,8 +103,8 @@ impl Authority {
         })
     }
 
-    /// Checks that rcgen reproduces the root's subject byte for byte: verifiers find the issuer of
-    /// a leaf by this name.
+    /// Checks that rcgen reproduces the root's subject byte for byte, since verifiers find the issuer of a leaf by this
+    /// name.
     fn check_subject(&self) -> Result<(), Error> {
         let probe = CertificateParams::default().signed_by(self.issuer.key(), &self.issuer)?;
         let issuer = x509::parse(probe.der()).map(|probe| probe.issuer);
@@ -133,32 +132,31 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Returns the end of the root's validity.
+    /// Returns the end of the root's validity period.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
         self.root.expires()
     }
 
-    /// Returns whether the certificate is self-signed; otherwise it is an intermediate of another
-    /// root.
+    /// Returns whether the certificate is self-signed; if not, it is an intermediate certificate of another root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.root.subject == self.root.issuer
     }
 
-    /// Returns a bundle of this root alone.
+    /// Returns a trust bundle that contains only this root.
     ///
     /// # Errors
-    /// When the root is not usable to verify others.
+    /// If the root cannot be used to verify others.
     pub fn bundle(&self) -> Result<TrustBundle, Error> {
         TrustBundle::from_pem(self.certificate_pem().as_bytes())
     }
 
-    /// Returns this root signed by its predecessor, as PEM. Sent along with leaves, it lets peers
-    /// that have only the old root trust them, so that a rotation needs no order of updates.
+    /// Returns this root signed by its predecessor, as PEM. If it is sent along with leaves, peers that trust only the
+    /// old root trust these leaves, too, so that a rotation needs no order of updates.
     ///
     /// # Errors
-    /// When the predecessor has expired or cannot sign.
+    /// If the predecessor has expired or cannot sign.
     pub fn crossed_by(&self, predecessor: &Self, now: SystemTime) -> Result<String, Error> {
         let mut params = root_params(&self.trust_domain, now)?;
         params.distinguished_name = name(&self.root.subject).ok_or(Error::SubjectUnsupported)?;
@@ -173,10 +171,10 @@ impl Authority {
         Ok(certificate_pem::write(std::slice::from_ref(crossed.der())))
     }
 
-    /// Sends `chain`, PEM, along with each leaf from now on: see [`Authority::crossed_by`].
+    /// Sets the certificates (PEM) that are sent along with each leaf; see [`Authority::crossed_by`].
     ///
     /// # Errors
-    /// When it is not PEM or empty.
+    /// If `chain` is empty or not PEM.
     pub fn with_chain(mut self, chain: &[u8]) -> Result<Self, Error> {
         self.chain = certificate_pem::read(chain)?;
         Ok(self)
@@ -185,7 +183,7 @@ impl Authority {
     /// Issues a leaf for a new key, ECDSA P-256.
     ///
     /// # Errors
-    /// When the id is not of this trust domain, the lifetime too long, or the root has expired.
+    /// If the ID does not belong to this trust domain, if the lifetime is too long, or if the root has expired.
     pub fn issue(&self, request: &LeafRequest, now: SystemTime) -> Result<Issued, Error> {
         let key = KeyPair::generate()?;
         let mut issued = self.leaf(&key, request, now)?;
@@ -193,11 +191,11 @@ impl Authority {
         Ok(issued)
     }
 
-    /// Issues a leaf for the key of a signing request (DER). The request's own signature is
-    /// checked; its other contents are ignored.
+    /// Issues a leaf for the key of a signing request (DER). The signature of the request is verified; its names and
+    /// extensions are ignored.
     ///
     /// # Errors
-    /// As [`Authority::issue`], and when the request is malformed or not signed by its key.
+    /// As those of [`Authority::issue`], and if the request is malformed or not signed by its own key.
     pub fn sign(
         &self,
         signing_request: &[u8],
@@ -241,7 +239,7 @@ impl Authority {
         })
     }
 
-    /// Returns the end of validity of a new leaf, which must not outlive its issuer.
+    /// Returns the end of the validity period of a new leaf, which must not outlive its issuer.
     fn not_after(&self, now: SystemTime, ttl: Duration) -> Result<SystemTime, Error> {
         let expires = self.expires();
         if expires <= now {
@@ -291,7 +289,7 @@ fn uri(text: &str) -> Result<SanType, Error> {
     Ok(SanType::URI(Ia5String::try_from(text)?))
 }
 
-/// Sets the validity to begin a little before `now`, because the clocks of peers differ.
+/// Sets the validity period, which begins a little before `now` because the clocks of peers differ.
 fn set_validity(params: &mut CertificateParams, now: SystemTime, expires: SystemTime) {
     let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);

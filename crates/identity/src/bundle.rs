@@ -8,39 +8,39 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 
 use crate::{Error, certificate_pem, x509};
 
-/// The roots of a trust domain: one, or several during a rotation (the old and the new one).
+/// The roots of a trust domain: one, or several during a CA rotation.
 #[derive(Clone, Debug)]
 pub struct TrustBundle {
     certificates: Vec<CertificateDer<'static>>,
     /// The same roots for rustls, in the order of the certificates.
     store: Arc<RootCertStore>,
-    /// The end of validity of each root, in seconds since the Unix epoch, in the same order.
+    /// The end of each root's validity period, in seconds since the Unix epoch, in the same order.
     ends: Vec<u64>,
 }
 
 impl TrustBundle {
-    /// Reads PEM: one root or several, each usable.
+    /// Reads one or several roots in PEM, each of which must be usable.
     ///
     /// # Errors
-    /// When there is no root, or one is malformed or no CA certificate; the error says which.
+    /// If there is no root, or if one is malformed or not a CA certificate; the error names its position.
     pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         Self::of(certificate_pem::read(pem)?)
     }
 
-    /// Reads a PEM file.
+    /// Reads the roots from a PEM file.
     ///
     /// # Errors
-    /// As [`TrustBundle::from_pem`], and when the file cannot be read; the error names it.
+    /// As those of [`TrustBundle::from_pem`], and if the file cannot be read; the error contains the path.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let pem = std::fs::read(path).map_err(Error::Read);
         let bundle = pem.and_then(|pem| Self::from_pem(&pem));
         bundle.map_err(Error::in_file(path))
     }
 
-    /// Builds a bundle of roots in DER.
+    /// Creates a bundle from roots in DER.
     ///
     /// # Errors
-    /// As [`TrustBundle::from_pem`].
+    /// As those of [`TrustBundle::from_pem`].
     pub fn from_der(roots: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, Error> {
         let roots: Vec<_> = roots.into_iter().map(CertificateDer::from).collect();
         match roots.is_empty() {
@@ -76,8 +76,8 @@ impl TrustBundle {
         })
     }
 
-    /// Returns the roots of both bundles, those of `self` first: the bundle that all peers have to
-    /// trust before a new root may sign.
+    /// Returns a bundle with the roots of both bundles, those of `self` first. All peers have to trust it before a new
+    /// root may sign.
     ///
     /// # Errors
     /// None, if both bundles are valid.
@@ -98,13 +98,13 @@ impl TrustBundle {
         certificate_pem::write(&self.certificates)
     }
 
-    /// Returns whether both bundles hold the same roots, in any order.
+    /// Returns whether both bundles contain the same roots, in any order.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.count_without(other) == 0 && other.count_without(self) == 0
     }
 
-    /// Returns the number of roots in this bundle that `other` does not have.
+    /// Returns the number of roots in this bundle that are not in `other`.
     pub(crate) fn count_without(&self, other: &Self) -> usize {
         let lost = |root: &&CertificateDer<'_>| !other.certificates.contains(root);
         self.certificates.iter().filter(lost).count()
@@ -114,8 +114,8 @@ impl TrustBundle {
         &self.store
     }
 
-    /// Returns the roots that have not expired, if some roots have expired; otherwise `None`. Chain
-    /// verification does not check the validity of roots.
+    /// Returns the roots that have not expired; `None` if no root has expired. Chain verification does not check the
+    /// validity period of roots.
     pub(crate) fn without_expired(&self, now: UnixTime) -> Option<Arc<RootCertStore>> {
         let is_good = |end: &u64| *end >= now.as_secs();
         if self.ends.iter().all(is_good) {

@@ -5,7 +5,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 use crate::Error;
 
-/// Parses the certificates of a PEM text, at least one.
+/// Parses the certificates of a PEM text; there must be at least one.
 pub(crate) fn read(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
     let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let all = all.map_err(Error::Pem)?;

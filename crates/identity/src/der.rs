@@ -1,7 +1,7 @@
 //! A reader of DER: tag, length, value (X.690 §8.1, §10.1).
 //!
-//! Only what certificates and requests need: one-byte tags, definite lengths of up to three bytes.
-//! Malformed input is `None`, never a panic. rustls verifies what peers present; this finds fields.
+//! It supports what certificates and requests need: one-byte tags, and definite lengths of up to three bytes. Malformed
+//! input yields `None`, never a panic. rustls verifies the certificates of peers; this reader only finds fields.
 
 pub(crate) const BOOLEAN: u8 = 0x01;
 pub(crate) const INTEGER: u8 = 0x02;
@@ -50,7 +50,7 @@ impl<'a> Der<'a> {
             .map(|(_, value)| value)
     }
 
-    /// Returns the whole next element, with its tag and length; it must have the tag `tag`.
+    /// Returns the next element with its tag and length; it must have the tag `tag`.
     pub(crate) fn whole(&mut self, tag: u8) -> Option<&'a [u8]> {
         let before = self.0;
         self.expect(tag)?;

@@ -8,7 +8,7 @@ use rustls::pki_types::pem;
 
 use crate::{SpiffeError, SpiffeId, TrustDomain};
 
-/// An error of reading an identity, a bundle or an authority, or of issuing a certificate.
+/// An error in an identity, a bundle or an authority, or in issuing a certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,15 +18,15 @@ pub enum Error {
     /// A certificate cannot be read.
     #[error("certificate {position} is malformed")]
     CertificateMalformed {
-        /// Its position in the file, counted from 1.
+        /// The position of the certificate in the file, counted from 1.
         position: usize,
     },
     /// A file has an error.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error of its contents.
+        /// The error in the contents of the file.
         source: Box<Self>,
     },
     /// The requested ID belongs to another workload.
@@ -37,26 +37,26 @@ pub enum Error {
         /// The trust domain of the authority.
         trust_domain: TrustDomain,
     },
-    /// A signer's certificate is not of the key that was requested.
+    /// The certificate from a signer does not belong to the requested key.
     #[error("the issued certificate is for another key than the request")]
     IssuedKey,
-    /// A signer's certificate is valid for longer than the mesh accepts.
+    /// The certificate from a signer is valid for longer than the mesh accepts.
     #[error("the issued certificate is valid for {} more; at most {} is accepted", humantime::format_duration(*left), humantime::format_duration(*max))]
     IssuedLifetime {
-        /// The remaining validity.
+        /// The remaining lifetime of the certificate.
         left: Duration,
-        /// The longest one that is accepted.
+        /// The maximum lifetime that is accepted.
         max: Duration,
     },
-    /// A signer's certificate has names that were not requested, or not the requested ID.
+    /// The certificate from a signer has names that were not requested, or lacks the requested ID.
     #[error("the issued certificate names {found}; expected {required}")]
     IssuedNames {
-        /// The names.
+        /// The names in the certificate.
         found: String,
-        /// The requested ones.
+        /// The requested names.
         required: String,
     },
-    /// A signer's certificate is not valid now, or does not lead to a root.
+    /// The certificate from a signer is not valid now, or does not lead to a root.
     #[error("the issued certificate does not verify with the trusted roots: {0}")]
     IssuedUntrusted(#[source] rustls::Error),
     /// The certificate belongs to another key.
@@ -71,13 +71,13 @@ pub enum Error {
     /// There is no private key.
     #[error("no private key found (expected PEM: PKCS#8, PKCS#1 or SEC1)")]
     NoKey,
-    /// The certificate may not sign others.
+    /// The certificate may not sign other certificates.
     #[error("the certificate is not a CA certificate")]
     NotAnAuthority,
     /// The certificate does not identify a workload in the form of an X.509-SVID.
     #[error(transparent)]
     NotAnIdentity(#[from] SanError),
-    /// The root does not name a trust domain.
+    /// The root certificate does not name a trust domain.
     #[error(
         "the root certificate has no URI `spiffe://TRUST-DOMAIN`, from which the trust domain \
          is read; set the trust domain"
@@ -94,7 +94,7 @@ pub enum Error {
         "the certificate signing request is for a CA certificate, which is not issued to workloads"
     )]
     RequestAuthority,
-    /// The request has parts besides its names that a signer might copy.
+    /// The request contains more than its names, which a signer might copy.
     #[error("the certificate signing request has {0}; only subject alternative names are accepted")]
     RequestExtra(String),
     /// The signing request is malformed.
@@ -103,12 +103,12 @@ pub enum Error {
     /// Certificates are not issued for this type of key.
     #[error("the request's key is neither ECDSA P-256, ECDSA P-384 nor Ed25519")]
     RequestKey,
-    /// The request has other names than required.
+    /// The request does not have the required names.
     #[error("the certificate signing request names {found}; it must name {required} only")]
     RequestNames {
-        /// The names.
+        /// The names in the request.
         found: String,
-        /// The required ones.
+        /// The required names.
         required: String,
     },
     /// The signature of the request does not match its key.
@@ -117,21 +117,21 @@ pub enum Error {
     /// The request has no names, so a signer that copies them could not issue an identity.
     #[error("the certificate signing request has no names; it must name its SPIFFE ID")]
     RequestUnnamed,
-    /// A trusted root is no CA certificate: its key would allow impersonating any workload.
+    /// A root is not a CA certificate: the owner of its key could impersonate any workload.
     #[error("certificate {position} is not a CA certificate")]
     RootNotAnAuthority {
-        /// Its position in the bundle, counted from 1.
+        /// The position of the root in the bundle, counted from 1.
         position: usize,
     },
     /// A root cannot be used to verify others.
     #[error("certificate {position} is not usable as a root: {source}")]
     RootUnusable {
-        /// Its position in the bundle, counted from 1.
+        /// The position of the root in the bundle, counted from 1.
         position: usize,
         /// The error of the verifier.
         source: rustls::Error,
     },
-    /// A TLS configuration cannot be created, for example without random bytes.
+    /// A TLS configuration cannot be created, for example because there are no random bytes.
     #[error("invalid TLS settings: {0}")]
     Settings(#[source] rustls::Error),
     /// A certificate cannot be created.
@@ -145,19 +145,19 @@ pub enum Error {
     Ttl {
         /// The requested lifetime.
         wanted: Duration,
-        /// The longest allowed lifetime.
+        /// The maximum lifetime.
         max: Duration,
     },
 }
 
 impl Error {
-    /// Returns whether the error is in the private key, rather than the certificate.
+    /// Returns whether the error is in the private key, and not in the certificate.
     #[must_use]
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::KeyMismatch | Self::KeyUnusable(_) | Self::NoKey)
     }
 
-    /// Returns whether the file could not be read, so that the error concerns none of its contents.
+    /// Returns whether the file could not be read, so that the error is not about its contents.
     pub(crate) fn is_unread(&self) -> bool {
         match self {
             Self::File { source, .. } => source.is_unread(),
@@ -174,27 +174,27 @@ impl Error {
     }
 }
 
-/// A deviation of a certificate from the X.509-SVID standard (§2, §4, §5.2).
+/// A violation of the X.509-SVID standard (§2, §4, §5.2) by a certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SanError {
-    /// It has no URI, or several.
+    /// The certificate has no URI, or several.
     #[error("the certificate has {0} URI names; a workload certificate has one, its SPIFFE ID")]
     Count(usize),
-    /// It is a CA certificate.
+    /// The certificate is a CA certificate.
     #[error("the certificate is a CA certificate, not a workload certificate")]
     MaySign,
-    /// Its key usages do not allow the signature of a handshake.
+    /// The key usages of the certificate do not allow the signature of a handshake.
     #[error("the certificate lacks the key usage `digitalSignature`")]
     MayNotProve,
-    /// It names the trust domain, not a workload.
+    /// The certificate names the trust domain, and not a workload.
     #[error("`{0}` is a trust domain, not a workload: it has no path")]
     NoPath(SpiffeId),
-    /// Its URI is not a SPIFFE ID.
+    /// The URI of the certificate is not a SPIFFE ID.
     #[error("`{uri}` is not a SPIFFE ID: {source}")]
     NotSpiffe {
         /// The URI.
         uri: String,
-        /// The reason why it is none.
+        /// The reason why the URI is not a SPIFFE ID.
         source: SpiffeError,
     },
     /// The certificate cannot be parsed.

@@ -1,8 +1,8 @@
 //! Certificates from a signer outside the mesh that copies the names of the request.
 //!
-//! Such a signer does not know which workload a request is from. Therefore the request is verified before it is
-//! forwarded: it has exactly the names of the workload, and nothing else that could be copied. The issued certificate
-//! is verified again before it is used, since the mesh does not control the signer.
+//! Such a signer does not know which workload has sent a request. So the request is verified before it is forwarded: it
+//! must have exactly the names of the workload, and nothing else that could be copied. The issued certificate is
+//! verified before it is used, since the mesh does not control the signer.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,15 +14,15 @@ use crate::request::{Parts, RequestedKey};
 use crate::x509::{BASIC_CONSTRAINTS, DNS_NAME, SUBJECT_ALT_NAME, URI};
 use crate::{Error, Issued, Live, MAX_TTL, SpiffeId, TrustBundle, certificate_pem, x509};
 
-/// 1.2.840.113549.1.9.14 (PKCS #9 `extensionRequest`)
+/// The object identifier 1.2.840.113549.1.9.14 (PKCS #9 `extensionRequest`).
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
-/// Maximum difference between the clocks of the signer and of this machine.
+/// The maximum difference between the clocks of the signer and of this machine.
 const SKEW: Duration = Duration::from_secs(5 * 60);
-/// Maximum number of names in an error message, and of characters of each: a peer has chosen them.
+/// The maximum number of names in an error message, and of characters of each name, since a peer has chosen them.
 const SHOWN: usize = 4;
 const SHOWN_CHARACTERS: usize = 200;
 
-/// A signing request with a verified signature that has exactly the names of a workload.
+/// A signing request with a valid signature that has exactly the names of a workload.
 #[derive(Clone, Debug)]
 pub struct NamedRequest {
     der: Vec<u8>,
@@ -32,11 +32,11 @@ pub struct NamedRequest {
 }
 
 impl NamedRequest {
-    /// Verifies a DER request: it is signed by its own key, its only URI is `id`, its DNS names are `dns_names`, and it
-    /// has no other names, no subject and no other extensions.
+    /// Verifies a request (DER): it must be signed by its own key, its only URI must be `id`, its DNS names must be
+    /// `dns_names`, and it must have no other names, no subject and no other extensions.
     ///
     /// # Errors
-    /// [`Error::RequestUnnamed`] when the request is valid but has no names; otherwise one of the other `Request`
+    /// [`Error::RequestUnnamed`] if the request is valid but has no names; otherwise one of the other `Request`
     /// variants of [`Error`].
     pub fn verify(der: &[u8], id: &SpiffeId, dns_names: &[String]) -> Result<Self, Error> {
         let parts = Parts::read(der).ok_or(Error::RequestMalformed)?;
@@ -68,7 +68,7 @@ impl NamedRequest {
         &self.id
     }
 
-    /// Returns the request, PEM.
+    /// Returns the request as PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
@@ -76,14 +76,14 @@ impl NamedRequest {
         pem::encode_config(&request, lines)
     }
 
-    /// Verifies the certificate that a signer has issued for this request; `chain` is PEM, the leaf first.
+    /// Verifies the certificate that a signer has issued for this request. `chain` is PEM, the leaf first.
     ///
-    /// Its key and ID must be those of the request. It may leave out DNS names of the request, but have no others, and
-    /// no addresses. It must be valid now, as a client and as a server, by one of `roots`, and not for longer than
-    /// [`MAX_TTL`]; the clock of the signer may differ by five minutes.
+    /// The key and ID of the certificate must be those of the request. It may omit DNS names of the request, but must
+    /// have no other names, and no addresses. It must be valid now, as a client and as a server, be verified by one of
+    /// `roots`, and not be valid for longer than [`MAX_TTL`]. The clock of the signer may differ by five minutes.
     ///
     /// # Errors
-    /// When one of these does not hold, or `chain` is not PEM.
+    /// If one of these conditions does not hold, or `chain` is not PEM.
     pub fn issued(
         &self,
         chain: &[u8],
@@ -139,8 +139,8 @@ impl NamedRequest {
     }
 }
 
-/// Returns the time by which a certificate is verified. A signer whose clock is a little ahead issues certificates that are
-/// not valid yet here; members of the mesh accept them, since they use the time of their own certificate as well.
+/// Returns the time at which a certificate is verified. A signer whose clock is a little ahead issues certificates that
+/// are not valid yet here. Members of the mesh accept them, since they use the time of their own certificate as well.
 fn judged_at(leaf: &x509::Certificate, now: SystemTime) -> SystemTime {
     let begins = leaf.begins();
     match begins.duration_since(now) {
@@ -149,7 +149,7 @@ fn judged_at(leaf: &x509::Certificate, now: SystemTime) -> SystemTime {
     }
 }
 
-/// Verifies a chain as peers do on both sides of a connection.
+/// Verifies a chain as peers do, for both sides of a connection.
 fn check_trust(
     chain: &[CertificateDer<'static>],
     roots: &TrustBundle,
@@ -168,7 +168,7 @@ fn check_trust(
     server.map_err(Error::IssuedUntrusted)
 }
 
-/// Subject alternative names of a request.
+/// The subject alternative names of a request.
 #[derive(Debug, Default)]
 struct Names {
     dns: Vec<String>,
@@ -183,7 +183,7 @@ impl Names {
         }
     }
 
-    /// Reads the attributes of a request; `None` = it has no names.
+    /// Reads the names in the attributes of a request; `None` if there are none.
     fn read(attributes: &[u8]) -> Result<Option<Self>, Error> {
         let mut attributes = Der(attributes);
         let mut found = None;
@@ -283,7 +283,7 @@ impl std::fmt::Display for Names {
     }
 }
 
-/// Returns kind and value of the next extension (RFC 5280 §4.1).
+/// Returns the kind and value of the next extension (RFC 5280 §4.1).
 fn extension<'a>(extensions: &mut Der<'a>) -> Option<(&'a [u8], Der<'a>)> {
     let mut extension = Der(extensions.expect(SEQUENCE)?);
     let kind = extension.expect(OBJECT_IDENTIFIER)?;

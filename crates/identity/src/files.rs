@@ -1,4 +1,4 @@
-//! Reads the identity and the roots from PEM files, again whenever they change.
+//! Reads the identity and the roots from PEM files, and reads them again when they change.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,14 +7,14 @@ use std::time::SystemTime;
 
 use crate::{Error, Identity, TrustBundle};
 
-/// The paths of an identity's files.
+/// The paths of the files of an identity.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Paths {
     /// The certificate chain: the leaf first, then intermediates.
     pub certificate: PathBuf,
     /// The private key of the leaf: PKCS#8, PKCS#1 or SEC1.
     pub private_key: PathBuf,
-    /// The trusted roots: one or several.
+    /// The trusted roots, at least one.
     pub trust_bundle: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl Files {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// When one of them cannot be read or used; the error names it.
+    /// If a file cannot be read or used; the error contains its path.
     pub fn open(paths: Paths) -> Result<(Self, Identity, TrustBundle), Error> {
         let watch = Watch::new(paths.fingerprint());
         let (identity, bundle) = paths.read()?;
@@ -38,26 +38,26 @@ impl Files {
 
     /// Returns the contents of the files if they have changed since they were last read.
     ///
-    /// On an error, the caller should keep the last valid contents: a writer may not have finished,
-    /// and the rest of its writes is another change.
+    /// After an error, the caller should keep the last valid contents: a writer may not have finished, and its further
+    /// writes are another change.
     pub fn poll(&mut self) -> Option<Result<(Identity, TrustBundle), Error>> {
         let now = self.paths.fingerprint();
         self.watch.poll(now, || self.paths.read())
     }
 }
 
-/// Decides when files have to be read again: when their fingerprint changes, and for as long as
-/// they cannot be read at all. The cause may be in this process alone, which has no file descriptor
-/// left, say; the files then do not change when it has one again.
+/// Decides when files have to be read again: if their fingerprint changes, and as long as they cannot be read at all.
+/// The cause of the latter may be this process alone, for example if it has no free file descriptor. The files then do
+/// not change when it has one again.
 #[derive(Debug)]
 pub struct Watch {
     seen: Fingerprint,
-    /// The last reported error, if the files could not be read.
+    /// The last reported error; `None` if the files could be read.
     unread: Option<String>,
 }
 
 impl Watch {
-    /// Creates a watch of files that have been read with this fingerprint.
+    /// Creates a watch of files that were read with this fingerprint.
     #[must_use]
     pub fn new(seen: Fingerprint) -> Self {
         Self { seen, unread: None }
@@ -109,11 +109,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     bytes.map_err(Error::in_file(path))
 }
 
-/// A fingerprint of files; while it is equal, they need not be read again.
+/// A fingerprint of files; while it does not change, they need not be read again.
 ///
-/// It consists of the modification time, the length and the inode of the file that the path leads
-/// to: it also changes when a symlink on the way is swapped, as Kubernetes does with mounted
-/// secrets.
+/// It consists of the modification time, the length and the inode of the files that the paths lead to. So it also
+/// changes when a symlink in a path is swapped, as Kubernetes does with mounted secrets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Fingerprint(Vec<Option<(SystemTime, u64, u64)>>);
 

@@ -26,16 +26,15 @@ pub struct Identity {
 impl Identity {
     /// Reads the chain, leaf first, and its key.
     ///
-    /// An expired certificate is accepted: peers reject it, and log the reason.
+    /// An expired certificate is accepted here; peers reject it, and log the reason.
     ///
     /// # Errors
-    /// When the chain or the key is missing, they do not belong together, or the leaf does not name
-    /// exactly one workload.
+    /// If the chain or the key is missing, if they do not match, or if the leaf does not name exactly one workload.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
         Self::from_der(certificate_pem::read(chain)?, private_key(key)?)
     }
 
-    /// Builds an identity of a chain, leaf first, and its key.
+    /// Creates an identity from a chain, leaf first, and its key.
     pub(crate) fn from_der(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -65,29 +64,29 @@ impl Identity {
         &self.id
     }
 
-    /// Returns the beginning of the validity.
+    /// Returns the beginning of the validity period.
     #[must_use]
     pub fn begins(&self) -> SystemTime {
         self.begins
     }
 
-    /// Returns the end of the validity.
+    /// Returns the end of the validity period.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
         self.expires
     }
 
-    /// Returns the time to request the next certificate: 70 % of the lifetime, so that a day's
-    /// certificate leaves seven hours for further attempts.
+    /// Returns the time to request the next certificate: after 70 % of the lifetime, which leaves seven hours for
+    /// further attempts if the lifetime is a day.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
         let lifetime = self.expires.duration_since(self.begins).unwrap_or_default();
         self.begins + lifetime.mul_f64(RENEW_AT)
     }
 
-    /// Returns the delay until the next certificate is requested, if this one was issued at `now`:
-    /// 70 % of the remaining lifetime. The backdating of certificates is not counted, which would
-    /// be a large part of a short lifetime.
+    /// Returns the delay until the next certificate is requested if this one was issued at `now`: 70 % of the remaining
+    /// lifetime. The time by which certificates are backdated is not included, since it would be a large part of a
+    /// short lifetime.
     #[must_use]
     pub fn renew_after(&self, now: SystemTime) -> Duration {
         let left = self.expires.duration_since(now).unwrap_or_default();

@@ -7,24 +7,24 @@ use rustls::pki_types::CertificateDer;
 
 use crate::SpiffeId;
 
-/// The longest lifetime of a workload certificate: it cannot be revoked, only left to expire.
+/// The maximum lifetime of a workload certificate, which cannot be revoked.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// The parameters of a workload certificate.
 #[derive(Clone, Debug)]
 pub struct LeafRequest {
-    /// The SPIFFE ID, the certificate's only URI.
+    /// The SPIFFE ID, which becomes the only URI of the certificate.
     pub id: SpiffeId,
     /// The lifetime from now on, at most [`MAX_TTL`].
     pub ttl: Duration,
-    /// DNS names, for clients outside the mesh.
+    /// The DNS names, which clients outside the mesh verify.
     pub dns_names: Vec<String>,
-    /// IP addresses, for clients outside the mesh.
+    /// The IP addresses, which clients outside the mesh verify.
     pub addresses: Vec<IpAddr>,
 }
 
 impl LeafRequest {
-    /// Requests a certificate for a workload with the longest lifetime.
+    /// Creates the parameters for a workload, with the maximum lifetime and no further names.
     #[must_use]
     pub fn new(id: SpiffeId) -> Self {
         Self {
@@ -39,12 +39,12 @@ impl LeafRequest {
 /// An issued certificate.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// The chain as DER: the leaf, then the cross-signed certificate of an older root, if any.
+    /// The chain in DER: the leaf and, if there is one, the cross-signed certificate of an older root.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The chain as PEM: the leaf, then the cross-signed certificate of an older root, if any.
+    /// The chain as PEM: the leaf and, if there is one, the cross-signed certificate of an older root.
     pub certificate_pem: String,
-    /// The private key as PEM, PKCS#8; `None` if the requester kept it.
+    /// The private key as PEM, PKCS#8; `None` if it was not generated here.
     pub private_key_pem: Option<String>,
-    /// The end of the validity.
+    /// The end of the validity period.
     pub expires: SystemTime,
 }

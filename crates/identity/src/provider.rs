@@ -1,15 +1,15 @@
-//! The cryptography provider of all TLS configurations: aws-lc-rs, passed explicitly.
+//! The cryptography provider of all TLS configurations, aws-lc-rs, which is passed explicitly.
 
 use std::sync::{Arc, LazyLock};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 
-/// Returns the provider, shared by all configurations.
+/// Returns the provider, which all configurations share.
 ///
-/// The first key exchange group is the hybrid of X25519 and ML-KEM-768: traffic recorded today
-/// stays secret from future quantum computers. It costs a kilobyte each way and 0.13 ms of a full
-/// handshake's 0.4 ms, both sides together (`cargo bench -p maglor-identity`, fastest samples).
+/// Its first key exchange group is the hybrid of X25519 and ML-KEM-768, so that traffic recorded today stays secret
+/// from future quantum computers. The hybrid costs a kilobyte in each direction, and 0.13 ms of the 0.4 ms that a full
+/// handshake takes on both sides together (`cargo bench -p maglor-identity`, fastest samples).
 pub(crate) fn provider() -> &'static Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         Arc::new(CryptoProvider {

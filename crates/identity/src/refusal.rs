@@ -1,4 +1,4 @@
-//! Reasons for rejecting a peer, as metric labels.
+//! Reasons for which the handshake with a peer fails, as metric labels.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub enum Refusal {
     Expired,
     /// The peer has presented no certificate.
     NoCertificate,
-    /// Any other reason: the peer rejected us, violated the protocol, or closed the connection.
+    /// Any other reason: the peer rejected our certificate, violated the protocol, or closed the connection.
     Other,
     /// The peer does not use TLS.
     Plaintext,
@@ -41,7 +41,7 @@ impl Refusal {
         Self::WrongIdentity,
     ];
 
-    /// Returns the label for metrics and logs.
+    /// Returns the label of the reason in metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -108,8 +108,8 @@ impl Refusal {
     }
 }
 
-/// A verifier's objection to a certificate whose chain is valid. It is wrapped in rustls' error,
-/// from where [`Refusal::of`] takes it.
+/// A verifier's objection to a certificate whose chain is valid. It is wrapped in rustls' error, from which
+/// [`Refusal::of`] extracts it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerError {
     #[error(transparent)]

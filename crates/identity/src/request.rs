@@ -1,8 +1,9 @@
-//! Certificate signing requests (RFC 2986), from both sides.
+//! Certificate signing requests (RFC 2986): their creation and verification.
 //!
-//! The mesh's own authority takes the key of a request and verifies that its owner signed it. Names, extensions and
-//! lifetime are the authority's decision and are not read. A signer outside the mesh copies the names of the request
-//! instead; for such a signer a request is made with names, and verified as a [`crate::NamedRequest`].
+//! The mesh's own authority takes the key of a request and verifies that the owner of the key signed it. The authority
+//! decides on names, extensions and lifetime, and does not read those of the request. A signer outside the mesh copies
+//! the names of the request instead; for such a signer, a request is created with names, and verified as a
+//! [`crate::NamedRequest`].
 
 use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
@@ -14,10 +15,10 @@ use crate::der::{BIT_STRING, Der, INTEGER, SEQUENCE, bits};
 use crate::provider::provider;
 use crate::{Error, Identity, SpiffeId};
 
-/// `[0] attributes`.
+/// The tag of `[0] attributes`.
 const ATTRIBUTES: u8 = 0xa0;
 
-/// A new key, ECDSA P-256, for a certificate request. It exists only in memory.
+/// A new key, ECDSA P-256, for a certificate request. The key exists only in memory.
 #[derive(Debug)]
 pub struct KeyRequest(KeyPair);
 
@@ -30,20 +31,20 @@ impl KeyRequest {
         Ok(Self(KeyPair::generate()?))
     }
 
-    /// Returns the request for the authority: the public key, signed by the private one, as DER.
+    /// Returns the request for the authority in DER: the public key, signed by the private key.
     ///
     /// # Errors
-    /// When the key cannot sign.
+    /// If the key cannot sign.
     pub fn der(&self) -> Result<Vec<u8>, Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         Ok(params.serialize_request(&self.0)?.der().to_vec())
     }
 
-    /// Returns the same with names, for a signer that copies them into the certificate.
+    /// Returns a request with names, for a signer that copies them into the certificate.
     ///
     /// # Errors
-    /// When a DNS name is malformed, or the key cannot sign.
+    /// If a DNS name is malformed, or the key cannot sign.
     pub fn der_naming(&self, id: &SpiffeId, dns_names: &[String]) -> Result<Vec<u8>, Error> {
         let mut params = CertificateParams::new(dns_names)?;
         params.distinguished_name = DistinguishedName::new();
@@ -52,19 +53,17 @@ impl KeyRequest {
         Ok(params.serialize_request(&self.0)?.der().to_vec())
     }
 
-    /// Combines the key with the chain issued by the authority into an identity; `chain` is DER,
-    /// the leaf first.
+    /// Combines the key with the chain issued by the authority into an identity. `chain` is DER, the leaf first.
     ///
     /// # Errors
-    /// When the chain is empty or belongs to another key, or the leaf does not name exactly one
-    /// workload.
+    /// If the chain is empty or belongs to another key, or if the leaf does not name exactly one workload.
     pub fn certified(&self, chain: impl IntoIterator<Item = Vec<u8>>) -> Result<Identity, Error> {
         let chain = chain.into_iter().map(CertificateDer::from).collect();
         let key = PrivatePkcs8KeyDer::from(self.0.serialize_der());
         Identity::from_der(chain, PrivateKeyDer::Pkcs8(key))
     }
 
-    /// Returns the key as PEM, PKCS#8.
+    /// Returns the private key as PEM, PKCS#8.
     #[must_use]
     pub fn private_key_pem(&self) -> String {
         self.0.serialize_pem()
@@ -79,12 +78,12 @@ pub(crate) struct RequestedKey {
 }
 
 impl RequestedKey {
-    /// Parses a DER request and verifies its signature.
+    /// Parses a request (DER) and verifies its signature.
     pub(crate) fn verified(request: &[u8]) -> Result<Self, Error> {
         Self::of(&Parts::read(request).ok_or(Error::RequestMalformed)?)
     }
 
-    /// The key of a request that was read; its signature is verified.
+    /// Returns the key of a parsed request, whose signature is verified.
     pub(crate) fn of(parts: &Parts<'_>) -> Result<Self, Error> {
         let algorithm = match parts.key_algorithm {
             id if id == alg_id::ECDSA_P256.as_ref() => &PKCS_ECDSA_P256_SHA256,
@@ -120,11 +119,11 @@ impl rcgen::PublicKeyData for RequestedKey {
 /// The relevant fields of `CertificationRequest` (RFC 2986 §4).
 pub(crate) struct Parts<'a> {
     signed: &'a [u8],
-    /// The content of the subject's name; empty = none.
+    /// The contents of the subject's name; empty if there is none.
     pub(crate) subject: &'a [u8],
     key_algorithm: &'a [u8],
     pub(crate) key: &'a [u8],
-    /// The content of the attributes; empty = none.
+    /// The contents of the attributes; empty if there are none.
     pub(crate) attributes: &'a [u8],
     signature_algorithm: &'a [u8],
     signature: &'a [u8],

@@ -1,10 +1,9 @@
-//! The identity and the roots of a running proxy, replaced without closing connections.
+//! The identity and the roots of a running proxy, which are replaced without closing connections.
 //!
-//! TLS configurations are built once and read this state at each handshake, so that neither a new
-//! leaf nor a new root affects open connections. A resumed session is not verified again; therefore
-//! sessions are invalidated together with what verified them: when a root is removed, and when the
-//! own certificate changes (which also keeps a session from outliving either side's certificate, as
-//! each is renewed before it expires).
+//! TLS configurations are built once and read this state at each handshake, so that neither a new leaf nor a new root
+//! affects open connections. A resumed session is not verified again. So sessions are invalidated when a root that may
+//! have verified them is removed, and when the own certificate changes. The latter also keeps a session from outliving
+//! the certificate of either side, since both are renewed before they expire.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,56 +22,54 @@ use crate::authorities::{self, StrictClients};
 use crate::provider::provider;
 use crate::{Error, Identity, SpiffeId, TrustBundle};
 
-/// The precision lost when a time is derived from a certificate: its validity begins at a whole
-/// second.
+/// The precision lost when a time is derived from a certificate, whose validity period begins at a whole second.
 const ROUNDED: Duration = Duration::from_secs(2);
 
 /// The identity and the trust bundle in use; see the module's documentation.
 #[derive(Debug)]
 pub struct Live {
     state: ArcSwap<State>,
-    /// Tasks that wait for the first identity.
+    /// The tasks that wait for the first identity.
     waiting: Mutex<Vec<Waker>>,
 }
 
 /// The state in use.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// `None` until this process has a certificate.
+    /// The identity; `None` until this process has a certificate.
     pub(crate) identity: Option<Identity>,
     pub(crate) bundle: TrustBundle,
-    /// The time until which the bundle verifies the identity, in seconds since the Unix epoch; `None` = not
-    /// at all. Computed once, as it takes several verifications.
+    /// The time until which the bundle verifies the identity, in seconds since the Unix epoch; `None` = not at all. It
+    /// is computed once, because this takes several verifications.
     vouched_until: Option<u64>,
     /// When the identity was put in use, by the monotonic clock.
     since: Instant,
-    /// Verifies the chains of clients with all roots.
+    /// The verifier of clients' chains, with all roots.
     clients: Arc<dyn ClientCertVerifier>,
-    /// The session tickets of our servers: shared by all, as they present the same identity.
+    /// The session tickets of our servers, which are shared because all servers present the same identity.
     pub(crate) tickets: Arc<dyn ProducesTickets>,
-    /// The epoch of the sessions of our clients; a session is valid only in the epoch in which it
-    /// began.
+    /// The epoch of the sessions of our clients. A session is valid only in the epoch in which it began.
     pub(crate) epoch: u64,
 }
 
 /// The reason why an identity cannot be used for authentication.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Unusable {
-    /// Its certificate has expired.
+    /// The certificate of the identity has expired.
     #[error("the certificate expired at {}", humantime::format_rfc3339_seconds(*.0))]
     Expired(SystemTime),
-    /// There is none yet.
+    /// There is no identity yet.
     #[error("no certificate yet")]
     Missing,
-    /// None of the unexpired roots in use verifies its certificate.
+    /// None of the unexpired roots in use verifies the certificate.
     #[error("the certificate was not issued by a valid root of the trust bundle")]
     Untrusted,
 }
 
-/// The differences after a rotation.
+/// What a rotation has changed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Rotation {
-    /// Whether the leaf is another one.
+    /// Whether the leaf certificate has changed.
     pub identity: bool,
     /// The number of roots that were not trusted before.
     pub roots_added: usize,
@@ -89,11 +86,11 @@ impl Live {
         Self::begin(Some(identity), bundle)
     }
 
-    /// Creates the state with roots but without an identity yet: no clients are accepted, and only
-    /// servers that a client expects by name are trusted.
+    /// Creates the state with roots but without an identity. No clients are accepted, and only servers whose ID the
+    /// client expects are trusted.
     ///
     /// # Errors
-    /// As [`Live::new`].
+    /// As those of [`Live::new`].
     pub fn nameless(bundle: TrustBundle) -> Result<Arc<Self>, Error> {
         Self::begin(None, bundle)
     }
@@ -107,19 +104,18 @@ impl Live {
         }))
     }
 
-    /// Replaces the identity and the roots. Must be called by one thread only: of two concurrent
-    /// calls, one would be lost.
+    /// Replaces the identity and the roots. Only one thread may call it: of two concurrent calls, one would be lost.
     ///
     /// # Errors
-    /// As [`Live::new`]; then nothing has changed.
+    /// As those of [`Live::new`]; nothing has changed then.
     pub fn rotate(&self, identity: Identity, bundle: TrustBundle) -> Result<Rotation, Error> {
         self.replace(Some(identity), bundle)
     }
 
-    /// Replaces the roots; the identity stays. Must be called by the thread that rotates.
+    /// Replaces the roots, but not the identity. Only the thread that calls [`rotate`](Self::rotate) may call it.
     ///
     /// # Errors
-    /// As [`Live::new`]; then nothing has changed.
+    /// As those of [`Live::new`]; nothing has changed then.
     pub fn trust(&self, bundle: TrustBundle) -> Result<Rotation, Error> {
         let identity = self.state.load().identity.clone();
         self.replace(identity, bundle)
@@ -151,7 +147,7 @@ impl Live {
         Ok(rotation)
     }
 
-    /// Returns our identity; `None` until it is issued.
+    /// Returns our SPIFFE ID; `None` until an identity is issued.
     #[must_use]
     pub fn id(&self) -> Option<SpiffeId> {
         let state = self.state.load();
@@ -161,7 +157,7 @@ impl Live {
             .map(|identity| identity.id().clone())
     }
 
-    /// Returns the end of our certificate's validity, if there is a certificate.
+    /// Returns the end of the validity period of our certificate; `None` if there is no certificate.
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.state.load().identity.as_ref().map(Identity::expires)
@@ -196,25 +192,25 @@ impl Live {
         self.state.load().bundle.clone()
     }
 
-    /// Returns whether our own roots verify our own certificate at `now`: if they do not, neither
-    /// will the roots of our peers.
+    /// Returns whether our own roots verify our own certificate at `now`. If not, the roots of our peers do not verify
+    /// it, either.
     #[must_use]
     pub fn is_trusted(&self, now: SystemTime) -> bool {
         let state = self.state.load();
         state.is_vouched(state.time(unix(now)))
     }
 
-    /// Checks that our certificate authenticates us at `now` to a peer that trusts the same roots.
-    /// Cheap enough to be called for each connection.
+    /// Checks that our certificate authenticates us at `now` to a peer that trusts the same roots. The check is cheap
+    /// enough for each connection.
     ///
     /// # Errors
-    /// The reason why it does not.
+    /// The reason why the certificate does not authenticate us.
     pub fn usable(&self, now: SystemTime) -> Result<(), Unusable> {
         self.state.load().usable(now).map(drop)
     }
 
-    /// Returns the time for verifying certificates when the system's clock shows `now`: later than
-    /// that if the validity of our own certificate began later.
+    /// Returns the time at which certificates are verified while the system's clock shows `now`. It is later than `now`
+    /// if our own certificate becomes valid only later.
     #[must_use]
     pub fn time(&self, now: SystemTime) -> SystemTime {
         let time = self.state.load().time(unix(now));
@@ -248,7 +244,7 @@ impl State {
         Ok(state)
     }
 
-    /// Returns whether a root verifies the certificate at a time.
+    /// Returns whether a root verifies the certificate at this time.
     fn is_vouched(&self, time: UnixTime) -> bool {
         let chain = self.identity.as_ref().map(|own| own.key().cert.as_slice());
         match chain {
@@ -257,8 +253,8 @@ impl State {
         }
     }
 
-    /// Computes the field of this name. Depends on no clock: one that is wrong now may be right a
-    /// moment later.
+    /// Computes the field `vouched_until`. The result does not depend on a clock, since a clock that is wrong now may be
+    /// set right a moment later.
     fn vouched_until(&self) -> Option<u64> {
         let own = self.identity.as_ref()?;
         let second = |time| unix(time).as_secs();
@@ -281,7 +277,10 @@ impl State {
         Some(good)
     }
 
-    /// Returns the identity, if it can be used for authentication.
+    /// Returns the identity if it can be used for authentication.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
     pub(crate) fn usable(&self, now: SystemTime) -> Result<&Identity, Unusable> {
         let own = self.identity.as_ref().ok_or(Unusable::Missing)?;
         let time = self.time(unix(now)).as_secs();
@@ -294,11 +293,10 @@ impl State {
         }
     }
 
-    /// Returns the time for verifying certificates: the system's clock, unless that is behind the
-    /// beginning of our own certificate. Then the clock has been set back since, or was never set:
-    /// the authority's clock was later when it issued the certificate, and the result is that time
-    /// plus the time passed since. Otherwise each certificate that is younger than the clock's
-    /// error would be rejected as not valid yet.
+    /// Returns the time at which certificates are verified: that of the system's clock, unless our own certificate
+    /// begins later. In that case the clock has been set back, or was never set, and the authority's clock was later
+    /// when it issued the certificate; the result is then the beginning of the certificate plus the time since it was
+    /// put in use. Otherwise, certificates that are younger than the clock's error would be rejected as not valid yet.
     pub(crate) fn time(&self, now: UnixTime) -> UnixTime {
         let Some(own) = &self.identity else {
             return now;
@@ -313,8 +311,8 @@ impl State {
         }
     }
 
-    /// Verifies a client's chain. An expired root is no longer trusted; this is checked afterwards,
-    /// so that other errors are reported as they are.
+    /// Verifies a client's chain. An expired root is no longer trusted; this is checked last, so that other errors are
+    /// reported unchanged.
     pub(crate) fn verify_client(
         &self,
         leaf: &CertificateDer<'_>,
@@ -330,7 +328,7 @@ impl State {
         by_good.map_err(|_| CertificateError::Expired.into())
     }
 
-    /// Verifies a server's chain, like [`State::verify_client`].
+    /// Verifies a server's chain, in the same way as [`State::verify_client`].
     pub(crate) fn verify_server(
         &self,
         leaf: &CertificateDer<'_>,

@@ -1,24 +1,24 @@
 //! SPIFFE IDs and trust domains (SPIFFE-ID standard, §2).
 //!
-//! Ids are compared byte by byte, so only their canonical form is accepted: lower case where case
-//! is insignificant, no percent-encoding, no empty segment.
+//! IDs are compared byte by byte, so only their canonical form is accepted: lower case where case is insignificant, no
+//! percent-encoding, no empty segments.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The longest id in bytes, including the scheme (§2.3).
+/// The maximum length of an ID in bytes, including the scheme (§2.3).
 const MAX_ID: usize = 2048;
-/// The longest trust domain in bytes (§2.1).
+/// The maximum length of a trust domain in bytes (§2.1).
 const MAX_TRUST_DOMAIN: usize = 255;
 
 const SCHEME: &str = "spiffe://";
 
-/// The reason why a text is not a SPIFFE ID or trust domain.
+/// The reason why a text is not a SPIFFE ID or a trust domain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SpiffeError {
-    /// A path has a character that is not allowed; percent-encoding is not.
+    /// A path has a character that is not allowed; percent-encoding is not allowed, either.
     #[error("`{0}` is not allowed in a path: use letters, digits, `.`, `-` and `_`")]
     PathCharacter(char),
     /// A path has a segment `.` or `..`.
@@ -27,28 +27,28 @@ pub enum SpiffeError {
     /// A path has an empty segment, or ends with a slash.
     #[error("a path must not have an empty segment or end with `/`")]
     EmptySegment,
-    /// There is no trust domain.
+    /// The trust domain is empty.
     #[error("the trust domain is empty")]
     NoTrustDomain,
     /// The text does not begin with `spiffe://`.
     #[error("a SPIFFE ID must start with `spiffe://`")]
     Scheme,
-    /// The text has more bytes than allowed.
+    /// The text has more than this number of bytes.
     #[error("longer than {0} bytes")]
     TooLong(usize),
-    /// A trust domain has a character that is not allowed: a port, a user, upper case.
+    /// A trust domain has a character that is not allowed, such as those of a port or a user, or in upper case.
     #[error(
         "`{0}` is not allowed in a trust domain: use lower-case letters, digits, `.`, `-` and `_`"
     )]
     TrustDomainCharacter(char),
 }
 
-/// A trust domain, such as `cluster.local`: the identities that one set of roots certifies.
+/// A trust domain, such as `cluster.local`: the set of identities that one set of roots certifies.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TrustDomain(Arc<str>);
 
 impl TrustDomain {
-    /// Returns the name, without a scheme.
+    /// Returns the name of the trust domain, without a scheme.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -64,29 +64,28 @@ impl fmt::Display for TrustDomain {
 impl FromStr for TrustDomain {
     type Err = SpiffeError;
 
-    /// Parses a name such as `cluster.local`: 1 to 255 of `a-z 0-9 . - _`.
+    /// Parses a name such as `cluster.local`, of 1 to 255 characters `a-z 0-9 . - _`.
     fn from_str(text: &str) -> Result<Self, SpiffeError> {
         check_trust_domain(text)?;
         Ok(Self(text.into()))
     }
 }
 
-/// The name of a workload: `spiffe://<trust-domain>/<path>`.
+/// The ID of a workload: `spiffe://<trust-domain>/<path>`.
 ///
-/// In a mesh the path is `/ns/<namespace>/sa/<service-account>`; see [`SpiffeId::workload`].
+/// In a mesh, the path is `/ns/<namespace>/sa/<service-account>`; see [`SpiffeId::workload`].
 #[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SpiffeId {
     text: Arc<str>,
-    /// The index of the end of the trust domain.
+    /// The index at which the trust domain ends.
     domain_end: usize,
 }
 
 impl SpiffeId {
-    /// Builds the id of a service account:
-    /// `spiffe://<trust-domain>/ns/<namespace>/sa/<service-account>`.
+    /// Creates the ID of a service account: `spiffe://<trust-domain>/ns/<namespace>/sa/<service-account>`.
     ///
     /// # Errors
-    /// When one of the names is empty or not allowed in a path.
+    /// If a name is empty or not allowed in a path.
     pub fn workload(
         trust_domain: &TrustDomain,
         namespace: &str,
@@ -118,19 +117,19 @@ impl SpiffeId {
         TrustDomain(self.trust_domain().into())
     }
 
-    /// Returns the path with its leading slash; empty if the id is that of the trust domain itself.
+    /// Returns the path with its leading slash; empty for the ID of a trust domain.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.text[self.domain_end..]
     }
 
-    /// Returns the namespace of an id in the mesh's form; `None` for other ids.
+    /// Returns the namespace of an ID in the mesh's form; `None` for other IDs.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.parts().map(|(namespace, _)| namespace)
     }
 
-    /// Returns the service account of an id in the mesh's form; `None` for other ids.
+    /// Returns the service account of an ID in the mesh's form; `None` for other IDs.
     #[must_use]
     pub fn service_account(&self) -> Option<&str> {
         self.parts().map(|(_, account)| account)
@@ -164,7 +163,7 @@ impl Borrow<str> for SpiffeId {
 impl FromStr for SpiffeId {
     type Err = SpiffeError;
 
-    /// Parses an id; only its canonical form, as other implementations do.
+    /// Parses an ID. Only the canonical form is accepted, as in other implementations.
     fn from_str(text: &str) -> Result<Self, SpiffeError> {
         if text.len() > MAX_ID {
             return Err(SpiffeError::TooLong(MAX_ID));

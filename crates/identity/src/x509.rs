@@ -1,7 +1,7 @@
-//! A parser of the certificate fields that the mesh needs: names, validity, issuer.
+//! A parser for the certificate fields that the mesh needs: names, validity period, issuer.
 //!
-//! It walks along the fixed order of fields of RFC 5280 §4.1 and does not validate: rustls verifies
-//! the certificates of peers, and this reads the names from the verified ones.
+//! It follows the fixed order of fields of RFC 5280 §4.1 and does not validate certificates: rustls verifies those of
+//! peers, and this parser reads the names from verified ones.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,77 +13,77 @@ use crate::der::{
 use crate::error::SanError;
 use crate::{Error, SpiffeId, certificate_pem};
 
-/// `[0] version` and `[3] extensions` of the certificate.
+/// The tags of `[0] version` and `[3] extensions` of a certificate.
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
-/// General names: `[2] dNSName`, `[6] uniformResourceIdentifier`, `[7] iPAddress`.
+/// The tags of general names: `[2] dNSName`, `[6] uniformResourceIdentifier`, `[7] iPAddress`.
 pub(crate) const DNS_NAME: u8 = 0x82;
 pub(crate) const URI: u8 = 0x86;
 const IP_ADDRESS: u8 = 0x87;
-/// 2.5.4.3
+/// The object identifier 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-/// 2.5.29.14, 2.5.29.15, 2.5.29.17, 2.5.29.19
+/// The object identifiers 2.5.29.14, 2.5.29.15, 2.5.29.17 and 2.5.29.19.
 const SUBJECT_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x0e];
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 pub(crate) const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 pub(crate) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
-/// Bits in the first byte of a key usage: digitalSignature; keyCertSign, and that or cRLSign (RFC
-/// 5280 §4.2.1.3).
+/// The bits in the first byte of a key usage: digitalSignature; keyCertSign; keyCertSign or cRLSign (RFC 5280
+/// §4.2.1.3).
 const PROVES: u8 = 0x80;
 const CERTIFIES: u8 = 0x04;
 const SIGNS: u8 = CERTIFIES | 0x02;
-/// Skipped general names: otherName, rfc822Name, x400Address, directoryName, ediPartyName,
+/// The tags of general names that are skipped: otherName, rfc822Name, x400Address, directoryName, ediPartyName,
 /// registeredID.
 const OTHER_NAMES: [u8; 6] = [0xa0, 0x81, 0xa3, 0xa4, 0xa5, 0x88];
 
 /// The parsed fields of a certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Certificate {
-    /// DNS names of the subject alternative name, lower case.
+    /// The DNS names of the subject alternative name, in lower case.
     pub dns_names: Vec<String>,
-    /// URIs of the subject alternative name, as they are written.
+    /// The URIs of the subject alternative name, as written.
     pub uris: Vec<String>,
-    /// Addresses of the subject alternative name.
+    /// The IP addresses of the subject alternative name.
     pub addresses: Vec<IpAddr>,
-    /// The subject's common name, the last one if there are several.
+    /// The subject's common name, the last one if there are several; `None` if there is none.
     pub common_name: Option<String>,
-    /// Whether it is a CA certificate.
+    /// Whether the certificate is a CA certificate.
     pub is_ca: bool,
-    /// Whether its key may sign certificates or revocation lists.
+    /// Whether the key may sign certificates or revocation lists.
     pub may_sign: bool,
-    /// Whether its key usages allow signing certificates; without key usages it may.
+    /// Whether the key usages allow signing certificates; true without key usages.
     pub(crate) may_certify: bool,
-    /// Whether its key usages allow the signature of a handshake; without key usages it may.
+    /// Whether the key usages allow the signature of a handshake; true without key usages.
     pub(crate) may_prove: bool,
-    /// The end of the validity in seconds since the Unix epoch, inclusive.
+    /// The end of the validity period, inclusive, in seconds since the Unix epoch.
     pub not_after: u64,
-    /// The beginning of the validity in seconds since the Unix epoch.
+    /// The beginning of the validity period, in seconds since the Unix epoch.
     pub not_before: u64,
     /// The serial number, big-endian.
     pub serial: Vec<u8>,
-    /// The subject's name, DER.
+    /// The subject's name in DER.
     pub(crate) subject: Vec<u8>,
-    /// The issuer's name, DER.
+    /// The issuer's name in DER.
     pub(crate) issuer: Vec<u8>,
-    /// The subject key identifier.
+    /// The subject key identifier; `None` if there is none.
     pub(crate) key_id: Option<Vec<u8>>,
     /// The bits of the public key.
     pub(crate) public_key: Vec<u8>,
 }
 
 impl Certificate {
-    /// Returns the last moment of the validity.
+    /// Returns the last moment of the validity period.
     #[must_use]
     pub fn expires(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.not_after)
     }
 
-    /// Returns the workload that the certificate names: its only URI is its SPIFFE ID.
+    /// Returns the workload that the certificate names: its only URI must be a SPIFFE ID.
     ///
     /// # Errors
-    /// When it has no URI or several, or one that names no workload, and when it is a CA
-    /// certificate (X509-SVID §5.2).
+    /// If the certificate has no URI or several, or one that does not name a workload, and if it is a CA certificate
+    /// (X509-SVID §5.2).
     pub fn workload(&self) -> Result<SpiffeId, SanError> {
         if self.is_ca || self.may_sign {
             return Err(SanError::MaySign);
@@ -105,14 +105,14 @@ impl Certificate {
         }
     }
 
-    /// Returns the first moment of the validity.
+    /// Returns the first moment of the validity period.
     #[must_use]
     pub fn begins(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.not_before)
     }
 }
 
-/// Parses a DER certificate; `None` if it is malformed.
+/// Parses a certificate in DER; `None` if it is malformed.
 #[must_use]
 pub fn parse(der: &[u8]) -> Option<Certificate> {
     let mut certificate = Der(Der(der).expect(SEQUENCE)?);
@@ -142,10 +142,10 @@ pub fn parse(der: &[u8]) -> Option<Certificate> {
     Some(found)
 }
 
-/// Parses all certificates of a PEM text, at least one.
+/// Parses all certificates of a PEM text; there must be at least one.
 ///
 /// # Errors
-/// When there is none, or one that is malformed; the error says which.
+/// If there is no certificate, or one is malformed; the error names its position.
 pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
     let all = certificate_pem::read(pem)?;
     let numbered = all.iter().enumerate();
@@ -156,7 +156,7 @@ pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
     read.collect()
 }
 
-/// Returns the common name in a `Name` (RFC 5280 §4.1.2.4): sets of pairs.
+/// Returns the common name in a `Name` (RFC 5280 §4.1.2.4), which consists of sets of pairs.
 fn common_name(subject: &[u8]) -> Option<String> {
     let mut sets = Der(Der(subject).expect(SEQUENCE)?);
     let mut found = None;
@@ -222,8 +222,8 @@ fn alt_names(mut names: Der<'_>, found: &mut Certificate) -> Option<()> {
     Some(())
 }
 
-/// Converts `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that RFC 5280 allows, to seconds
-/// since 1970 (earlier = 0).
+/// Converts `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that RFC 5280 allows, to seconds since 1970; earlier
+/// times become 0.
 fn time((tag, value): (u8, &[u8])) -> Option<u64> {
     let digits = value.strip_suffix(b"Z")?;
     if !digits.iter().all(u8::is_ascii_digit) {
@@ -253,8 +253,8 @@ fn decimal(digits: &[u8]) -> i64 {
         .fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'))
 }
 
-/// Counts days in the proleptic Gregorian calendar; the year begins in March so that the leap day
-/// is its last.
+/// Returns the number of days since 1970 in the proleptic Gregorian calendar. Years are counted from March, so that the
+/// leap day is the last of its year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;

@@ -1,4 +1,4 @@
-//! Sidecar settings in annotations `maglor.dev/…`; a pod's override its namespace's.
+//! Sidecar settings in annotations `maglor.dev/…`; the annotations of a pod override those of its namespace.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::settings::{Settings, check_log_level};
 use crate::skipped::{check_ports, check_subnets};
 use crate::{INJECT, Refusal, SKIP_INBOUND_PORTS};
 
-/// The relevant fields of a pod's namespace.
+/// The fields of a pod's namespace that injection depends on.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Namespace {
-    /// The value of its label `maglor.dev/inject`; `None` = it has none.
+    /// The value of the label `maglor.dev/inject`; `None` if the namespace does not have it.
     pub enabled: Option<bool>,
-    /// Its annotations: the defaults for its pods.
+    /// The annotations of the namespace, which are the defaults for its pods.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -24,7 +24,7 @@ impl Namespace {
     /// Reads a `Namespace` as returned by the API server.
     ///
     /// # Errors
-    /// When the value of its label is neither `enabled` nor `disabled`.
+    /// If the value of the label is neither `enabled` nor `disabled`.
     pub fn read(namespace: &Value) -> Result<Self, Refusal> {
         let metadata = &namespace["metadata"];
         Ok(Self {
@@ -34,7 +34,7 @@ impl Namespace {
     }
 }
 
-/// Returns the string values of a map; other values are ignored.
+/// Returns the entries of a map whose values are strings; others are ignored.
 pub(crate) fn texts(map: &Value) -> BTreeMap<String, String> {
     let pairs = map.as_object().into_iter().flatten();
     let texts = pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
@@ -54,10 +54,10 @@ pub(crate) fn enabled(text: Option<&str>) -> Result<Option<bool>, Refusal> {
     }
 }
 
-/// Validates one value and writes it into the settings.
+/// Validates the value of an annotation and sets it in the settings.
 pub(crate) type Put = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// The annotations of sidecars; `keys` lists these and all others.
+/// The annotations of sidecar settings; `keys` lists these and all others.
 pub(crate) const KNOWN: [(&str, Put); 11] = [
     ("maglor.dev/cpu-limit", |to, text| {
         amount(&mut to.cpu_limit, text)
@@ -117,7 +117,7 @@ pub(crate) fn apply(
     }
 }
 
-/// Reads a list, in which blanks may stand anywhere.
+/// Reads a list, which may contain spaces anywhere.
 fn list(to: &mut String, text: &str, check: fn(&str) -> Result<(), String>) -> Result<(), String> {
     let text: String = text.split_whitespace().collect();
     check(&text)?;
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(own.cpu_request, "10m");
     }
 
-    /// No API server takes a request above its limit.
+    /// The API server rejects a request above its limit.
     #[test]
     fn more_than_a_limit_is_not_requested() {
         let with = |pairs: &[(&str, &str)]| apply(&Settings::default(), &map(&[]), &map(pairs));

@@ -8,16 +8,16 @@ use crate::settings::{
 };
 use crate::{INIT, PROXY};
 
-/// The volume with the token and the roots.
+/// The name of the volume with the token and the roots.
 pub(crate) const IDENTITY_VOLUME: &str = "maglor-identity";
-/// The volume for the proxy's last configuration.
+/// The name of the volume for the proxy's last configuration.
 pub(crate) const CACHE_VOLUME: &str = "maglor-cache";
 const IDENTITY_FOLDER: &str = "/var/run/secrets/maglor";
 const CACHE_FOLDER: &str = "/var/lib/maglor";
 
-/// The number of seconds for which the sidecar may be unready before the kubelet restarts it. It is
-/// unready while it has no certificate: when a controller comes back late, the sidecars must not
-/// all be in a restart back-off.
+/// The number of seconds for which the sidecar may be unready before the kubelet restarts it. A sidecar without a
+/// certificate is unready: if the controller is unavailable for a while, the sidecars must not all be in a restart
+/// back-off when it returns.
 const START_SECONDS: u32 = 600;
 
 /// Returns the init container that writes the redirection.
@@ -121,8 +121,8 @@ pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
     container
 }
 
-/// Returns the `securityContext` of every container with a proxy: it satisfies the Pod Security
-/// Standard `restricted`, and has a user of its own.
+/// Returns the `securityContext` of every container with a proxy. It satisfies the Pod Security Standard `restricted`,
+/// and has a user of its own.
 #[must_use]
 pub fn security_context() -> Value {
     json!({
@@ -161,7 +161,7 @@ fn resources(settings: &Settings) -> Value {
     Value::Object(resources)
 }
 
-/// Returns the flags of a proxy for the paths of its token, the roots and its cache.
+/// Returns the flags of a proxy for the paths of its token, roots and cache.
 #[must_use]
 pub fn credentials() -> [String; 3] {
     [
@@ -171,7 +171,7 @@ pub fn credentials() -> [String; 3] {
     ]
 }
 
-/// Returns the mounts of the [`volumes`] in the container of a proxy.
+/// Returns the mounts of the [`volumes`] in a proxy's container.
 #[must_use]
 pub fn mounts() -> [Value; 2] {
     [
@@ -180,7 +180,7 @@ pub fn mounts() -> [Value; 2] {
     ]
 }
 
-/// Returns the volumes of a pod with a proxy: its credentials and its cache.
+/// Returns the volumes of a pod with a proxy, for its credentials and its cache.
 #[must_use]
 pub fn volumes() -> [Value; 2] {
     let token = json!({"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"});
@@ -195,7 +195,8 @@ pub fn volumes() -> [Value; 2] {
     ]
 }
 
-/// Returns the variables that configure an HTTP proxy in an application, if nothing is redirected.
+/// Returns the environment variables that configure an HTTP proxy in an application; `None` if connections are
+/// redirected.
 pub(crate) fn environment(settings: &Settings) -> Option<[(&'static str, String); 2]> {
     (settings.redirect == Redirect::None).then(|| {
         [

@@ -15,8 +15,8 @@ use crate::{INJECT, INJECTED, INJECTED_BY, PROXY, SKIP_INBOUND_PORTS};
 
 /// Injects a sidecar into a pod or pod template.
 ///
-/// It is idempotent: a pod that has its sidecar is changed only where other webhooks have added
-/// something since.
+/// Injection is idempotent: a pod that already has its sidecar is changed only where other webhooks have added
+/// something.
 ///
 /// # Errors
 /// A feature of the pod that is incompatible with a sidecar, or an invalid setting.
@@ -116,7 +116,7 @@ fn add(
     Ok(Injected { pod, notes })
 }
 
-/// Records the injection in the annotations.
+/// Records the injection in the annotations of the pod.
 fn mark(
     pod: &mut Map<String, Value>,
     settings: &Settings,

@@ -2,11 +2,9 @@
 
 use serde_json::{Value, json};
 
-/// Returns the operations of a JSON Patch that turn `before` into `after`, none if they are the
-/// same.
+/// Returns the operations of a JSON Patch that turn `before` into `after`; none if they are equal.
 ///
-/// Objects are compared member by member; all other values that differ are replaced as a whole,
-/// lists too.
+/// Objects are compared member by member. All other values that differ, including lists, are replaced as a whole.
 #[must_use]
 pub fn patch(before: &Value, after: &Value) -> Vec<Value> {
     let mut operations = Vec::new();

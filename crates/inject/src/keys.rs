@@ -1,9 +1,8 @@
-//! The registry of all labels and annotations in the mesh's domain, `maglor.dev/…`: where each is
-//! read, and which values it may have.
+//! The registry of all labels and annotations in the mesh's domain, `maglor.dev/…`, with the objects on which each is
+//! read, and the allowed values.
 //!
-//! Kubernetes stores any key. One that is misspelt, or misplaced, has no effect and causes no
-//! error; [`check`] reports it, with the key that was probably meant. docs/injection.md lists all
-//! keys.
+//! Kubernetes stores any key. A misspelt or misplaced key has no effect and causes no error; [`check`] reports it, with
+//! the key that was probably meant. docs/injection.md lists all keys.
 
 use std::fmt;
 
@@ -15,65 +14,66 @@ use crate::{INJECT, INJECTED, INJECTED_BY, Settings};
 
 /// The domain of the mesh's keys.
 pub const DOMAIN: &str = "maglor.dev";
-/// The last written state of a proxy's own resources, for detecting changes by others.
+/// On a proxy's own resources: a hash of their last written state, by which changes by other writers are detected.
 pub const APPLIED: &str = "maglor.dev/applied";
-/// On a Service or a namespace: excludes it from the automatic shared proxies.
+/// On a Service or a namespace: excludes it from automatic shared proxies.
 pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
-/// On an `AuthorizationPolicy`: the generation that is complete although it was written when the
+/// On an `AuthorizationPolicy`: the generation that is known to be complete, although it was written when the
 /// definition in the cluster was older than the controller.
 pub const CONFIRMED: &str = "maglor.dev/confirmed-generation";
-/// The state of a generated `TrafficPolicy` before its last change.
+/// On a generated `TrafficPolicy`: its `spec` before the last change.
 pub const FORMER: &str = "maglor.dev/former";
-/// The Service that has left a group of proxies, until its ports are closed.
+/// On the target Service of a Service that has left a group: since when no client is sent to the shared proxies.
 pub const LEFT: &str = "maglor.dev/left";
-/// On replicas of the controller: the clients that have not acknowledged the roots yet.
+/// On the Lease of a controller replica: the clients that do not have its roots yet.
 pub const MISSING: &str = "maglor.dev/missing";
-/// On a moving pod: the state of the move.
+/// On a pod that is moved: marks the pod, and contains the state of the move.
 pub const MOVING: &str = "maglor.dev/moving";
-/// On a namespace: overrides the mesh's `mtls`.
+/// On a namespace: overrides the `mtls` setting of the mesh.
 pub const MTLS: &str = "maglor.dev/mtls";
-/// The node requested for a pod, and the reason.
+/// On a new pod: its preferred node, and the reason.
 pub const PLACED: &str = "maglor.dev/placed";
-/// Pods with the value `disabled` are not moved.
+/// On a pod: with the value `disabled`, the pod is not moved.
 pub const PLACEMENT: &str = "maglor.dev/placement";
-/// The ports of a proxy, as written.
+/// On a Deployment of proxies: the ports that the proxies listen on.
 pub const PORTS: &str = "maglor.dev/ports";
-/// The original target ports of a Service with shared proxies.
+/// On a Service with shared proxies: its original target ports.
 pub const PROXIED_PORTS: &str = "maglor.dev/proxied-ports";
-/// The original selector of a Service with proxies.
+/// On a Service with proxies: its original selector.
 pub const PROXIED_SELECTOR: &str = "maglor.dev/proxied-selector";
-/// The service account of a Service's proxies.
+/// On a target Service: the service account of its proxies.
 pub const PROXY_ACCOUNT: &str = "maglor.dev/proxy-account";
-/// The group of Services that share proxies.
+/// On all objects that were created for a group of Services that share proxies, and on their target Services: the
+/// group.
 pub const PROXY_GROUP: &str = "maglor.dev/proxy-group";
-/// The mapping from ports of shared proxies to ports of a Service.
+/// On a target Service with shared proxies: the port of the proxies for each of its own ports.
 pub const PROXY_PORTS: &str = "maglor.dev/proxy-ports";
-/// Marks objects created for a Service with proxies.
+/// On all objects that were created for a Service with proxies: the name of the Service.
 pub const PROXY_SERVICE: &str = "maglor.dev/proxy-service";
-/// Of a namespace: the revision of the control plane that serves it.
+/// On a namespace: the revision of the control plane that serves it.
 pub const REVISION: &str = "maglor.dev/revision";
-/// Marks the Lease of a controller replica.
+/// On the Lease of a controller replica: marks it as such.
 pub const REPLICA: &str = "maglor.dev/replica";
-/// Requests a new root.
+/// On the Secret of the authority: requests a new root if the value differs from that of [`ROTATED`].
 pub const ROTATE: &str = "maglor.dev/rotate";
-/// The last request for a new root that was processed.
+/// On the Secret of the authority: the last value of [`ROTATE`] for which a CA rotation was begun.
 pub const ROTATED: &str = "maglor.dev/rotated";
-/// The time at which the present step of a rotation began.
+/// On the Secret of the authority: the time at which the present step of a CA rotation began.
 pub const ROTATION_SINCE: &str = "maglor.dev/rotation-since";
-/// The type of a Gateway's Service.
+/// On a Gateway: the type of its Service.
 pub const SERVICE_TYPE: &str = "maglor.dev/service-type";
 /// The allowed types of a Gateway's Service.
 pub const SERVICE_TYPES: [&str; 3] = ["ClusterIP", "LoadBalancer", "NodePort"];
-/// The roots that a replica of the controller has published to its clients.
+/// On the Lease of a controller replica: the version of the roots that it serves.
 pub const TRUST_BUNDLE: &str = "maglor.dev/trust-bundle";
-/// The values written to a Deployment, and the original ones.
+/// On a Deployment: the values that tuning has written, and the previous ones.
 pub const TUNED: &str = "maglor.dev/tuned";
-/// The `TuningPolicy` that has generated a `TrafficPolicy`.
+/// On a generated `TrafficPolicy`: the `TuningPolicy` that has generated it.
 pub const TUNED_BY: &str = "maglor.dev/tuned-by";
-/// Deployments or pods with the value `disabled` are not tuned.
+/// On a Deployment or pod: with the value `disabled`, it is not tuned.
 pub const TUNING: &str = "maglor.dev/tuning";
 
-/// Maximum number of reported keys of an object: it may have thousands.
+/// The maximum number of reported keys of an object, which may have thousands.
 const MOST: usize = 16;
 
 /// The kind of object that has labels and annotations.
@@ -89,7 +89,7 @@ pub enum Holder {
     Pod,
     /// A Service.
     Service,
-    /// An object that creates pods, such as a Deployment: itself, not its template.
+    /// An object that creates pods, such as a Deployment; the object itself, not its pod template.
     Workload,
 }
 
@@ -118,18 +118,18 @@ impl Part {
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Any,
-    /// One of these.
+    /// One of these values.
     OneOf(&'static [&'static str]),
     /// A sidecar setting, which is parsed.
     Sidecar(Put),
 }
 
-/// A key.
+/// A label or annotation key of the mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The key with its domain.
+    /// The key, including its domain.
     pub name: &'static str,
-    /// Where a key set by users is read; empty: only the mesh itself writes it.
+    /// The places where a key set by users is read; empty = only the mesh itself sets the key.
     pub read: &'static [(Holder, Part)],
     values: Values,
 }
@@ -211,27 +211,27 @@ pub fn all() -> impl Iterator<Item = Key> {
     OTHERS.into_iter().chain(KNOWN.into_iter().map(sidecar))
 }
 
-/// An error in a key or its value.
+/// A fault in a label or annotation of the mesh.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// It is a known key in the wrong place.
+    /// The key is known, but not read at this place.
     #[error("ignored here; allowed as {}", Places(read))]
     Misplaced {
-        /// The places where it is read.
+        /// The places where the key is read.
         read: &'static [(Holder, Part)],
     },
-    /// The key does not exist.
+    /// The key is unknown.
     #[error("unknown key{}", meant(*near))]
     Unknown {
-        /// The most similar known key.
+        /// The most similar known key; `None` if none is similar.
         near: Option<&'static str>,
     },
-    /// The value is invalid.
+    /// The value of the key is invalid.
     #[error("{reason}")]
     Value {
         /// The key.
         name: &'static str,
-        /// The reason, and a valid alternative.
+        /// The reason, with a valid alternative.
         reason: String,
     },
 }
@@ -264,26 +264,25 @@ impl fmt::Display for Places<'_> {
     }
 }
 
-/// An ineffective or invalid key of an object.
+/// A key of an object that has no effect or an invalid value.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{path}: {fault}")]
 pub struct Finding {
-    /// The path of the field, `spec.template.metadata.annotations.KEY`.
+    /// The path of the field, such as `spec.template.metadata.annotations.KEY`.
     pub path: String,
-    /// The error.
+    /// The fault.
     pub fault: Fault,
 }
 
 impl Finding {
-    /// Returns whether the value is invalid; an ignored key is harmless.
+    /// Returns whether the value is invalid; a key without an effect is not an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
         matches!(self.fault, Fault::Value { .. })
     }
 }
 
-/// Checks the labels and annotations of an object and of its pod template; returns a bounded number
-/// of findings.
+/// Checks the labels and annotations of an object and of its pod template; returns a limited number of findings.
 #[must_use]
 pub fn check(object: &Value) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -314,7 +313,7 @@ fn holder(object: &Value) -> Holder {
     }
 }
 
-/// Checks one `metadata`; `made` is that of the object's pod template.
+/// Checks one `metadata`; `made` is the `metadata` of the object's pod template.
 fn of(metadata: &Value, holder: Holder, before: &str, made: &Value) -> Vec<Finding> {
     let each = [Annotation, Label].into_iter().flat_map(|part| {
         let pairs = metadata[part.field()].as_object().into_iter().flatten();
@@ -383,7 +382,7 @@ impl Values {
     }
 }
 
-/// Returns the user-settable key that was probably meant: at most a third of the letters differ.
+/// Returns the key that was probably meant, of those that users may set: at most a third of the letters differ.
 fn nearest(name: &str) -> Option<&'static str> {
     let word = |name: &str| {
         let word = name.rsplit('/').next().unwrap_or_default();

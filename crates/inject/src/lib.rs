@@ -1,7 +1,7 @@
 //! Sidecar injection as a pure function of a pod, its namespace and the sidecar settings.
 //!
 //! Nothing here accesses a cluster. The webhook (`maglor-controller`) and `maglor inject` call the
-//! same [`inject`]: the one returns the result to the API server, the other prints it.
+//! same [`inject`]: the webhook returns the result to the API server, the command prints it.
 //! docs/injection.md describes the result and its reasons.
 //!
 //! ```
@@ -52,15 +52,15 @@ pub use quantity::quantity;
 pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError};
 pub use skipped::ports;
 
-/// The annotation of pods that have a sidecar: `true`, or `outbound` if nothing is redirected.
+/// The annotation of pods that have a sidecar: `true`, or `outbound` if connections are not redirected.
 pub const INJECTED: &str = "maglor.dev/injected";
-/// Of a pod: the revision of the control plane that injected its sidecar; without it, the default one did.
+/// The annotation of pods with the revision of the control plane that injected their sidecar; absent = the default
+/// revision.
 pub const INJECTED_BY: &str = "maglor.dev/injected-by";
 /// The label of namespaces, and label or annotation of pods: `enabled` or `disabled`.
 pub const INJECT: &str = "maglor.dev/inject";
-/// The annotation of pods with the ports that clients reach without the sidecar. It is also written
-/// on an injected pod if the ports are configured by its namespace or globally, because clients
-/// read it there.
+/// The annotation of pods with the ports that clients reach without the sidecar. If the ports are configured by the
+/// namespace or globally, the annotation is also written to injected pods, because clients read it there.
 pub const SKIP_INBOUND_PORTS: &str = "maglor.dev/skip-inbound-ports";
 /// The name of the sidecar's container.
 pub const PROXY: &str = "maglor-proxy";

@@ -1,7 +1,7 @@
 //! Injects sidecars into manifest files: `maglor inject`.
 //!
-//! Documents are processed one by one; every pod and pod template gets a sidecar unless it disables
-//! injection. Running the command replaces the label that a cluster requires. Comments are lost.
+//! Documents are processed one by one; every pod and pod template gets a sidecar unless it disables injection. The
+//! command replaces the label of the namespace, which injection in a cluster requires. Comments are lost.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ pub enum ManifestError {
     Refused {
         /// The number of the document, from 1.
         document: usize,
-        /// The line of its beginning, from 1.
+        /// The line where the document begins, from 1.
         line: usize,
-        /// `KIND NAME`.
+        /// The kind and name of the object, `KIND NAME`.
         resource: String,
-        /// The reason.
+        /// The reason why the pod cannot have a sidecar.
         source: Refusal,
     },
-    /// It is no valid YAML for Kubernetes.
+    /// The file is not valid YAML for Kubernetes.
     #[error(transparent)]
     Syntax(#[from] yaml::ReadError),
     /// The result cannot be written.
@@ -34,25 +34,25 @@ pub enum ManifestError {
     Written {
         /// The number of the document, from 1.
         document: usize,
-        /// The reason.
+        /// The error of the YAML writer.
         source: serde_yaml::Error,
     },
 }
 
-/// A file after injection.
+/// A manifest file after injection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Manifest {
     /// All documents as YAML.
     pub text: String,
-    /// One line about each pod: `deployment/web: injected`; before it, the mesh's labels and
-    /// annotations that are unknown or misplaced.
+    /// One line about each pod, `deployment/web: injected`, preceded by the mesh's labels and annotations that are
+    /// unknown or misplaced.
     pub report: Vec<String>,
 }
 
 /// Injects sidecars into the pods of YAML or JSON documents.
 ///
 /// # Errors
-/// The first document that cannot be read, or has a pod that cannot have a sidecar.
+/// The error of the first document that cannot be read, or whose pod cannot have a sidecar.
 pub fn inject_all(text: &str, settings: &Settings) -> Result<Manifest, ManifestError> {
     let mut documents = yaml::documents(text)?;
     let mut namespaces = BTreeMap::new();
@@ -110,8 +110,10 @@ fn called(object: &Value) -> String {
     format!("{kind}/{}", name.unwrap_or("without-name"))
 }
 
-/// Returns the unknown and misplaced labels and annotations of an object, one line each; an error
-/// if one is invalid.
+/// Returns the unknown and misplaced labels and annotations of an object, one line each.
+///
+/// # Errors
+/// If a value is invalid.
 fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
     let name = called(object);
     let line = |finding: keys::Finding| match finding.fault {
@@ -121,7 +123,7 @@ fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
     keys::check(object).into_iter().map(line).collect()
 }
 
-/// Injects a sidecar into the pod of an object; returns a report, `None` if it has no pod.
+/// Injects a sidecar into the pod of an object. Returns a report; `None` if the object has no pod.
 fn inject_one(
     object: &mut Value,
     namespaces: &BTreeMap<String, Namespace>,
@@ -144,7 +146,7 @@ fn inject_one(
     Ok(Some(line))
 }
 
-/// Replaces a pod; returns the report.
+/// Replaces a pod by the injected one; returns the report.
 fn put(name: &str, done: &str, pod: &mut Value, injected: Injected) -> String {
     *pod = injected.pod;
     let notes = injected.notes.iter().map(|note| format!("; {note}"));

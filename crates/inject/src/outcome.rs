@@ -7,9 +7,9 @@ use serde_json::Value;
 pub enum Outcome {
     /// The pod got a sidecar.
     Injected(Injected),
-    /// The pod had a sidecar, and later changes of other webhooks were adapted to it.
+    /// The pod already had a sidecar, and later changes by other webhooks were adapted to it.
     Repaired(Injected),
-    /// The pod is unchanged.
+    /// The pod is unchanged, for this reason.
     Skipped(Skip),
 }
 
@@ -18,26 +18,26 @@ pub enum Outcome {
 pub struct Injected {
     /// The whole pod.
     pub pod: Value,
-    /// Warnings for the author, one message each.
+    /// Warnings for the author of the pod, one message each.
     pub notes: Vec<String>,
 }
 
-/// The reason why a pod is left unchanged, as in logs, events and metrics.
+/// The reason why a pod is unchanged, as in logs, events and metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Skip {
-    /// It has the init container already.
+    /// The pod already has the init container.
     #[error("the container `maglor-proxy` already exists")]
     AlreadyInjected,
     /// The pod or its namespace disables injection.
     #[error("`maglor.dev/inject` is `disabled`")]
     Disabled,
-    /// The redirection would apply to the node's network, and so to every pod on it.
+    /// The pod uses the network of the node, so that the redirection would apply to every pod on the node.
     #[error("hostNetwork: redirection would affect the node's own connections")]
     HostNetwork,
-    /// Injection is not enabled.
+    /// Injection is not enabled for the pod.
     #[error("neither the pod nor its namespace has `maglor.dev/inject: enabled`")]
     NotEnabled,
-    /// The operating system is not Linux.
+    /// The pod's operating system is not Linux.
     #[error("the pod's operating system is not Linux")]
     OtherSystem,
 }
@@ -52,7 +52,7 @@ impl Skip {
         Self::OtherSystem,
     ];
 
-    /// Returns the metric label.
+    /// Returns the label of the reason in metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -65,27 +65,27 @@ impl Skip {
     }
 }
 
-/// The reason why a pod that should have a sidecar cannot have one. It is not started without one:
-/// a user who relies on mutual TLS and policies would not notice that there are none.
+/// The reason why a pod that should have a sidecar cannot have one. The pod is rejected rather than started without a
+/// sidecar: a user who relies on mutual TLS and policies would not notice their absence.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// An annotation, or the label, is invalid.
+    /// An annotation or the label is invalid.
     #[error("{name}: {reason}")]
     Annotation {
-        /// Its key.
+        /// The key of the annotation or label.
         name: &'static str,
-        /// The error, and what to write instead.
+        /// The reason, with a valid alternative.
         reason: String,
     },
     /// Two objects have the same name.
     #[error("{field}: the name `{name}` is reserved for the sidecar; choose another one")]
     Name {
-        /// The field of the second one.
+        /// The field of the second object.
         field: &'static str,
         /// The duplicate name.
         name: String,
     },
-    /// A container uses a port of the sidecar.
+    /// A container uses a port that the sidecar needs.
     #[error("{container}: port {port} is reserved for the sidecar; choose another one")]
     Port {
         /// The name of the container.
@@ -98,10 +98,10 @@ pub enum Refusal {
     Shape {
         /// The invalid field.
         field: String,
-        /// The expected type.
+        /// The type that the field must have.
         expected: &'static str,
     },
-    /// A container runs as the proxy's user, by which the redirection recognizes the proxy: its
+    /// A container runs as the proxy's user. The redirection recognizes the proxy by this user, so the container's
     /// connections would not be redirected.
     #[error("{container}: runAsUser 2102 is reserved for the sidecar; choose another one")]
     User {

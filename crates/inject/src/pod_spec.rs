@@ -1,4 +1,4 @@
-//! Parts of a pod's spec: its containers, conflicts with the sidecar, and fields to change.
+//! Parts of a pod's spec: containers, conflicts with the sidecar, and fields to change.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::container::{CACHE_VOLUME, IDENTITY_VOLUME};
 use crate::outcome::Refusal;
 use crate::settings::{ADMIN_PORT, INBOUND_PORT, OUTBOUND_PORT, PROXY_UID};
 
-/// Returns all containers, each with the name of its list.
+/// Returns all containers, each with the name of the list that contains it.
 pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
     ["initContainers", "containers"]
         .into_iter()
@@ -20,8 +20,8 @@ pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, &V
         })
 }
 
-/// Checks the containers for conflicts with the sidecar; `is_own` identifies the sidecar's own by
-/// list and name.
+/// Checks the containers for conflicts with the sidecar; `is_own` identifies the sidecar's own containers by list and
+/// name.
 pub(crate) fn check(
     spec: &Value,
     is_own: impl Fn(&'static str, &str) -> bool,
@@ -69,7 +69,7 @@ pub(crate) fn check(
     }
 }
 
-/// Sets HTTP proxy variables in the environment of an application, unless they are set.
+/// Sets HTTP proxy variables in the environment of an application's container, unless they are set.
 pub(crate) fn add_variables(
     container: &mut Map<String, Value>,
     variables: [(&'static str, String); 2],
@@ -113,7 +113,7 @@ pub(crate) fn object<'a>(
     })
 }
 
-/// Returns a list of the spec, which is created if absent.
+/// Returns a list of the spec, which is created if it is absent.
 pub(crate) fn list<'a>(
     spec: &'a mut Map<String, Value>,
     field: &str,

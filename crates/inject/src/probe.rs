@@ -1,11 +1,10 @@
 //! Redirects the kubelet's probes and hooks of an application to its sidecar.
 //!
-//! The kubelet has no mutual TLS, so its request to a redirected port is rejected where plain text
-//! is. It cannot be recognized by its address either: depending on the network, that is the node's,
-//! a bridge's or a tunnel's. So it is directed to the sidecar's admin port, which is not
-//! redirected, and the sidecar forwards the probe to the application over loopback. Istio does the
-//! same. The targets are in the sidecar's arguments only: the admin port sends only requests that
-//! the pod's author has configured.
+//! The kubelet does not use mutual TLS, so its requests to a redirected port are rejected where plain text is. It
+//! cannot be recognized by its address, either: depending on the network, that is the address of the node, of a bridge
+//! or of a tunnel. So probes are sent to the sidecar's admin port, which is not redirected, and the sidecar forwards
+//! them to the application over loopback. Istio does the same. The targets are only in the sidecar's arguments, so that
+//! the admin port sends only requests that the pod's author has configured.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +20,7 @@ const PROBES: [(&str, &str); 3] = [
 /// The hook fields below `lifecycle`, and their names in the path.
 const HOOKS: [(&str, &str); 2] = [("postStart", "post-start"), ("preStop", "pre-stop")];
 
-/// Redirects a container's probes to the sidecar; returns the sidecar's arguments for them.
+/// Redirects a container's probes to the sidecar; returns the arguments for them that the sidecar needs.
 pub(crate) fn rewrite(
     container: &mut Map<String, Value>,
     settings: &Settings,
@@ -107,8 +106,8 @@ struct Target {
     is_https: bool,
 }
 
-/// Reads a handler; `None` if the sidecar is not involved: a command in the container, another
-/// host.
+/// Reads the target of a handler; `None` if the sidecar is not involved, because the handler is a command in the
+/// container or has another host.
 fn target(handler: &Map<String, Value>, declared: &Value) -> Option<Target> {
     let plain = |port: u16, text: String| Target {
         port,

@@ -1,7 +1,7 @@
 //! Parses quantities in Kubernetes' notation: `10m`, `16Mi`, `1.5`, `1e3`.
 
-/// Returns the value of a quantity (k8s.io/apimachinery, `resource.Quantity`): `10m` is 0.01,
-/// `16Mi` is 16777216. `None` if the text is invalid or the quantity negative.
+/// Returns the value of a quantity (k8s.io/apimachinery, `resource.Quantity`): `10m` is 0.01, `16Mi` is 16777216.
+/// `None` if the text is invalid or the quantity is negative.
 #[must_use]
 pub fn quantity(text: &str) -> Option<f64> {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -17,7 +17,7 @@ pub fn quantity(text: &str) -> Option<f64> {
     factor(suffix).map(|factor| number * factor)
 }
 
-/// Returns whether a text is a quantity that is not negative.
+/// Returns whether a text is a non-negative quantity.
 pub(crate) fn is_quantity(text: &str) -> bool {
     quantity(text).is_some()
 }

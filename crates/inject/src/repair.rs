@@ -1,10 +1,9 @@
 //! Adapts an injected pod to later changes by other webhooks.
 //!
-//! The API server calls again for a pod that webhooks behind ours have changed
-//! (`reinvocationPolicy: IfNeeded`). Their additions are not adapted to the sidecar: probes that
-//! would be rejected where mutual TLS is strict, containers that start before connections are
-//! redirected, applications without proxy variables. This is corrected here. The sidecar itself is
-//! not changed: another registry or other limits were set on purpose.
+//! If webhooks after ours have changed a pod, the API server calls ours again (`reinvocationPolicy: IfNeeded`). Their
+//! additions are not adapted to the sidecar: probes that would be rejected where mutual TLS is strict, containers that
+//! start before connections are redirected, applications without proxy variables. All this is corrected here. The
+//! sidecar itself is not changed: another registry or other limits were set intentionally.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +17,11 @@ use crate::probe;
 use crate::settings::{Form, NAMESPACE, Redirect, Settings, TRUST_DOMAIN};
 use crate::{INIT, INJECTED, PROXY};
 
-/// The fields with lists of containers.
+/// The fields of a spec that contain lists of containers.
 const LISTS: [&str; 2] = ["initContainers", "containers"];
 
-/// Returns how the sidecar was injected and what it redirects; `None` if it was not injected by us.
+/// Returns the form in which the sidecar was injected, and how connections are redirected; `None` if it was not
+/// injected by us.
 fn injected(pod: &Value) -> Option<(Form, Redirect)> {
     let has = |list: &str, name: &str| {
         let list = pod["spec"][list].as_array();
@@ -39,7 +39,7 @@ fn injected(pod: &Value) -> Option<(Form, Redirect)> {
     }
 }
 
-/// Adapts later changes of other webhooks; returns `None` if there is nothing to do.
+/// Adapts later changes by other webhooks; returns `None` if there is nothing to change.
 pub(crate) fn repair(
     pod: &Value,
     namespace: &Namespace,
@@ -74,8 +74,7 @@ pub(crate) fn repair(
     }))
 }
 
-/// Sets the containers' environment and redirects their probes, as in injection; returns the new
-/// probes.
+/// Sets the environment of the containers and redirects their probes, as in an injection; returns the new probes.
 fn rewrite(
     spec: &mut Map<String, Value>,
     settings: &Settings,
@@ -102,8 +101,8 @@ fn rewrite(
     Ok(probes)
 }
 
-/// Orders the containers: ours come before all that make or receive calls; as a plain container,
-/// redirection comes last of the init containers.
+/// Orders the containers: ours come before all that make or receive calls. If the sidecar is a plain container, the
+/// init container for the redirection comes after all other init containers.
 fn order(spec: &mut Map<String, Value>, form: Form) -> Result<(), Refusal> {
     let is = |name: &'static str| move |one: &Value| one["name"] == name;
     match form {
@@ -131,8 +130,7 @@ fn to_front(list: &mut Vec<Value>, is_it: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Updates the probes that the sidecar forwards: adds new ones, and removes those that the pod does not have any
-/// more.
+/// Updates the probes that the sidecar forwards: adds new ones, and removes those that the pod no longer has.
 fn ask(spec: &mut Map<String, Value>, form: Form, new: &[String]) -> Result<(), Refusal> {
     let asked = asked(spec);
     let field = match form {
@@ -161,7 +159,7 @@ fn ask(spec: &mut Map<String, Value>, form: Form, new: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// Returns the `CONTAINER/KIND` of `CONTAINER/KIND=TARGET`.
+/// Returns the part `CONTAINER/KIND` of `CONTAINER/KIND=TARGET`.
 fn question_of(probe: &str) -> Option<&str> {
     probe.split_once('=').map(|(question, _)| question)
 }
@@ -174,7 +172,7 @@ fn asked(spec: &Map<String, Value>) -> Vec<String> {
     lists.flatten().flat_map(probe::rewritten).collect()
 }
 
-/// Adds missing volumes of the sidecar.
+/// Adds the volumes of the sidecar that are missing.
 fn complete(spec: &mut Map<String, Value>) -> Result<(), Refusal> {
     let volumes = list(spec, "volumes")?;
     for (name, volume) in [IDENTITY_VOLUME, CACHE_VOLUME]

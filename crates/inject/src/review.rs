@@ -1,56 +1,55 @@
-//! `AdmissionReview` of `admission.k8s.io/v1`: the API server's request before it stores an object,
-//! and the response.
+//! `AdmissionReview` of `admission.k8s.io/v1`: the API server's request before it stores an object, and the response.
 
 use serde_json::{Value, json};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// The longest accepted uid in bytes; API servers create shorter ones.
+/// The maximum length of an accepted uid in bytes; API servers create shorter ones.
 const LONGEST_UID: usize = 256;
 
 /// The request: a pending operation of the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Review {
-    /// The uid of the request, repeated in the response.
+    /// The uid of the request, which is repeated in the response.
     pub uid: String,
-    /// `CREATE`, `UPDATE`, ….
+    /// The operation: `CREATE`, `UPDATE`, ….
     pub operation: String,
-    /// The object's namespace; empty if its kind has none.
+    /// The namespace of the object; empty if its kind has no namespaces.
     pub namespace: String,
-    /// The object's name; empty if the API server generates it later.
+    /// The name of the object; empty if the API server generates it later.
     pub name: String,
-    /// The new object; null if it is deleted.
+    /// The new object; null if the object is deleted.
     pub object: Value,
-    /// The old object; null if it is created.
+    /// The old object; null if the object is created.
     pub old_object: Value,
-    /// Whether nothing will be stored, so that the review must have no side effects.
+    /// Whether the operation is a dry run, so that the review must have no side effects.
     pub dry_run: bool,
 }
 
-/// The reason why a body is no valid request.
+/// The reason why a body is not a valid request.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// A field is missing or invalid.
     #[error("{0}")]
     Field(&'static str),
-    /// It is no valid JSON.
+    /// The body is not valid JSON.
     #[error("invalid JSON: {0}")]
     Syntax(#[from] serde_json::Error),
 }
 
-/// The response.
+/// The response to a review.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// The object may be stored, with the changes of a JSON Patch.
     Allowed {
-        /// The patch's operations; empty = unchanged.
+        /// The operations of the patch; empty = the object is unchanged.
         patch: Vec<Value>,
-        /// Warnings for the client; kubectl prints them.
+        /// Warnings for the client, which kubectl prints.
         warnings: Vec<String>,
     },
     /// The object may not be stored.
     Denied {
-        /// The reason, with the field.
+        /// The reason, which contains the field.
         reason: String,
     },
 }
@@ -59,7 +58,7 @@ impl Review {
     /// Parses a request.
     ///
     /// # Errors
-    /// When the body is no request of this version.
+    /// If the body is not a request of this version.
     pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
         let mut review: Value = serde_json::from_slice(body)?;
         if review["apiVersion"] != API_VERSION || review["kind"] != KIND {
@@ -93,7 +92,7 @@ impl Review {
         })
     }
 
-    /// Encodes the response; `base64` encodes the patch (RFC 4648, 4).
+    /// Encodes the response; `base64` encodes the patch (RFC 4648, section 4).
     #[must_use]
     pub fn answer(&self, verdict: Verdict, base64: impl FnOnce(Vec<u8>) -> Value) -> Value {
         let mut response = json!({"uid": self.uid});

@@ -1,4 +1,4 @@
-//! Default settings of all sidecars, which namespaces and pods override.
+//! The default settings of all sidecars, which namespaces and pods override.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,31 +10,31 @@ use crate::yaml;
 pub(crate) const INBOUND_PORT: u16 = 15006;
 /// The port of the outbound listener, for connections of the application.
 pub(crate) const OUTBOUND_PORT: u16 = 15001;
-/// The port of the admin server: readiness, liveness, metrics, the application's own probes.
+/// The port of the admin server, for readiness, liveness, metrics, and the application's own probes.
 pub const ADMIN_PORT: u16 = 15020;
-/// The user id of the proxy; connections of this user are not redirected.
+/// The user ID of the proxy, whose connections are not redirected.
 pub const PROXY_UID: u32 = 2102;
-/// The audience of the sidecar's token; the controller accepts no other.
+/// The audience of the sidecar's token; the controller accepts no other audience.
 pub(crate) const AUDIENCE: &str = "maglor.dev/identity";
-/// The lifetime of the token in seconds. The kubelet renews it at four fifths.
+/// The lifetime of the token in seconds. The kubelet renews the token after four fifths of it.
 pub(crate) const TOKEN_SECONDS: u32 = 3600;
-/// The ConfigMap with the roots, which the controller keeps in every namespace.
+/// The name of the ConfigMap with the roots, which the controller maintains in every namespace.
 pub(crate) const TRUST_BUNDLE: &str = "maglor-trust-bundle";
 
 /// The default namespace and trust domain of the control plane.
 pub(crate) const NAMESPACE: &str = "maglor";
 pub(crate) const TRUST_DOMAIN: &str = "cluster.local";
 
-/// The form of the sidecar container.
+/// The form of the sidecar's container.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
     /// `native` if the API server supports it (Kubernetes 1.29), otherwise `container`.
     #[default]
     Auto,
-    /// A plain container: it starts and stops together with the application, in no order.
+    /// A plain container, which starts and stops at the same time as the application, in no particular order.
     Container,
-    /// An init container that is always restarted: it starts before the application, and stops after it.
+    /// An init container that is always restarted. It starts before the application and stops after it.
     Native,
 }
 
@@ -42,22 +42,22 @@ pub enum Form {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Redirect {
-    /// An init container with `NET_ADMIN` writes nftables rules; this is transparent to the application.
+    /// An init container with `NET_ADMIN` writes nftables rules, which is transparent to the application.
     #[default]
     Nftables,
-    /// No redirection: the application gets HTTP proxy variables in its environment.
+    /// Connections are not redirected; the application gets HTTP proxy variables in its environment.
     None,
 }
 
-/// When the kubelet pulls the image.
+/// When the kubelet pulls the image of the sidecar.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum PullPolicy {
-    /// Each time.
+    /// Each time a container starts.
     Always,
-    /// If the node does not have it.
+    /// If the image is not on the node.
     #[default]
     IfNotPresent,
-    /// Never: the node must have it.
+    /// Never; the image must be on the node.
     Never,
 }
 
@@ -74,37 +74,37 @@ pub enum PullPolicy {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Settings {
-    /// The image of `maglor-proxy`, for the sidecar and its init container.
+    /// Image of `maglor-proxy`, for the sidecar and its init container.
     pub image: String,
-    /// When the kubelet pulls it.
+    /// When the kubelet pulls the image.
     pub image_pull_policy: PullPolicy,
-    /// `HOST:PORT` of the controller; empty = the default.
+    /// Address of the controller, `HOST:PORT`; empty = the default.
     pub control_plane: String,
-    /// Trust domain of the SPIFFE IDs; empty = the default.
+    /// Trust domain of SPIFFE IDs; empty = the default.
     pub trust_domain: String,
-    /// Domain of the Services' names.
+    /// Domain of the names of Services.
     pub cluster_domain: String,
-    /// The form of the sidecar container.
+    /// Form of the sidecar's container.
     pub form: Form,
-    /// How connections are directed to the sidecar.
+    /// How the application's connections are directed to the sidecar.
     pub redirect: Redirect,
-    /// CPU request, such as `10m`.
+    /// CPU request of the sidecar, such as `10m`.
     pub cpu_request: String,
-    /// CPU limit, above which the sidecar is throttled; empty = none. A throttled proxy delays every request.
+    /// CPU limit of the sidecar, above which it is throttled; empty = none. A throttled proxy delays every request.
     pub cpu_limit: String,
-    /// Memory request, such as `16Mi`.
+    /// Memory request of the sidecar, such as `16Mi`.
     pub memory_request: String,
-    /// Memory limit, above which the kernel kills the sidecar with all connections; empty = none.
+    /// Memory limit of the sidecar, above which the kernel kills it with all of its connections; empty = none.
     pub memory_limit: String,
-    /// `error`, `warn`, `info`, `debug` or `trace`, or by module.
+    /// Log level of the sidecar: `error`, `warn`, `info`, `debug` or `trace`, or levels by module.
     pub log_level: String,
-    /// Inbound ports that bypass the sidecar, and so mutual TLS and policies: `22,8000-8010`.
+    /// Inbound ports that bypass the sidecar, and so mutual TLS and policies, such as `22,8000-8010`.
     pub skip_inbound_ports: String,
     /// Outbound ports that bypass the sidecar.
     pub skip_outbound_ports: String,
     /// Networks whose connections, inbound and outbound, bypass the sidecar.
     pub skip_subnets: String,
-    /// Revision of the control plane that injects; empty = the default one. Set by the controller alone.
+    /// Revision of the control plane that injects; empty = the default one. Only the controller sets it.
     #[serde(skip)]
     pub revision: String,
 }
@@ -135,7 +135,7 @@ impl Default for Settings {
 /// The reason why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The document does not have the fields of settings.
+    /// The document does not have the fields of sidecar settings.
     #[error("sidecar settings: {0}")]
     Form(#[from] serde_yaml::Error),
     /// There is more than one document.
@@ -149,16 +149,16 @@ pub enum SettingsError {
     Value {
         /// The field.
         field: &'static str,
-        /// The reason, and a valid alternative.
+        /// The reason, with a valid alternative.
         reason: String,
     },
 }
 
 impl Settings {
-    /// Reads settings, YAML or JSON, and validates them.
+    /// Reads settings in YAML or JSON, and validates them.
     ///
     /// # Errors
-    /// The first error, by field.
+    /// The first error, with its field.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         // Limits the expansion of aliases.
         let documents = yaml::documents(text)?;
@@ -173,7 +173,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Sets the control plane's namespace and trust domain if they are not set.
+    /// Sets the namespace and the trust domain of the control plane, unless they are set.
     pub fn complete(&mut self, namespace: &str, trust_domain: &str) {
         if self.control_plane.is_empty() {
             let separator = if self.revision.is_empty() { "" } else { "-" };
@@ -244,7 +244,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// Returns a resource request that is above its limit, and the limit.
+    /// Returns a resource request that is above its limit, and the limit; `None` if there is none.
     pub(crate) fn above_limit(&self) -> Option<(&str, &str)> {
         let pairs = [
             (&self.cpu_request, &self.cpu_limit),
@@ -259,7 +259,7 @@ impl Settings {
     }
 }
 
-/// Validates a value of `--log-level`: with an invalid one the proxy would not start.
+/// Validates a value of `--log-level`, since the proxy would not start with an invalid one.
 pub(crate) fn check_log_level(text: &str) -> Result<(), String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let is_level = |text: &str| {

@@ -1,4 +1,4 @@
-//! Lists of ports and networks that bypass the sidecar, as texts of annotations and settings.
+//! Lists of ports and networks that bypass the sidecar, as they are written in annotations and settings.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,11 @@ pub(crate) fn check_ports(text: &str) -> Result<(), String> {
     }
 }
 
-/// Parses a list such as `22,8000-8010`, without blanks, into the first and last port of each
-/// range.
+/// Parses a list such as `22,8000-8010`, without spaces, into the first and last port of each range.
 ///
 /// # Errors
 ///
-/// The invalid part.
+/// The invalid part of the list.
 pub fn ports(text: &str) -> Result<Vec<(u16, u16)>, &str> {
     let parts = text.split(',').filter(|_| !text.is_empty());
     let range = |part| {
@@ -35,7 +34,7 @@ fn part_ends(part: &str) -> (&str, &str) {
     part.split_once('-').unwrap_or((part, part))
 }
 
-/// Validates networks in CIDR notation or addresses, separated by commas; an empty list is valid.
+/// Validates networks in CIDR notation, or addresses, separated by commas; an empty list is valid.
 pub(crate) fn check_subnets(text: &str) -> Result<(), String> {
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let (address, length) = match part.split_once('/') {

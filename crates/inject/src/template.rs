@@ -1,6 +1,7 @@
-//! Pod templates in objects of Kubernetes.
+//! The pod templates in Kubernetes objects.
 
-/// Returns the path of the pod template in objects of a kind (RFC 6901); empty for a pod itself.
+/// Returns the path (RFC 6901) of the pod template in objects of a kind; empty for a pod itself, `None` for kinds
+/// without a pod template.
 pub(crate) fn template(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "Pod" => "",

@@ -1,11 +1,11 @@
-//! Reads YAML as Kubernetes does, and writes it so that Kubernetes reads the same.
+//! Reads YAML as Kubernetes does, and writes it so that Kubernetes reads the same values.
 //!
-//! `kubectl` and the API server read YAML 1.1 by go-yaml: `0644` is 420, `yes` and `off` are true
-//! and false. Libraries for YAML 1.2 read these as texts, and omit the quotes of `"yes"` when they
-//! write. Either way the meaning of a manifest would change.
+//! `kubectl` and the API server read YAML 1.1 with go-yaml: `0644` is 420, `yes` is true, and `off` is false. Libraries
+//! for YAML 1.2 read these words as strings, and omit the quotes of `"yes"` when they write. Both would change the
+//! meaning of a manifest.
 //!
-//! - `flow`: brackets that are indented as libyaml accepts them; `scalar`: the type of a word
-//!   without quotes; `read`: texts to documents; `write`: values to text.
+//! - `flow`: brackets with indentation that libyaml accepts; `scalar`: the type of an unquoted word; `read`: from text
+//!   to documents; `write`: from values to text.
 
 mod flow;
 mod read;

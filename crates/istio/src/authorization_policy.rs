@@ -1,7 +1,7 @@
 //! Translates `AuthorizationPolicy`, which authorizes requests.
 //!
-//! Unsupported conditions fail safe: a rule that allows and has an unsupported condition allows
-//! nothing, one that denies loses the condition and denies more.
+//! Unsupported conditions are safe: an allowing rule with an unsupported condition allows nothing, and a denying rule
+//! is applied without the condition and denies more.
 
 mod operation;
 
@@ -17,20 +17,20 @@ use crate::block::Block;
 use crate::finding::{Effect, Read, Report};
 use crate::peer_authentication::selector;
 
-/// An `AuthorizationPolicy`.
+/// A translated `AuthorizationPolicy`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AuthorizationPolicy {
-    /// The labels of the selected pods; `None`: all of its namespace, or of the mesh.
+    /// The labels of the selected pods; `None` = all pods of the policy's namespace, or of the mesh.
     pub selector: Option<BTreeMap<String, String>>,
-    /// The verdict for requests that match no rule, if it does not follow from the rules: a policy
-    /// that allows nothing.
+    /// The verdict for requests that no rule matches; `None` if it follows from the rules. It is set for a policy that
+    /// allows nothing.
     pub default: Option<Verdict>,
     /// The rules.
     pub rules: Vec<AuthorizationRule>,
 }
 
 impl AuthorizationPolicy {
-    /// Reads a `spec`.
+    /// Translates a `spec`.
     #[must_use]
     pub fn read(spec: &Value) -> Read<Self> {
         let report = Report::default();
@@ -66,8 +66,7 @@ impl AuthorizationPolicy {
     }
 }
 
-/// Translates one of Istio's rules: into one for each source, and for each operation with
-/// exceptions.
+/// Translates one of Istio's rules into one rule for each source, and for each operation with exceptions.
 fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<AuthorizationRule> {
     let mut whole = true;
     let mut to = Vec::new();
@@ -129,7 +128,7 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
     rules
 }
 
-/// Returns whether two conditions that both have to hold set the same field.
+/// Returns whether two sources, whose conditions must both hold, set the same field.
 fn clash(one: Option<&AuthorizationSource>, other: Option<&AuthorizationSource>) -> bool {
     one.zip(other).is_some_and(|(one, other)| {
         one.identities.is_some() && other.identities.is_some()
@@ -138,7 +137,7 @@ fn clash(one: Option<&AuthorizationSource>, other: Option<&AuthorizationSource>)
     })
 }
 
-/// Combines conditions that both have to hold; a field set in both keeps the values of the second.
+/// Combines two sources whose conditions must both hold; a field that is set in both has the values of the second.
 fn both(
     one: Option<AuthorizationSource>,
     other: Option<AuthorizationSource>,
@@ -158,7 +157,8 @@ fn some(list: Vec<String>) -> Option<OneOrMany> {
     (!list.is_empty()).then_some(OneOrMany(list))
 }
 
-/// `cluster.local/ns/a/sa/b` → `spiffe://cluster.local/ns/a/sa/b`; wildcards stay.
+/// Adds the scheme to identities: `cluster.local/ns/a/sa/b` → `spiffe://cluster.local/ns/a/sa/b`. Wildcards are
+/// unchanged.
 fn identities(list: Vec<String>) -> Option<OneOrMany> {
     let spiffe = |text: String| match text.starts_with('*') {
         true => text,
@@ -167,7 +167,7 @@ fn identities(list: Vec<String>) -> Option<OneOrMany> {
     some(list.into_iter().map(spiffe).collect())
 }
 
-/// Reports an unsupported condition; its effect on the rule depends on the action.
+/// Reports an unsupported condition, whose effect on the rule depends on the action.
 fn unsupported(block: &Block<'_>, name: &'static str, action: AuthorizationAction) -> bool {
     if block.value(name).is_none() {
         return false;
@@ -187,12 +187,12 @@ fn consequence(action: AuthorizationAction) -> &'static str {
     }
 }
 
-/// The sources of a request, with exclusions.
+/// The conditions on the source of a request, with exclusions.
 #[derive(Default)]
 struct Source {
     from: Option<AuthorizationSource>,
     not_from: Vec<AuthorizationSource>,
-    /// Whether all of its conditions are supported.
+    /// Whether all conditions of the source are supported.
     known: bool,
 }
 
@@ -242,15 +242,15 @@ fn read_source(block: &Block<'_>, action: AuthorizationAction) -> Source {
     }
 }
 
-/// The translated `when`.
+/// The translated conditions of `when`.
 struct Conditions {
     source: Source,
     operation: When,
     known: bool,
 }
 
-/// Translates `when`: conditions by key. Supported are those about the source, the port, and header
-/// fields.
+/// Translates the conditions of `when`, by their keys. Conditions on the source, the port, and header fields are
+/// supported.
 fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
     let (mut from, mut not, mut operation, mut known) = (None, Vec::new(), When::default(), true);
     for entry in block.blocks("when") {
@@ -314,8 +314,8 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
     }
 }
 
-/// Returns the name in `request.headers[NAME]`, or the replacement for a pseudo-header; `None` for
-/// other keys.
+/// Returns the name in `request.headers[NAME]`, or, as an error, the replacement for a pseudo-header; `None` for other
+/// keys.
 fn header_of(key: &str) -> Option<Result<&str, &'static str>> {
     let name = key.strip_prefix("request.headers[")?.strip_suffix(']')?;
     Some(match name.to_ascii_lowercase().as_str() {

@@ -19,7 +19,7 @@ pub(crate) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Wraps the mapping at a path; any other type is rejected, and treated as empty.
+    /// Wraps the mapping at a path. A value of another type is reported, and treated as empty.
     pub(crate) fn new(value: &'a Value, path: String, report: &'a Report) -> Self {
         if !value.is_object() && !value.is_null() {
             report.add(Effect::Refused, path.clone(), "expected a mapping");
@@ -42,7 +42,7 @@ impl<'a> Block<'a> {
         (!value.is_null()).then_some(value)
     }
 
-    /// Returns a value of a type, or reports a finding that names the type.
+    /// Returns a value of a type; reports a finding that names the type if the value has another one.
     fn typed<T>(
         &self,
         name: &'static str,
@@ -107,7 +107,7 @@ impl<'a> Block<'a> {
             .unwrap_or_default()
     }
 
-    /// Returns a mapping of names to texts.
+    /// Returns a mapping of names to strings.
     pub(crate) fn pairs(&self, name: &'static str) -> BTreeMap<String, String> {
         let read = |value: &Value| {
             let fields = value.as_object()?.iter();
@@ -163,7 +163,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Parses a duration as Go writes it: `1h30m`, `1.5s`, `500ms`.
+/// Parses a duration in Go's notation: `1h30m`, `1.5s`, `500ms`.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Translates `DestinationRule`: the settings of connections to a Service, and its subsets.
+//! Translates `DestinationRule`: the settings of connections to a Service, and the subsets of its pods.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ use crate::block::Block;
 use crate::finding::{Effect, Read, Report};
 use crate::pool;
 
-/// A `DestinationRule`.
+/// A translated `DestinationRule`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DestinationRule {
-    /// The Service, as written.
+    /// The host of the Service, as written.
     pub host: String,
-    /// The settings of the whole Service.
+    /// The settings of connections to the whole Service.
     pub policy: Policy,
     /// The subsets of its pods.
     pub subsets: Vec<Subset>,
-    /// Whether it applies only to clients of its own namespace (`exportTo: ["."]`).
+    /// Whether the rule applies only to clients of its own namespace (`exportTo: ["."]`).
     pub own_namespace_only: bool,
 }
 
 /// A named subset of a Service's pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subset {
-    /// Its name.
+    /// The name of the subset.
     pub name: String,
-    /// The labels that its pods have.
+    /// The labels of the pods in the subset.
     pub labels: BTreeMap<String, String>,
     /// The settings that override those of the Service.
     pub policy: Policy,
 }
 
-/// A `trafficPolicy`. Its parts are inherited as wholes, as in Istio.
+/// A `trafficPolicy`. As in Istio, its parts are inherited as wholes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     balancer: Option<(raw::Cluster, Vec<HashPolicy>)>,
@@ -43,19 +43,19 @@ pub struct Policy {
     ports: BTreeMap<u16, Policy>,
 }
 
-/// The effective settings of a port.
+/// The effective settings of connections to a port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// The fields that are set.
+    /// The fields of the cluster that are set.
     pub cluster: raw::Cluster,
-    /// The hashed parts of a request.
+    /// The parts of a request to hash.
     pub hash_policy: Vec<HashPolicy>,
-    /// Whether TLS is disabled, also that of the mesh (`tls.mode: DISABLE`).
+    /// Whether TLS is disabled, including that of the mesh (`tls.mode: DISABLE`).
     pub plain_text: bool,
 }
 
 impl DestinationRule {
-    /// Reads a `spec`.
+    /// Translates a `spec`.
     #[must_use]
     pub fn read(spec: &Value) -> Read<Self> {
         let report = Report::default();
@@ -84,7 +84,7 @@ impl DestinationRule {
         report.read(Some(rule))
     }
 
-    /// Returns the effective settings of a port of the Service, or of a subset of it.
+    /// Returns the effective settings of a port, for the whole Service or for one of its subsets.
     #[must_use]
     pub fn settings(&self, port: u16, subset: Option<&Subset>) -> Settings {
         let whole = self.policy.at(port);
@@ -105,7 +105,7 @@ impl DestinationRule {
         policies.flat_map(|policy| policy.ports.keys().copied())
     }
 
-    /// Returns the subset of a name.
+    /// Returns the subset with this name.
     #[must_use]
     pub fn subset(&self, name: &str) -> Option<&Subset> {
         self.subsets.iter().find(|subset| subset.name == name)
@@ -163,7 +163,7 @@ impl Policy {
         }
     }
 
-    /// Returns the settings of a port: its own settings inherit nothing.
+    /// Returns the settings of a port; a port with settings of its own inherits nothing.
     fn at(&self, port: u16) -> Self {
         let own = self.ports.get(&port).unwrap_or(self);
         Self {
@@ -200,7 +200,7 @@ impl Policy {
     }
 }
 
-/// Reads `tls`: between workloads of the mesh there is mutual TLS anyway.
+/// Reads `tls`. Returns whether TLS is disabled: there is mutual TLS between workloads of the mesh anyway.
 fn plain_text(block: &Block<'_>) -> bool {
     let mode = block.text("mode");
     match mode {

@@ -1,4 +1,4 @@
-//! Findings: fields that a translation leaves out, with reasons.
+//! Findings: the fields that a translation omits, with the reasons.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// The effect of an unsupported field on its resource.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Effect {
-    /// The rest of the resource applies.
+    /// The rest of the resource is applied.
     Ignored,
     /// The whole resource is rejected.
     Refused,
@@ -15,11 +15,11 @@ pub enum Effect {
 /// An unsupported or invalid field of a resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
-    /// The path of the field, as `spec.http[0].match[1].sourceLabels`.
+    /// The path of the field, such as `spec.http[0].match[1].sourceLabels`.
     pub path: String,
-    /// The reason, and an alternative.
+    /// The reason, with an alternative if there is one.
     pub message: String,
-    /// The effect on the rest.
+    /// The effect of the field on the rest of the resource.
     pub effect: Effect,
 }
 
@@ -51,7 +51,7 @@ impl Report {
         });
     }
 
-    /// Returns the translation, unless a finding rejects the resource.
+    /// Returns the translation with the findings. There is no translation if a finding rejects the resource.
     pub(crate) fn read<T>(self, value: Option<T>) -> Read<T> {
         let findings = self.0.into_inner();
         let refused = findings.iter().any(|one| one.effect == Effect::Refused);

@@ -1,15 +1,15 @@
 //! Translates Istio's resources into the proxy's configuration.
 //!
-//! `DestinationRule`, `VirtualService`, `PeerAuthentication` and `AuthorizationPolicy` as Istio
-//! 1.31 documents them (`networking.istio.io/v1`, `security.istio.io/v1`; the older versions have
-//! the same fields) are translated into blocks of the proxy's configuration. The Services, pods and
-//! namespaces of the cluster are not known here; names are kept as they are written.
+//! `DestinationRule`, `VirtualService`, `PeerAuthentication` and `AuthorizationPolicy` as Istio 1.31 documents them
+//! (`networking.istio.io/v1`, `security.istio.io/v1`; the older versions have the same fields) are translated into
+//! blocks of the proxy's configuration. The Services, pods and namespaces of the cluster are unknown here; names are
+//! kept as written.
 //!
 //! [`destination_rule`] and [`virtual_service`] translate in the opposite direction.
 //!
-//! A translation never fails silently: every unsupported field is reported as a [`Finding`] with
-//! its path. If ignoring a field could allow a request that should be denied, or route requests to
-//! another destination, the whole resource is rejected, or denies more.
+//! A translation never fails silently: every unsupported field is reported as a [`Finding`] with its path. If ignoring
+//! a field could allow a request that should be denied, or route requests to another destination, the whole resource is
+//! rejected, or denies more.
 
 mod authorization_policy;
 mod block;
@@ -30,5 +30,5 @@ pub use peer_authentication::PeerAuthentication;
 pub use virtual_service::{Destination, Rule, VirtualService};
 pub use write::{Written, destination_rule, virtual_service};
 
-/// The versions of `networking.istio.io` and `security.istio.io` that have the fields read here.
+/// The versions of `networking.istio.io` and `security.istio.io` whose fields are read here.
 pub const VERSIONS: [&str; 4] = ["v1", "v1beta1", "v1alpha3", "v1alpha1"];

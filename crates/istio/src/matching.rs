@@ -5,20 +5,20 @@ use maglor_config::raw::{self, HeaderMatch, OneOrMany, PathMatch, QueryMatch, Sh
 use crate::block::Block;
 use crate::finding::Effect;
 
-/// A condition on requests.
+/// A match of a rule: conditions on requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Match {
-    /// The port of the Service that the request must be sent to, if any.
+    /// The port of the Service to which the request must be sent; `None` = any.
     pub port: Option<u16>,
-    /// Conditions on the request.
+    /// The conditions on the request.
     pub conditions: raw::RouteMatch,
 }
 
-/// The form of a path condition, needed for rewrites.
+/// The form of a path condition, on which rewrites depend.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Matched {
     Exact,
-    /// A prefix, with the regular expression that finds it.
+    /// A prefix, with a regular expression that matches it.
     Prefix(String),
     Regex,
 }
@@ -50,8 +50,7 @@ fn condition<'a>(block: &Block<'a>) -> Condition<'a> {
     }
 }
 
-/// Translates a match, and returns the form of its path condition. `None` if it is for gateways
-/// only.
+/// Translates a match, and returns the form of its path condition; `None` if the match applies only to gateways.
 pub(crate) fn read(block: &Block<'_>) -> Option<(Match, Matched)> {
     let gateways = block.texts("gateways");
     if !gateways.is_empty() && !gateways.iter().any(|one| one == "mesh") {
@@ -101,7 +100,7 @@ pub(crate) fn read(block: &Block<'_>) -> Option<(Match, Matched)> {
     Some((read, matched))
 }
 
-/// Translates a path condition. Istio's prefix is one of characters, ours of whole segments.
+/// Translates a path condition. A prefix consists of characters in Istio, and of whole segments in our configuration.
 fn path(condition: &Condition<'_>, any_case: bool) -> (Option<PathMatch>, Matched) {
     let regex = |text: String| PathMatch {
         regex: Some(match any_case {
@@ -164,7 +163,7 @@ fn query(name: &str, condition: &Condition<'_>) -> QueryMatch {
     read
 }
 
-/// Returns a regular expression that matches exactly this text.
+/// Returns a regular expression that matches only this text.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

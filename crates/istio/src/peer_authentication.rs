@@ -1,4 +1,4 @@
-//! Translates `PeerAuthentication`: which pods accept plain text.
+//! Translates `PeerAuthentication`: the pods that accept plain text.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde_json::Value;
 use crate::block::Block;
 use crate::finding::{Effect, Read, Report};
 
-/// A `PeerAuthentication`.
+/// A translated `PeerAuthentication`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PeerAuthentication {
-    /// The labels of the selected pods; `None`: all of its namespace, or of the mesh.
+    /// The labels of the selected pods; `None` = all pods of the resource's namespace, or of the mesh.
     pub selector: Option<BTreeMap<String, String>>,
-    /// The mode; `None`: inherited from the namespace or the mesh.
+    /// The mutual TLS mode; `None` = inherited from the namespace or the mesh.
     pub mode: Option<MeshMode>,
-    /// The mode of single ports.
+    /// The mutual TLS modes of single ports.
     pub ports: BTreeMap<u16, MeshMode>,
 }
 
 impl PeerAuthentication {
-    /// Reads a `spec`.
+    /// Translates a `spec`.
     #[must_use]
     pub fn read(spec: &Value) -> Read<Self> {
         let report = Report::default();

@@ -40,13 +40,13 @@ pub(crate) fn connections(block: &Block<'_>) -> raw::Cluster {
     cluster
 }
 
-/// Maps 0 to `None`: Istio treats such a limit as not set.
+/// Returns `None` for 0, which Istio treats as not set.
 fn above_zero(number: Option<u32>) -> Option<u32> {
     number.filter(|number| *number > 0)
 }
 
-/// Translates `outlierDetection`, with Istio's own defaults: 5 server errors, at most 10 % of the
-/// endpoints but at least one, no comparison of success rates; and the panic threshold.
+/// Translates `outlierDetection`, with Istio's defaults (5 server errors, at most 10 % of the endpoints but at least
+/// one, no comparison of success rates), and the panic threshold.
 pub(crate) fn outliers(block: &Block<'_>) -> (raw::OutlierEjection, Option<u32>) {
     let local = block.flag("splitExternalLocalOriginErrors") == Some(true);
     let deprecated = block.number("consecutiveErrors");
@@ -76,7 +76,7 @@ pub(crate) fn outliers(block: &Block<'_>) -> (raw::OutlierEjection, Option<u32>)
     (ejection, Some(panic))
 }
 
-/// Translates `loadBalancer`: the policy, slow start, and the hashed parts of a request.
+/// Translates `loadBalancer` into the policy, slow start, and the parts of a request to hash.
 pub(crate) fn balancer(block: &Block<'_>) -> (raw::Cluster, Vec<HashPolicy>) {
     let mut cluster = raw::Cluster::default();
     let mut hash = Vec::new();

@@ -5,7 +5,7 @@ use maglor_config::raw::{self, OneOrMany};
 use crate::block::Block;
 use crate::finding::Effect;
 
-/// Retry conditions that have the same name in both configurations.
+/// The retry conditions that have the same name in both configurations.
 const CONDITIONS: [&str; 12] = [
     "5xx",
     "cancelled",
@@ -24,7 +24,7 @@ const CONDITIONS: [&str; 12] = [
 /// Istio's default retry conditions.
 const DEFAULT: &str = "connect-failure,refused-stream,unavailable,cancelled,503";
 
-/// Translates `retries`: as in Envoy, requests of any method are retried.
+/// Translates `retries`. As in Envoy, requests of any method are retried.
 pub(crate) fn retries(block: &Block<'_>) -> raw::Retry {
     let words = block.text("retryOn").filter(|text| !text.trim().is_empty());
     let mut conditions = Vec::new();
@@ -88,8 +88,7 @@ pub(crate) fn fault(block: &Block<'_>) -> raw::Fault {
     }
 }
 
-/// Reads `percentage: {value: 0.1}`, formerly `percent: 10`; in percent. Without either it is 0, as
-/// in Istio.
+/// Reads `percentage: {value: 0.1}`, formerly `percent: 10`, in percent; 0 if both are absent, as in Istio.
 fn share(block: &Block<'_>) -> f64 {
     let deprecated = block.number("percent").map(f64::from);
     let share = block.block("percentage").map(|percentage| {

@@ -1,5 +1,4 @@
-//! Translates `VirtualService`: HTTP routes to Services. For clients in the mesh; gateways are not
-//! supported.
+//! Translates `VirtualService`: HTTP routes to Services, for clients in the mesh. Gateways are not supported.
 
 use maglor_config::header_format::{self, NotLiteral};
 use maglor_config::raw::{self, HeaderRules, OneOrMany, Pairs};
@@ -10,51 +9,51 @@ use crate::finding::{Effect, Read, Report};
 use crate::matching::{self, Match, Matched};
 use crate::retries_and_faults;
 
-/// A `VirtualService`.
+/// A translated `VirtualService`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VirtualService {
-    /// The Services whose requests it routes, as written.
+    /// The hosts of the Services whose requests are routed, as written.
     pub hosts: Vec<String>,
-    /// Whether it applies only to clients of its own namespace (`exportTo: ["."]`).
+    /// Whether the routes apply only to clients of the resource's namespace (`exportTo: ["."]`).
     pub own_namespace_only: bool,
-    /// The rules, evaluated in order.
+    /// The rules, evaluated in order; the first match applies.
     pub rules: Vec<Rule>,
 }
 
-/// A rule: which requests it matches, and how they are handled.
+/// A rule: the requests that it matches, and how they are handled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// Its name.
+    /// The name of the rule; `None` if it has none.
     pub name: Option<String>,
-    /// The matches; one of them must hold.
+    /// The matches, one of which must hold.
     pub matches: Vec<Match>,
-    /// The route without its destinations.
+    /// The route, without its destinations.
     pub action: raw::Route,
     /// The weighted destinations; empty with a redirect or a direct response.
     pub destinations: Vec<Destination>,
-    /// The destinations of copies, each with a percentage of the requests.
+    /// The destinations of copies, each with the percentage of requests to copy.
     pub mirrors: Vec<(Destination, f64)>,
 }
 
 /// A Service, or a subset of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Destination {
-    /// The Service, as written.
+    /// The host of the Service, as written.
     pub host: String,
-    /// The subset of its pods, if any.
+    /// The subset of the Service's pods; `None` = all pods.
     pub subset: Option<String>,
-    /// Its port; `None`: its only one, or the one that the request was sent to.
+    /// The port of the Service; `None` = the only port, or the one that the request was sent to.
     pub port: Option<u16>,
-    /// Its weight.
+    /// The weight of the destination.
     pub weight: u32,
-    /// Changes of the headers of requests to it.
+    /// Header changes of requests to the destination.
     pub request_headers: Option<HeaderRules>,
-    /// Changes of the headers of its responses.
+    /// Header changes of responses from the destination.
     pub response_headers: Option<HeaderRules>,
 }
 
 impl VirtualService {
-    /// Reads a `spec`.
+    /// Translates a `spec`.
     #[must_use]
     pub fn read(spec: &Value) -> Read<Self> {
         let report = Report::default();
@@ -100,7 +99,7 @@ impl VirtualService {
 }
 
 impl Rule {
-    /// Translates a rule; into several if a rewrite depends on which of the matches holds.
+    /// Translates a rule into one or several rules: several if a rewrite depends on which match holds.
     fn read(block: &Block<'_>) -> Vec<Self> {
         let input = block.blocks("match");
         let mut matches: Vec<(Match, Matched)> = input.iter().filter_map(matching::read).collect();
@@ -189,7 +188,7 @@ impl Rule {
         }
     }
 
-    /// Translates `redirect` and `directResponse`.
+    /// Translates `redirect` and `directResponse` into the action.
     fn answer(&mut self, block: &Block<'_>) {
         if let Some(redirect) = block.block("redirect") {
             let port = redirect.number("port");
@@ -294,7 +293,7 @@ impl Destination {
     }
 }
 
-/// Translates `headers`: changes of requests and of responses.
+/// Translates `headers` into header changes of requests and of responses.
 fn headers(block: &Block<'_>) -> (Option<HeaderRules>, Option<HeaderRules>) {
     let Some(headers) = block.block("headers") else {
         return (None, None);
@@ -317,7 +316,7 @@ fn headers(block: &Block<'_>) -> (Option<HeaderRules>, Option<HeaderRules>) {
     both
 }
 
-/// Returns names and values, without Envoy's escapes.
+/// Returns names and values, without Envoy's escape sequences.
 fn literal(block: &Block<'_>, field: &'static str) -> Vec<(String, String)> {
     let pairs = block.pairs(field).into_iter();
     let each = pairs.map(|(name, value)| {

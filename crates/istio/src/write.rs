@@ -1,8 +1,6 @@
-//! Translates our configuration into a `DestinationRule` and a `VirtualService`, as in the paper's
-//! Fig. 5.
+//! Translates our configuration into a `DestinationRule` and a `VirtualService`, as in the paper's Fig. 5.
 //!
-//! Fields that Istio does not have are left out and listed; the written fields are read back as the
-//! same.
+//! Fields that Istio does not have are omitted and listed. Reading the written fields yields the original ones.
 
 use maglor_config::raw::{self, TimeSpan};
 use serde::Serialize;
@@ -10,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{DestinationRule, VirtualService};
 
-/// A written `spec` with the fields that it omits.
+/// A written `spec`, with the fields that it omits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Written {
-    /// The `spec`.
+    /// The `spec` of the resource.
     pub spec: Value,
     /// The paths of our fields that Istio does not have, or interprets differently.
     pub left_out: Vec<String>,
@@ -55,7 +53,7 @@ pub fn destination_rule(host: &str, cluster: &raw::Cluster) -> Written {
     Written { spec, left_out }
 }
 
-/// Writes the handling of requests to a host as a `VirtualService` with one route.
+/// Writes the routing of requests to a host as a `VirtualService` with one route.
 #[must_use]
 pub fn virtual_service(host: &str, route: &raw::Route) -> Written {
     let retries = route.retry.as_ref().and_then(|raw::Short(retry)| {
@@ -119,7 +117,7 @@ fn balancer(cluster: &raw::Cluster) -> Option<Value> {
     block([("simple", simple), ("warmup", warmup)])
 }
 
-/// Returns an object of the fields that are set; `None` if there is none.
+/// Returns an object with the fields that are set; `None` if none is.
 fn block<const N: usize>(fields: [(&str, Option<Value>); N]) -> Option<Value> {
     let there = fields
         .into_iter()
@@ -128,12 +126,12 @@ fn block<const N: usize>(fields: [(&str, Option<Value>); N]) -> Option<Value> {
     (!map.is_empty()).then_some(Value::Object(map))
 }
 
-/// Writes a duration in seconds, which both Go and protobuf's JSON can read.
+/// Writes a duration in seconds, which both Go's and protobuf's parsers accept.
 fn time(time: Option<TimeSpan>) -> Option<Value> {
     Some(json!(format!("{}s", time?.0.as_secs_f64())))
 }
 
-/// Returns the paths of fields of `ours` that are different or absent in the result read back.
+/// Returns the paths of fields of `ours` that are different or absent in `read`, the result of reading them back.
 fn differences(ours: &impl Serialize, read: &impl Serialize) -> Vec<String> {
     let value = |result: Result<Value, _>| result.unwrap_or(Value::Null);
     let mut found = Vec::new();

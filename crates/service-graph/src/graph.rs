@@ -1,8 +1,8 @@
-//! The communication graph G = (V, E) of services and their calls, with the weights of the paper's
-//! §3.2: a vertex has replicas and the resources that each needs, an edge ⟨λ, r⟩.
+//! The communication graph G = (V, E) of services and their calls, with the weights of the paper's §3.2: a vertex has a
+//! number of replicas and the resources that each replica needs, an edge has ⟨λ, r⟩.
 //!
-//! Invariant: names are unique and not empty, every service has a replica, every weight is finite
-//! and not negative, every edge connects services of the graph, and a pair has one edge at most.
+//! Invariant: names are unique and not empty, every service has at least one replica, every weight is finite and not
+//! negative, every edge connects services of the graph, and a pair of services has at most one edge.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use thiserror::Error;
 /// A vertex: a service with identical replicas.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Service {
-    /// Its name, unique in the graph.
+    /// The name, unique in the graph.
     pub name: String,
     /// The number of replicas.
     pub replicas: NonZeroU32,
@@ -20,10 +20,9 @@ pub struct Service {
     pub cpu_millis: u64,
     /// The memory that one replica needs, in MiB.
     pub memory_mib: u64,
-    /// Anti-affinity: the number of replicas that may share a node; if absent, all.
+    /// Anti-affinity: the maximum number of replicas on a node; `None` = all replicas may share a node.
     pub max_per_node: Option<NonZeroU32>,
-    /// Whether its replicas stay where the present placement has them; without a present placement
-    /// it has no effect.
+    /// Whether the replicas stay where the present placement has them. It has no effect without a present placement.
     pub pinned: bool,
 }
 
@@ -32,17 +31,17 @@ pub struct Service {
 pub struct Edge {
     /// The caller's index in [`Graph::services`].
     pub from: usize,
-    /// The index of the called service.
+    /// The called service's index in [`Graph::services`].
     pub to: usize,
-    /// λ: calls per second, of all replicas together.
+    /// λ: the number of calls per second, of all replicas together.
     pub rps: f64,
-    /// r: mean response time in milliseconds, measured by the caller.
+    /// r: the mean response time in milliseconds, measured by the caller.
     pub latency_ms: f64,
-    /// Bytes per second, in both directions.
+    /// The number of bytes per second, in both directions.
     pub bytes_per_second: f64,
 }
 
-/// Services and their calls.
+/// A graph of services and their calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     services: Vec<Service>,
@@ -66,9 +65,9 @@ pub enum GraphError {
     /// A weight is negative, too large, or not a number.
     #[error("{field} is {}: it must be a number from 0 to 10^15", short(*value))]
     Weight {
-        /// The weight's name in a graph file.
+        /// The name of the weight in a graph file.
         field: &'static str,
-        /// Its value.
+        /// The value of the weight.
         value: f64,
     },
 }
@@ -86,7 +85,7 @@ impl Graph {
         &self.edges
     }
 
-    /// Returns the index of a service.
+    /// Returns the index of a service; `None` if it is not in the graph.
     #[must_use]
     pub fn service(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
@@ -99,17 +98,17 @@ impl Graph {
         replicas.sum()
     }
 
-    /// Returns Σλ over all edges: calls per second.
+    /// Returns Σλ over all edges: the number of calls per second.
     #[must_use]
     pub fn rps(&self) -> f64 {
         // An empty sum of floating point numbers is -0.
         self.edges.iter().fold(0.0, |sum, edge| sum + edge.rps)
     }
 
-    /// Adds a vertex.
+    /// Adds a service.
     ///
     /// # Errors
-    /// The name is empty or taken.
+    /// The name is empty, or another service has it.
     pub fn add_service(&mut self, service: Service) -> Result<(), GraphError> {
         if service.name.is_empty() {
             return Err(GraphError::Nameless);
@@ -122,11 +121,11 @@ impl Graph {
         Ok(())
     }
 
-    /// Adds calls. Calls of a pair that has an edge already are merged: rates by sum, the response
-    /// time by the mean over all calls.
+    /// Adds calls. If the pair of services already has an edge, the calls are merged: rates are added, and the response
+    /// time is the mean over all calls.
     ///
     /// # Errors
-    /// An end is no service, or a weight is negative or not finite.
+    /// The caller or the called service is not in the graph, or a weight is negative or not finite.
     pub fn add_calls(
         &mut self,
         from: &str,
@@ -165,7 +164,7 @@ impl Graph {
     }
 }
 
-/// Formats a number, large ones in exponential notation.
+/// Formats a number; large numbers are in exponential notation.
 fn short(value: f64) -> String {
     match value.abs() < 1e18 {
         true => value.to_string(),

@@ -1,4 +1,4 @@
-//! Reasons why a graph does not fit on the nodes, with amounts.
+//! The reasons why a graph does not fit on the nodes, with the missing amounts.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use crate::placement_search::{Problem, State};
 /// A limited resource of nodes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Resource {
-    /// Thousandths of a core.
+    /// CPU, in thousandths of a core.
     CpuMillis,
-    /// MiB.
+    /// Memory, in MiB.
     MemoryMib,
-    /// Replicas on a node.
+    /// The number of replicas on a node.
     Pods,
 }
 
 impl Resource {
     const ALL: [Self; 3] = [Self::CpuMillis, Self::MemoryMib, Self::Pods];
 
-    /// Returns its name in files.
+    /// Returns the name of the resource in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -34,9 +34,9 @@ impl Resource {
 /// A shortage on a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Shortage {
-    /// The node.
+    /// The name of the node.
     pub node: String,
-    /// The resource.
+    /// The resource that is short.
     pub resource: Resource,
     /// The missing amount.
     pub lacks: u64,
@@ -47,32 +47,32 @@ pub struct Shortage {
 pub enum Infeasible {
     /// A placement would have to start a replica on a forbidden node.
     Barred {
-        /// The service.
+        /// The name of the service.
         service: String,
-        /// The node.
+        /// The name of the node.
         node: String,
     },
-    /// Replicas that have to stay where they run do not fit there.
+    /// The replicas that have to stay on their nodes exceed the capacity or limits there.
     Held {
-        /// Their service.
+        /// The name of their service.
         service: String,
-        /// The number of replicas that would have to leave their node, at least.
+        /// The minimum number of replicas that would have to leave their node.
         leave: u32,
     },
     /// The nodes have capacity for some replicas of a service, but not for all.
     Places {
-        /// The service.
+        /// The name of the service.
         service: String,
-        /// The number of its replicas.
+        /// The number of replicas of the service.
         replicas: u32,
         /// The number of replicas that would fit if nothing else ran.
         places: u64,
     },
     /// A replica is larger than every node.
     Replica {
-        /// The service.
+        /// The name of the service.
         service: String,
-        /// The shortage on each node, the smallest first.
+        /// The shortage on the node where it is smallest.
         nearest: Shortage,
     },
     /// All replicas together need more than all nodes have.
@@ -84,11 +84,11 @@ pub enum Infeasible {
         /// The amount that the nodes have.
         have: u64,
     },
-    /// Everything would fit by sum, but not in whole replicas.
+    /// The replicas fit by the sum of their needs, but not as whole replicas.
     Whole {
         /// The shortages of the best attempt.
         shortages: Vec<Shortage>,
-        /// Whether the search was exhaustive; otherwise it only found none.
+        /// Whether the search was exhaustive; if not, it only has not found a placement.
         proved: bool,
     },
 }
@@ -193,8 +193,7 @@ pub(crate) fn obvious(graph: &Graph, nodes: &Nodes, problem: &Problem) -> Option
         })
 }
 
-/// Returns the node with the smallest shortage for one replica, and the resource that is scarcest
-/// there.
+/// Returns the shortage for one replica on the node where it is smallest, for the resource that is scarcest there.
 fn nearest(nodes: &Nodes, problem: &Problem, service: usize) -> Option<Shortage> {
     let demand = &problem.demand[service];
     let lacks = |node: usize, d: usize| demand[d].saturating_sub(problem.capacity[node][d]);
@@ -209,8 +208,8 @@ fn nearest(nodes: &Nodes, problem: &Problem, service: usize) -> Option<Shortage>
     })
 }
 
-/// Returns a replica that a placement starts on a forbidden node. Missing replicas have to be
-/// started somewhere, even if all others stay.
+/// Returns a replica that a placement starts on a forbidden node. Missing replicas have to be started on some node,
+/// even if all others stay.
 pub(crate) fn barred(
     graph: &Graph,
     nodes: &Nodes,

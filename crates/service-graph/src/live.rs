@@ -1,8 +1,8 @@
-//! Algorithm 1: the edges ⟨λ, r⟩ of the live graph, from counters that proxies report periodically.
+//! Algorithm 1: the edges ⟨λ, r⟩ of the live graph, derived from counters that proxies report periodically.
 //!
-//! A proxy reports its counts since its start, for each service that it calls. Differences of
-//! successive reports are kept for a window T. A missing report makes a longer interval, not a
-//! lower rate; a counter that decreased was reset; a proxy that is silent for T has terminated.
+//! For each service that it calls, a proxy reports its counts since its start. Differences of successive reports are
+//! kept for a window T. A missing report leads to a longer interval, not to a lower rate. A counter that has decreased
+//! was reset, and a proxy that is silent for T has terminated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,13 +16,13 @@ mod traffic;
 
 pub use traffic::{Counters, Traffic};
 
-/// The weighting of the intervals of the window.
+/// The weights of the intervals within the window.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Averaging {
-    /// The weight halves with every T/2 of age.
+    /// The weight of an interval halves with every T/2 of its age.
     #[default]
     Decayed,
-    /// Equal weights: the paper's moving average.
+    /// All intervals have equal weights, which is the paper's moving average.
     Plain,
 }
 
@@ -69,37 +69,37 @@ impl Track {
 /// The caller and the called service.
 type Pair = (String, String);
 
-/// One proxy's share of an edge, for merging the observations of several receivers.
+/// One proxy's share of an edge, for merging what several receivers observe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part<'a> {
-    /// The proxy.
+    /// The name of the proxy.
     pub proxy: &'a str,
-    /// When it last reported.
+    /// When the proxy last reported.
     pub at: Time,
-    /// The caller.
+    /// The name of the caller.
     pub from: &'a str,
-    /// The called service.
+    /// The name of the called service.
     pub to: &'a str,
     /// The proxy's share of the traffic.
     pub traffic: Traffic,
-    /// The distribution of its response times: a rate per range, in calls per second.
+    /// The distribution of the response times: for each range, a rate in calls per second.
     pub times: Times,
-    /// The spread of the means of its intervals.
+    /// The spread of the mean response times of intervals.
     pub spread: Spread,
 }
 
 /// The present state of an edge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveEdge<'a> {
-    /// The caller.
+    /// The name of the caller.
     pub from: &'a str,
-    /// The called service.
+    /// The name of the called service.
     pub to: &'a str,
-    /// Its traffic.
+    /// The traffic of the edge.
     pub traffic: Traffic,
-    /// The distribution of its response times: a rate per range, in calls per second.
+    /// The distribution of the response times: for each range, a rate in calls per second.
     pub times: Times,
-    /// The spread of the means of its intervals.
+    /// The spread of the mean response times of intervals.
     pub spread: Spread,
 }
 
@@ -113,7 +113,7 @@ pub struct LiveEdges {
 }
 
 impl LiveEdges {
-    /// Creates an empty set; `window` is T, at least one second.
+    /// Creates an empty set of edges; `window` is T, at least one second.
     #[must_use]
     pub fn new(window: Duration, averaging: Averaging) -> Self {
         let window = window.max(Duration::from_secs(1));
@@ -131,8 +131,8 @@ impl LiveEdges {
         self.window
     }
 
-    /// Processes a report of `proxy` about the calls of `from` to `to` since it started. A report
-    /// that is not newer than the last one is ignored.
+    /// Processes a report of `proxy` about its calls from `from` to `to` since it started. A report that is not newer
+    /// than the last one is ignored.
     pub fn report(&mut self, proxy: &str, from: &str, to: &str, now: Time, counters: Counters) {
         let window = self.window;
         let tracks = self.tracks.entry(proxy.to_owned()).or_default();
@@ -151,8 +151,8 @@ impl LiveEdges {
         track.push(Interval { from, to, counted }, window);
     }
 
-    /// Processes a report of `proxy` about all its calls of the last `length`: edges that it does
-    /// not contain had no calls.
+    /// Processes a report of `proxy` about all of its calls within the last `length`. Edges that the report does not
+    /// contain had no calls.
     pub fn interval<'a>(
         &mut self,
         proxy: &str,
@@ -215,7 +215,7 @@ impl LiveEdges {
         })
     }
 
-    /// Returns the present edges by proxy.
+    /// Returns the present edges, separately for each proxy.
     pub fn parts(&self, now: Time) -> impl Iterator<Item = Part<'_>> {
         let all = self.tracks.iter();
         let all = all.flat_map(|(proxy, tracks)| tracks.iter().map(move |one| (proxy, one)));
@@ -233,7 +233,7 @@ impl LiveEdges {
         })
     }
 
-    /// Returns a proxy's rates.
+    /// Returns the rates of a proxy's calls on an edge.
     fn rates(&self, track: &Track, now: Time) -> (Traffic, Times, Spread) {
         let mut rates = Traffic::default();
         let (mut times, mut spread) = (Times::default(), Spread::default());

@@ -1,9 +1,9 @@
-//! Local-first routing: the share of a node's calls that goes to the replicas of each node.
+//! Local-first routing: the share of a node's calls that goes to the replicas on each node.
 //!
-//! By water-filling: a node's calls fill its own replicas up to (1 + slack) times their fair share,
-//! and the rest goes to replicas elsewhere in proportion to the remainder of their share. So no
-//! replica gets more than (1 + slack) times its fair share, and with slack 0 every replica gets
-//! exactly that, as if calls had been spread at random, with as few as possible between nodes.
+//! The shares are computed by water-filling: a node's calls fill its own replicas up to (1 + slack) times their fair
+//! share, and the rest goes to replicas on other nodes in proportion to the remainder of their share. So no replica
+//! gets more than (1 + slack) times its fair share. With slack 0, every replica gets exactly its fair share, as if
+//! calls were spread at random, with as few calls between nodes as possible.
 
 /// The shares of calls by node of the caller and node of the called replica.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,13 +13,12 @@ pub struct LocalShares {
 }
 
 impl LocalShares {
-    /// How far a replica may be above its fair share by default, in percent.
+    /// The default of how far the load of a replica may be above its fair share, in percent.
     pub const SLACK_PERCENT: u8 = 20;
 
-    /// Computes the shares for callers and called replicas per node, which should include only
-    /// replicas that may be picked, no ejected ones. `slack` is 0 or more; negative values and NaN
-    /// count as 0. The shorter of lists of unequal length is extended with zeros. `None` if there
-    /// is no replica to call.
+    /// Computes the shares from the number of callers and of called replicas on each node. Only replicas that may be
+    /// picked should be counted, no ejected ones. `slack` is 0 or more; negative values and NaN count as 0. If the
+    /// lists have unequal lengths, the shorter one is extended with zeros. `None` if there is no replica to call.
     #[must_use]
     pub fn new(callers: &[u32], replicas: &[u32], slack: f64) -> Option<Self> {
         let nodes = callers.len().max(replicas.len());
@@ -55,8 +54,8 @@ impl LocalShares {
         Some(Self { nodes, shares })
     }
 
-    /// Returns where the calls of a node's replicas go: a share for each node, 1 in total; empty
-    /// for an unknown node.
+    /// Returns the destinations of the calls of a node's replicas: a share for each node, 1 in total; empty for an
+    /// unknown node.
     #[must_use]
     pub fn from_node(&self, node: usize) -> &[f64] {
         let from = node.saturating_mul(self.nodes);
@@ -66,7 +65,7 @@ impl LocalShares {
     }
 }
 
-/// Returns counts as shares of their sum.
+/// Returns each count as a share of the sum.
 fn parts(counts: &[u32], nodes: usize) -> Vec<f64> {
     let all: f64 = counts.iter().map(|&count| f64::from(count)).sum();
     let part = |node| f64::from(counts.get(node).copied().unwrap_or(0)) / all.max(1.0);

@@ -1,27 +1,27 @@
-//! The nodes that replicas are placed on: the free capacity of each, and the delays between them.
+//! The nodes that replicas are placed on, with the free capacity of each and the delays between them.
 //!
-//! Invariant: there is a node, names are unique and not empty, delays are finite and not negative.
+//! Invariant: there is at least one node, names are unique and not empty, and delays are finite and not negative.
 
 use std::collections::HashMap;
 
 use thiserror::Error;
 
-/// The maximum number of nodes with delays between them, which are stored for each pair: 128 MiB.
+/// The maximum number of nodes with delays between them. The delays are stored for each pair, which takes 128 MiB.
 const MOST_WITH_DELAYS: usize = 4096;
-/// Beyond any distance, and sums over all traffic stay finite.
+/// The maximum delay in milliseconds. It exceeds any real delay, and keeps sums over all traffic finite.
 const MOST_DELAY_MS: f64 = 1e9;
 
-/// A node with its capacity for the replicas of the graph: the allocatable resources minus the
-/// requests of daemons and unmanaged pods.
+/// A node with its capacity for the replicas of the graph: the allocatable resources, minus the requests of daemons and
+/// unmanaged pods.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Node {
-    /// Its name, unique among the nodes.
+    /// The name, unique among the nodes.
     pub name: String,
-    /// CPU in thousandths of a core.
+    /// The CPU capacity in thousandths of a core.
     pub cpu_millis: u64,
-    /// Memory in MiB.
+    /// The memory capacity in MiB.
     pub memory_mib: u64,
-    /// The number of replicas that fit on it; if absent, unlimited.
+    /// The maximum number of replicas on the node; `None` = unlimited.
     pub pods: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ pub struct Node {
 pub struct Nodes {
     nodes: Vec<Node>,
     names: HashMap<String, usize>,
-    /// The delays row by row; empty if all nodes are equally far apart.
+    /// The delays in milliseconds, row by row; empty if all nodes are equally far apart.
     delays_ms: Vec<f64>,
 }
 
@@ -40,9 +40,9 @@ pub enum NodesError {
     /// A delay is negative, too large, or not a number.
     #[error("the delay between `{from}` and `{to}` is {ms} ms: it must be a number from 0 to 10^9")]
     Delay {
-        /// One node.
+        /// The name of the first node.
         from: String,
-        /// The other.
+        /// The name of the second node.
         to: String,
         /// The delay in milliseconds.
         ms: f64,
@@ -56,7 +56,7 @@ pub enum NodesError {
     /// There are too many nodes to store delays between them.
     #[error("{0} nodes: delays are supported between at most {MOST_WITH_DELAYS}")]
     ManyDelays(usize),
-    /// There is no node.
+    /// The list of nodes is empty.
     #[error("no nodes: nothing can be placed")]
     None,
     /// A delay refers to an unknown node.
@@ -68,7 +68,7 @@ impl Nodes {
     /// Creates a set of nodes that are equally far apart.
     ///
     /// # Errors
-    /// There is none, or a name is empty or taken.
+    /// There is no node, or a name is empty or occurs twice.
     pub fn new(nodes: Vec<Node>) -> Result<Self, NodesError> {
         if nodes.is_empty() {
             return Err(NodesError::None);
@@ -90,23 +90,23 @@ impl Nodes {
         })
     }
 
-    /// Returns the nodes, in the order given.
+    /// Returns the nodes in the order in which they were given.
     #[must_use]
     pub fn all(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Returns the index of a node.
+    /// Returns the index of a node; `None` if there is no node with this name.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
 
-    /// Sets the delay of a message between two nodes, in milliseconds, each way. Once one delay is
-    /// set, pairs without a delay are at 0.
+    /// Sets the one-way delay of a message between two nodes, in milliseconds. After the first delay is set, pairs
+    /// without a delay have delay 0.
     ///
     /// # Errors
-    /// An end is no node, the delay is not 0 to 10^9, or there are more than 4096 nodes.
+    /// A node is unknown, the delay is not between 0 and 10^9, or there are more than 4096 nodes.
     pub fn set_delay(&mut self, from: &str, to: &str, ms: f64) -> Result<(), NodesError> {
         let index = |name: &str| {
             let known = self.node(name);
@@ -130,8 +130,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// Adds nodes that no longer exist, with no capacity, so that replicas on them can be counted;
-    /// existing names are skipped.
+    /// Adds nodes that no longer exist, with no capacity, so that replicas on them can be counted. Names of existing
+    /// nodes are skipped.
     pub fn add_gone(&mut self, names: &[String]) {
         let before = self.nodes.len();
         for name in names {

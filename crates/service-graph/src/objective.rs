@@ -2,26 +2,26 @@
 
 use crate::graph::Graph;
 
-/// The weight of an edge.
+/// The quantity that is the weight of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Objective {
-    /// Its bytes a second.
+    /// The number of bytes per second.
     Bytes,
-    /// λ times the delay between the nodes: milliseconds of network time per second. The same as
-    /// traffic if no delays between nodes are known.
+    /// λ times the delay between the nodes: milliseconds of network time per second. If no delays are known, it is
+    /// equivalent to `Traffic`.
     Latency,
     /// A combination of λ and r, each relative to its sum over all edges.
     Mix {
         /// The share of r, the response time, from 0 (only traffic) to 1 (only response time).
         response: f64,
     },
-    /// λ: calls a second.
+    /// λ: the number of calls per second.
     #[default]
     Traffic,
 }
 
 impl Objective {
-    /// Returns whether it depends on the distances of nodes.
+    /// Returns whether the objective depends on the delays between nodes.
     #[must_use]
     pub fn is_by_distance(&self) -> bool {
         matches!(self, Self::Latency)

@@ -1,7 +1,7 @@
-//! Algorithm 3 of the paper: a placement of the services on the nodes that stays within the
-//! capacity of the nodes and cuts as little traffic as possible.
+//! Algorithm 3 of the paper: a placement of the services on the nodes that stays within the capacity of the nodes and
+//! cuts as little traffic as possible.
 //!
-//! The paper's step 5, the τ rule, is in [`crate::tau`]; the search itself in `solve`.
+//! The paper's step 5, the τ rule, is in [`crate::tau`]; the search itself is in `solve`.
 
 use thiserror::Error;
 
@@ -19,32 +19,31 @@ use crate::tau_rule;
 /// The options of a placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The seed of the search: equal seeds give equal placements. Default 1.
+    /// The seed of the search: equal seeds lead to equal placements. Default 1.
     pub seed: u64,
-    /// The search effort, relative to the default: above 0, at most 1000. Default 1. It is counted,
-    /// not timed: the result does not depend on the machine.
+    /// The search effort relative to the default: above 0, at most 1000. Default 1. The effort is counted in steps, not
+    /// timed, so that the result does not depend on the machine.
     pub effort: f64,
-    /// The minimized quantity. Default: traffic.
+    /// The quantity to minimize. Default: traffic.
     pub objective: Objective,
-    /// How calls are routed to replicas, which determines the calls that leave a node. Default:
-    /// local-first.
+    /// The routing of calls to replicas, which determines the calls that leave a node. Default: local-first.
     pub routing: Routing,
-    /// Which nodes to use, and how evenly. Default: all, without balancing.
+    /// The nodes to use, and how evenly. Default: all nodes, without balancing.
     pub selection: Selection,
-    /// The maximum share of a service's replicas on one node, rounded up; above 0, at most 1, which
-    /// is the default. A service's own limit applies in addition.
+    /// The maximum share of a service's replicas on one node, rounded up to whole replicas; above 0, at most 1. Default
+    /// 1. A service's own limit applies in addition.
     pub max_share: f64,
-    /// Whether a service is one vertex, as in the paper: all of its replicas go to one node,
-    /// regardless of its limit per node. Default: no.
+    /// Whether all replicas of a service are placed on one node, as in the paper, regardless of the service's limit per
+    /// node. Default: false.
     pub whole: bool,
-    /// The cost of moving a replica, relative to the mean weight of a replica's traffic; 0 or more.
-    /// Has an effect only with a present placement. Default 0.25.
+    /// The cost of moving a replica, relative to the mean weight of a replica's traffic; 0 or more. It has an effect
+    /// only with a present placement. Default 0.25.
     pub move_cost: f64,
-    /// τ in milliseconds: if calls that leave their node take longer, the called service moves to
-    /// its callers as far as capacity permits (Algorithm 3, step 5). Default: none.
+    /// τ in milliseconds: if calls that leave their node take longer, the called service moves to the nodes of its
+    /// callers, as far as there is capacity (Algorithm 3, step 5). `None` = no τ rule, the default.
     pub tau_ms: Option<f64>,
-    /// Where no replica may be started. Has an effect only with a present placement. Default:
-    /// nowhere.
+    /// The nodes on which replicas of a service may not be started. It has an effect only with a present placement.
+    /// Default: none.
     pub bars: Bars,
 }
 
@@ -71,23 +70,23 @@ pub enum PartitionError {
     /// An option is out of its range.
     #[error("{option} is {value}: it must be {valid}")]
     Option {
-        /// Its name.
+        /// The name of the option.
         option: &'static str,
-        /// Its value.
+        /// The value of the option.
         value: f64,
         /// The valid range.
         valid: &'static str,
     },
-    /// The graph has no service.
+    /// The graph has no services.
     #[error("the graph has no services: there is nothing to place")]
     NoService,
-    /// The problem is too large for the memory.
+    /// The problem is too large for the available memory.
     #[error(
         "{services} services with {replicas} replicas on {nodes} nodes are too many: at most a \
          million replicas, and 50 million services times nodes"
     )]
     TooLarge {
-        /// The number of all replicas.
+        /// The number of replicas of all services.
         replicas: u64,
         /// The number of services.
         services: usize,
@@ -96,16 +95,16 @@ pub enum PartitionError {
     },
 }
 
-/// The limit of services times nodes: about 1 GB at the peak of the search.
+/// The maximum of services times nodes, at which the search takes about 1 GB of memory.
 const MOST_CELLS: usize = 50_000_000;
 
-/// The limit of replicas; with [`MOST`] their sums stay within 64 bits.
+/// The maximum number of replicas; with [`MOST`], their sums stay within 64 bits.
 const MOST_REPLICAS: u64 = 1_000_000;
 
-/// The limit of a replica's need and a node's capacity: a billion cores.
+/// The maximum need of a replica and capacity of a node: a billion cores.
 const MOST: u64 = 1_000_000_000_000;
 
-/// The result of a request.
+/// The result of a placement request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// No placement fits, or none was found.
@@ -119,26 +118,26 @@ pub enum Outcome {
 pub struct Plan {
     /// The placement.
     pub placement: Placement,
-    /// The calls per second that leave their node.
+    /// The number of calls per second that leave their node.
     pub cut: f64,
-    /// The minimized value: the cut with the objective's weights.
+    /// The minimized value: the cut weighted by the objective.
     pub cost: f64,
     /// A lower bound of the cost of any placement, not counting moves.
     pub bound: f64,
     /// Whether `cost`, including moves, is proved to be minimal.
     pub optimal: bool,
-    /// The number of replicas that have to be started on another node; 0 without a present
-    /// placement.
+    /// The number of replicas that have to be started on another node; 0 without a present placement.
     pub moves: u64,
-    /// Whether the present placement violates the options and must be changed at any cost: it uses
-    /// excluded nodes, is too uneven, or exceeds a limit.
+    /// Whether the present placement violates the options and must be changed at any cost: it uses excluded nodes, is
+    /// too uneven, or exceeds a limit.
     pub mends: bool,
 }
 
-/// Places the services of a graph. With a present placement, only moves that pay are made.
+/// Places the services of a graph on the nodes. With a present placement, replicas move only if the gain exceeds the
+/// cost of the moves.
 ///
 /// # Errors
-/// The graph is empty, or an option out of range.
+/// The graph is empty, or an option is out of range.
 pub fn partition(
     graph: &Graph,
     nodes: &Nodes,
@@ -184,7 +183,7 @@ pub fn partition(
     }
 }
 
-/// Places services within the remaining capacities.
+/// Places the services within the remaining capacities.
 fn place(
     (graph, nodes, present): (&Graph, &Nodes, Option<&Placement>),
     problem: &Problem,
@@ -244,8 +243,8 @@ fn place(
     })
 }
 
-/// Returns the present placement, as far as it is allowed, and whether it differs from the running
-/// one or does not fit when only parts of the nodes may be used.
+/// Returns the present placement, as far as it is allowed, and whether this differs from the running placement or does
+/// not fit if only parts of the nodes may be used.
 fn resume(problem: &Problem, narrowed: &Problem) -> (State, bool) {
     let start = State::resume(problem);
     // A placement that fits on the nodes need not fit into the usable parts.
@@ -255,16 +254,15 @@ fn resume(problem: &Problem, narrowed: &Problem) -> (State, bool) {
     (within, mends)
 }
 
-/// Returns the cost of a placement by an objective, without moves, for comparison with
-/// [`Plan::cost`]; and the weight of all edges together.
+/// Returns the cost of a placement by an objective, without moves, for comparison with [`Plan::cost`], and the weight
+/// of all edges together.
 #[must_use]
 pub fn cost(graph: &Graph, nodes: &Nodes, placement: &Placement, options: &Options) -> (f64, f64) {
     let (problem, state) = rated(graph, nodes, placement, options);
     (state.cost(), problem.traffic())
 }
 
-/// Converts a placement for the solver: its cost by an objective alone, and the cost that moves
-/// would change.
+/// Converts a placement for the solver. Returns its cost by the objective alone, and the cost that moves would change.
 pub(crate) fn rated(
     graph: &Graph,
     nodes: &Nodes,
@@ -316,7 +314,7 @@ fn check(options: &Options) -> Result<(), PartitionError> {
     Ok(())
 }
 
-/// Returns the forbidden pairs: those of the options, and those of pinned services.
+/// Returns the forbidden pairs of services and nodes: those of the options, and those of pinned services.
 fn bars(graph: &Graph, nodes: &Nodes, options: &Options) -> Bars {
     let services = graph.services();
     let pinned = services.iter().enumerate().filter(|(_, one)| one.pinned);
@@ -419,7 +417,7 @@ fn problem(
     problem
 }
 
-/// Returns for each service the node with most of its replicas, as the node of the whole service.
+/// Returns, for each service, the node with most of its replicas, which becomes the node of the whole service.
 fn whole_of(present: &Placement, services: usize) -> Vec<u32> {
     let mut whole = Vec::new();
     for service in 0..services {

@@ -18,7 +18,7 @@ use crate::graph::Graph;
 use crate::node::Nodes;
 use crate::routing::Routing;
 
-/// The number of replicas by service and node, in the order of a graph's services and of the nodes.
+/// The number of replicas of each service on each node, in the order of a graph's services and of the nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Placement {
     nodes: usize,
@@ -35,12 +35,12 @@ impl Placement {
         }
     }
 
-    /// Creates a placement from counts, a row of `nodes` for each service.
+    /// Creates a placement from counts, with a row of `nodes` for each service.
     pub(crate) fn from_counts(nodes: usize, counts: Vec<u32>) -> Self {
         Self { nodes, counts }
     }
 
-    /// Returns the replicas of a service on each node; empty for an unknown service.
+    /// Returns the number of replicas of a service on each node; empty for an unknown service.
     #[must_use]
     pub fn service(&self, service: usize) -> &[u32] {
         let from = service.saturating_mul(self.nodes);
@@ -61,8 +61,8 @@ impl Placement {
         &self.counts
     }
 
-    /// Returns the number of replicas that have to be started on nodes where they do not run in
-    /// `before`; additional replicas of a service do not count.
+    /// Returns the number of replicas that have to be started on nodes where they do not run in `before`, not counting
+    /// additional replicas of a service.
     #[must_use]
     pub fn moves_from(&self, before: &Self) -> u64 {
         let services = self.counts.len() / self.nodes.max(1);
@@ -78,13 +78,13 @@ impl Placement {
         moves.sum()
     }
 
-    /// Returns the calls per second that leave their node, with local-first routing.
+    /// Returns the number of calls per second that leave their node, with local-first routing.
     #[must_use]
     pub fn cut(&self, graph: &Graph) -> f64 {
         self.cut_by(graph, Routing::LocalFirst)
     }
 
-    /// Returns the calls per second that leave their node.
+    /// Returns the number of calls per second that leave their node, with the given routing.
     #[must_use]
     pub fn cut_by(&self, graph: &Graph, routing: Routing) -> f64 {
         let share = |from, to| match routing {
@@ -96,8 +96,8 @@ impl Placement {
         edges.fold(0.0, |sum, edge| sum + edge.rps * share(edge.from, edge.to))
     }
 
-    /// Returns the share of the calls from one service to another that leave their node, 0 to 1,
-    /// with local-first routing; 0 while one of them is not placed.
+    /// Returns the share of the calls from one service to another that leave their node, 0 to 1, with local-first
+    /// routing; 0 while one of the services is not placed.
     #[must_use]
     pub fn remote_share(&self, from: usize, to: usize) -> f64 {
         let (u, v) = (self.service(from), self.service(to));
@@ -115,7 +115,7 @@ impl Placement {
         0.5 * apart as f64 / (all_u as f64 * all_v as f64)
     }
 
-    /// Returns the same share if every replica is equally likely.
+    /// Returns the share of the calls that leave their node if every replica is equally likely to be called.
     fn even_remote_share(&self, from: usize, to: usize) -> f64 {
         let (u, v) = (self.service(from), self.service(to));
         let total = |counts: &[u32]| counts.iter().map(|&c| u64::from(c)).sum::<u64>();
@@ -127,7 +127,7 @@ impl Placement {
         }
     }
 
-    /// Returns the load of each node: thousandths of a core, MiB, pods.
+    /// Returns the load of each node: thousandths of a core, MiB, number of pods.
     #[must_use]
     pub fn loads(&self, graph: &Graph) -> Vec<[u64; 3]> {
         let mut loads = vec![[0; 3]; self.nodes];

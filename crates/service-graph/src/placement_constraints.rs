@@ -1,15 +1,16 @@
-//! Placement constraints: nodes where a replica of a service may not be started.
+//! Placement constraints: nodes on which a replica of a service may not be started.
 
-/// Forbidden pairs of services and nodes, by index. Replicas that run already are not affected.
+/// Pairs of services and nodes, by index, where no replica may be started. Replicas that are already running are not
+/// affected.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Bars {
     nodes: usize,
-    /// Row by row; empty while nothing is forbidden.
+    /// Whether each pair is forbidden, row by row; empty if no pair is.
     cells: Vec<bool>,
 }
 
 impl Bars {
-    /// Creates an empty set.
+    /// Creates a set in which nothing is forbidden.
     #[must_use]
     pub fn new(services: usize, nodes: usize) -> Self {
         Self {
@@ -27,7 +28,7 @@ impl Bars {
         }
     }
 
-    /// Keeps the replicas of a service where they are.
+    /// Forbids starting replicas of a service on any node, so that they stay where they are.
     pub fn hold(&mut self, service: usize) {
         for node in 0..self.nodes {
             self.bar(service, node);
@@ -41,7 +42,7 @@ impl Bars {
         node < self.nodes && self.cells.get(cell).is_some_and(|barred| *barred)
     }
 
-    /// Returns whether a service stays where it is.
+    /// Returns whether the replicas of a service stay where they are.
     #[must_use]
     pub fn is_held(&self, service: usize) -> bool {
         self.nodes > 0 && (0..self.nodes).all(|node| self.is_barred(service, node))

@@ -1,5 +1,5 @@
-//! The planning loop around [`partition`]: evaluates the live graph in rounds, and proposes moves only if they are
-//! worth it for long enough, a few at a time.
+//! The planning loop around [`partition`]: evaluates the live graph in rounds. Moves are proposed, a few at a time,
+//! only if they have been worth their cost for several rounds.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -11,15 +11,13 @@ use crate::placement::Placement;
 /// The conditions for carrying out a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannerParams {
-    /// The least reduction of the cut, relative to the present cut. Default 0.2.
+    /// The minimum reduction of the cut, relative to the present cut. Default 0.2.
     pub margin: f64,
-    /// The least reduction relative to all calls, so that a small cut causes no moves. Default
-    /// 0.01.
+    /// The minimum reduction of the cut relative to all calls, so that a small cut causes no moves. Default 0.01.
     pub floor: f64,
-    /// The number of consecutive rounds in which the conditions must hold. Default 2.
+    /// The number of consecutive rounds in which both conditions must hold. Default 2.
     pub rounds: NonZeroU32,
-    /// The maximum number of moves per round; the rest follows in the next rounds. Default: no
-    /// limit.
+    /// The maximum number of moves per round; further moves follow in the next rounds. `None` = no limit, the default.
     pub max_moves: Option<NonZeroU64>,
     /// The options of the search.
     pub options: Options,
@@ -37,16 +35,16 @@ impl Default for PlannerParams {
     }
 }
 
-/// The result of a round.
+/// The result of a round of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Round {
-    /// The placement stays.
+    /// The placement is kept.
     Keep {
-        /// The share of all calls that a plan would save; negative if the best plan found is worse
-        /// than the present placement.
+        /// The share of all calls that a plan would keep local; negative if the best plan found is worse than the
+        /// present placement.
         gain: f64,
     },
-    /// The present placement no longer fits, or is incomplete: a plan at any cost.
+    /// The present placement no longer fits, or is incomplete: a plan regardless of its cost.
     Mend(Plan),
     /// A plan that is worth its moves.
     Move(Plan),
@@ -69,7 +67,7 @@ impl Planner {
     /// Evaluates the present graph and placement. `None` if no placement fits.
     ///
     /// # Errors
-    /// As [`partition`].
+    /// As those of [`partition`].
     pub fn round(
         &mut self,
         graph: &Graph,
@@ -105,8 +103,8 @@ impl Planner {
         Ok(Some(Round::Move(plan)))
     }
 
-    /// Returns the best plan with at most this many moves: the cost of a move is raised until there
-    /// are few enough.
+    /// Returns the best plan with at most this number of moves; the cost of a move is raised until there are few
+    /// enough.
     fn plan(
         &self,
         graph: &Graph,

@@ -1,15 +1,12 @@
-//! The decision rule: which balancing policy is predicted to be fastest in a situation, and by how
-//! much. Microseconds of arithmetic, so that a controller may evaluate it for every service all the
-//! time.
+//! The decision rule: which balancing policy is predicted to be fastest in a situation, and by how much. An evaluation
+//! takes microseconds, so that a controller can evaluate the rule for every service continuously.
 //!
-//! The predictions (`laws.rs`) are formulas where theory has them (the supermarket model, Erlang's
-//! loss formula, random queues as the limit of many balancers) and fits to the simulator otherwise;
-//! `crates/sim/tests/rule.rs` compares them with it. They assume Poisson arrivals and exponential
-//! service. Heavier tails favour policies that know the true queues more than the rule predicts; so
-//! the rule errs on the side of changing nothing.
+//! The predictions (`laws.rs`) are formulas where theory provides them (the supermarket model, Erlang's loss formula,
+//! random queues as the limit of many balancers) and fits to the simulator otherwise; `crates/sim/tests/rule.rs`
+//! compares the predictions with the simulator. They assume Poisson arrivals and exponential service. Heavier tails
+//! favour policies that know the true queues more than the rule predicts; so the rule tends to recommend no change.
 //!
-//! Unequal servers are modelled with two speeds, half of the servers each, with the given
-//! variation.
+//! Unequal servers are modelled with two speeds, half of the servers each, with the given variation.
 
 mod governor;
 mod laws;
@@ -24,17 +21,17 @@ pub use telemetry::Telemetry;
 /// The parameters of a service and its callers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Situation {
-    /// M: the number of balancers (sidecars of the callers) that send requests to it, 1 or more.
+    /// M: the number of balancers (sidecars of the callers) that send requests to the service, 1 or more.
     pub balancers: u32,
-    /// N: the number of its servers, 1 or more.
+    /// N: the number of servers of the service, 1 or more.
     pub servers: u32,
-    /// ρ: their mean utilization, above 0 and below 1.
+    /// ρ: the mean utilization of the servers, above 0 and below 1.
     pub rho: f64,
-    /// Ts: mean service time without queueing, at a server of mean speed.
+    /// Ts: the mean service time without queueing, at a server of mean speed.
     pub service_time: Duration,
-    /// The round trip time from a balancer to a server's proxy.
+    /// The round-trip time from a balancer to a server's proxy.
     pub round_trip: Duration,
-    /// Standard deviation of the servers' speeds over their mean, 0–0.9.
+    /// The standard deviation of the servers' speeds, relative to their mean, 0–0.9.
     pub speed_variation: f64,
     /// m: the number of Proxy-Service instances that the load would need, 1 or more.
     pub proxies: u32,
@@ -49,7 +46,7 @@ pub enum Choice {
     Bounce,
     /// `ledger(group=40)` in the sidecars.
     Ledger,
-    /// `lor(choices=2)` in the sidecars, each on its own.
+    /// `lor(choices=2)` in the sidecars, independently of each other.
     Local,
     /// `lor(choices=2)` in the instances of a Proxy-Service.
     ProxyService,
@@ -58,7 +55,7 @@ pub enum Choice {
 /// The predicted mean latency of a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// The choice.
+    /// The predicted choice.
     pub choice: Choice,
     /// The mean latency: waiting, service, messages and proxies together.
     pub mean: Duration,
@@ -67,17 +64,17 @@ pub struct Prediction {
 /// The predictions of all choices, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// Each choice once.
+    /// A prediction for each choice, the fastest first.
     pub predictions: [Prediction; 4],
 }
 
 /// The reason why a situation is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum SituationError {
-    /// A count is zero.
+    /// A count of the situation is zero.
     #[error("balancers, servers and proxies must be 1 or more")]
     Empty,
-    /// There is no steady state at this ρ.
+    /// ρ is out of range, so that there is no steady state.
     #[error("rho = {0}: the load must be above 0 and below 1")]
     Rho(f64),
     /// The service time is zero.
@@ -89,7 +86,7 @@ pub enum SituationError {
 }
 
 impl Choice {
-    /// Returns its name in statuses and tables.
+    /// Returns the name of the choice in statuses and tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -100,8 +97,8 @@ impl Choice {
         }
     }
 
-    /// Returns the policy, in the notation of the proxy's configuration: of the sidecars, or of the
-    /// instances of a Proxy-Service.
+    /// Returns the policy of the sidecars, or of the instances of a Proxy-Service, in the notation of the proxy's
+    /// configuration.
     #[must_use]
     pub fn policy(self) -> &'static str {
         match self {
@@ -111,7 +108,7 @@ impl Choice {
         }
     }
 
-    /// Returns whether it needs sidecars at the servers, which report their queue lengths.
+    /// Returns whether the choice needs sidecars at the servers, which report their queue lengths.
     #[must_use]
     pub fn is_collaborative(self) -> bool {
         matches!(self, Self::Bounce | Self::Ledger)
@@ -119,7 +116,7 @@ impl Choice {
 }
 
 impl Situation {
-    /// Predicts all choices.
+    /// Predicts the latency of all choices.
     ///
     /// # Errors
     ///
@@ -178,7 +175,7 @@ impl Situation {
 }
 
 impl Verdict {
-    /// Returns the fastest choice.
+    /// Returns the prediction for the fastest choice.
     #[must_use]
     pub fn winner(&self) -> Prediction {
         self.predictions[0]
@@ -191,8 +188,8 @@ impl Verdict {
         predictions.find(|prediction| prediction.choice == choice)
     }
 
-    /// Returns the share of the present latency that changing from `choice` to the winner is
-    /// predicted to save: 0 if `choice` is the winner.
+    /// Returns the predicted share of the present latency that a change from `choice` to the winner saves; 0 if
+    /// `choice` is the winner.
     #[must_use]
     pub fn gain_over(&self, choice: Choice) -> f64 {
         let present = self.of(choice).map_or(Duration::ZERO, |p| p.mean);

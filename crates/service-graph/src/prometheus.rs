@@ -1,8 +1,8 @@
-//! The graph of a mesh from its metrics in Prometheus: the queries, and the conversion of the
-//! responses to edges. Supports the metric names of Maglor, Istio and Linkerd.
+//! The graph of a mesh, derived from its metrics in Prometheus: the queries, and the conversion of the responses to
+//! edges. The metric names of Maglor, Istio and Linkerd are supported.
 //!
-//! Every query is a moving average over the window: `rate` handles counter resets and missing
-//! scrapes. r is the rate of the sum of response times divided by the rate of their count.
+//! Every query is a moving average over the window: `rate` handles counter resets and missing scrapes. r is the rate of
+//! the sum of response times divided by the rate of their count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,40 +10,40 @@ use std::time::Duration;
 use crate::file::prometheus::Sample;
 use crate::live::Traffic;
 
-/// The mesh with the metrics.
+/// The mesh that exports the metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mesh {
-    /// `istio_requests_total`, `istio_request_duration_milliseconds`, `istio_response_bytes`, as
-    /// reported by the caller's proxy.
+    /// Istio: `istio_requests_total`, `istio_request_duration_milliseconds`, `istio_response_bytes`, as reported by the
+    /// caller's proxy.
     Istio,
-    /// `request_total`, `response_total`, `response_latency_ms`, outbound.
+    /// Linkerd: `request_total`, `response_total`, `response_latency_ms`, outbound.
     Linkerd,
-    /// `maglor_upstream_*` of pods that are scraped with labels `namespace` and `pod`.
+    /// Maglor: `maglor_upstream_*` of pods that are scraped with the labels `namespace` and `pod`.
     Maglor,
 }
 
 /// The quantity of a query.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Quantity {
-    /// Bytes per second, in both directions: the results of several queries add up.
+    /// The number of bytes per second, in both directions; the results of several queries are added up.
     Bytes,
-    /// Connections per second that are not HTTP.
+    /// The number of connections per second that are not HTTP.
     Connections,
-    /// Failed calls per second.
+    /// The number of failed calls per second.
     Failures,
     /// The median response time in milliseconds.
     P50,
     /// The 99th percentile of the response time in milliseconds.
     P99,
-    /// λ: calls per second.
+    /// λ: the number of calls per second.
     Requests,
-    /// The number of response times per second.
+    /// The number of measured response times per second.
     Timed,
-    /// The sum of response times per second, in milliseconds.
+    /// The sum of the response times, in milliseconds per second.
     Times,
 }
 
-/// Returns the labels of caller and called service, by which rates are summed up.
+/// Returns the labels of caller and called service, by which rates are aggregated.
 fn labels(mesh: Mesh) -> &'static str {
     match mesh {
         Mesh::Istio => {
@@ -138,12 +138,12 @@ pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
 /// The measurements of an edge in Prometheus.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// The averages; the number of calls in flight is unknown.
+    /// The averages of the edge; the number of calls in flight is unknown.
     pub traffic: Traffic,
-    /// The median response time in milliseconds. The largest of several series that Prometheus has
-    /// not merged.
+    /// The median response time in milliseconds; `None` = unknown. If Prometheus has not merged several series, it is
+    /// the largest of their medians.
     pub p50_ms: Option<f64>,
-    /// The 99th percentile of the response time in milliseconds.
+    /// The 99th percentile of the response time in milliseconds; `None` = unknown.
     pub p99_ms: Option<f64>,
 }
 
@@ -188,7 +188,7 @@ pub fn edges(mesh: Mesh, answers: &[(Quantity, Vec<Sample>)]) -> BTreeMap<(Strin
     edges.filter(|(_, seen)| seen.traffic.is_some()).collect()
 }
 
-/// Returns the caller and the called service.
+/// Returns the names of the caller and the called service; `None` if the labels do not contain both.
 fn ends(mesh: Mesh, labels: &BTreeMap<String, String>) -> Option<(String, String)> {
     let first = |names: &[&str]| {
         let values = names.iter().filter_map(|name| labels.get(*name));
@@ -230,8 +230,8 @@ fn ends(mesh: Mesh, labels: &BTreeMap<String, String>) -> Option<(String, String
     }
 }
 
-/// Returns the name of the owner of a pod, derived from its name: `web-7d9f8b6c4-x2xlz` is of
-/// `web`, `db-0` of `db`.
+/// Returns the name of the owner of a pod, derived from the name of the pod: `web` for `web-7d9f8b6c4-x2xlz`, `db` for
+/// `db-0`.
 fn owner(pod: &str) -> &str {
     // The alphabet of generated names in Kubernetes: no vowels, no characters that look alike.
     let made_up = |part: &str, lengths: &[usize]| {
@@ -377,8 +377,8 @@ mod tests {
         assert_eq!((&*from, &*to), ("shop/web", "shop/cart"));
     }
 
-    /// Where all calls fail, failures are counted a moment later than calls, and a file that said there were more
-    /// would be rejected by readers.
+    /// If all calls fail, failures may be counted a moment later than calls. A file with more failures than calls would
+    /// be rejected by its readers.
     #[test]
     fn no_more_calls_fail_than_there_are() {
         let called = |value| {

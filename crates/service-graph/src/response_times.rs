@@ -1,36 +1,35 @@
 //! The distribution of response times: counts by range, merged from many proxies.
 //!
-//! Proxies count response times in ranges whose bounds are a factor of 2 to 2.5 apart. Counts of
-//! several proxies can be added, quantiles cannot; so a quantile is computed last. Its range is
-//! certain. Its position inside follows from the mean, which is known exactly: of all distributions
-//! with these counts and this mean the one of maximal entropy is taken. Its density falls, or
-//! rises, as exp(−θ·t) in every range, with one θ for all of them; with θ = 0 it would be
-//! Prometheus's `histogram_quantile`.
+//! Proxies count response times in ranges whose bounds are a factor of 2 to 2.5 apart. Counts of several proxies can be
+//! added, but quantiles cannot; so a quantile is computed last. The range that contains it is certain. Its position in
+//! the range follows from the mean, which is known exactly: of all distributions with these counts and this mean, the
+//! one with maximal entropy is taken. The density of that distribution falls, or rises, as exp(−θ·t) in every range,
+//! with the same θ for all ranges; θ = 0 corresponds to Prometheus's `histogram_quantile`.
 //!
-//! For times that are all about the same that is much too wide: so a [`Spread`], if known, bounds
-//! the quantiles above the median (the inequality of Vysochanskij and Petunin, one-sided).
+//! For times that are all similar, this distribution is much too wide. So a [`Spread`], if known, bounds the quantiles
+//! above the median (the inequality of Vysochanskij and Petunin, one-sided).
 
 use crate::spread::{Spread, normal};
 
-/// The maximum number of ranges, more than any proxy reports.
+/// The maximum number of ranges, which exceeds that of any proxy.
 const MOST: usize = 64;
-/// The θ beyond which all of a range is at one of its ends.
+/// The θ beyond which all calls of a range are at one of its ends.
 const STEEPEST: f64 = 500.0;
-/// The number of bisections for θ: more than the digits of a quotient of two numbers.
+/// The number of bisections for θ, which is more than the number of digits of a quotient of two numbers.
 const HALVINGS: u32 = 60;
 
 /// Counts or rates of response times, by range.
 ///
-/// A range is bounded above by its bound, inclusive, and below by that of the previous range.
+/// A range includes its upper bound, and begins above the bound of the previous range.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// The bounds in milliseconds, in order, infinite if there is none; each with its count.
+    /// The upper bounds in milliseconds, in ascending order and infinite if there is none, each with its count.
     ranges: Vec<(f64, f64)>,
 }
 
 impl Times {
-    /// Creates it from ranges: the bound in milliseconds, `None` if there is none, and the count.
-    /// Negative counts and NaN are skipped; an empty range only marks where the next one begins.
+    /// Creates the counts from ranges: the upper bound in milliseconds (`None` = no bound) and the count. Negative
+    /// counts and NaN are skipped; an empty range only marks where the next one begins.
     #[must_use]
     pub fn new(ranges: impl IntoIterator<Item = (Option<f64>, f64)>) -> Self {
         let mut times = Self::default();
@@ -67,11 +66,11 @@ impl Times {
         since
     }
 
-    /// Returns the response time in milliseconds that a share of them, 0–1, does not exceed, given
-    /// their mean `mean` and their spread `spread`, as far as it is known; `None` if there is none.
+    /// Returns the response time in milliseconds that a share of the calls, 0–1, does not exceed, given their mean and,
+    /// as far as it is known, their spread; `None` without calls.
     ///
-    /// A mean that is inconsistent with the counts (they are merged from reports of different
-    /// moments) is moved into the possible range. Times above the last bound count as that bound.
+    /// A mean that is inconsistent with the counts (which are merged from reports of different times) is moved into the
+    /// possible range. Times above the last bound count as that bound.
     #[must_use]
     pub fn quantile(&self, share: f64, mean: f64, spread: &Spread) -> Option<f64> {
         let all: f64 = self.ranges.iter().map(|(_, count)| count).sum();
@@ -93,12 +92,11 @@ impl Times {
         Some(self.last_bound())
     }
 
-    /// Returns the upper limit of a quantile that follows from the spread; infinite if it is
-    /// unknown.
+    /// Returns the upper limit of a quantile that follows from the spread; infinite if the spread is unknown.
     ///
-    /// It is never less than the quantile of the widest log-normal distribution with this mean of
-    /// which, of this number of calls, none would be expected outside of the nonempty ranges: the
-    /// spread may be more than the means of intervals show, but not less than the ranges do.
+    /// The limit is not lower than the quantile of the widest log-normal distribution with this mean for which, of this
+    /// number of calls, none would be expected outside the nonempty ranges. For the spread may exceed what the means of
+    /// intervals show, but not fall below what the ranges show.
     fn most(&self, share: f64, mean: f64, spread: &Spread) -> f64 {
         let deviation = spread.deviation_ms().filter(|_| share > 0.5 && mean > 0.0);
         let taken = self.bounded().filter(|(_, _, count)| *count > 0.0);
@@ -115,7 +113,7 @@ impl Times {
         farthest.max(widest)
     }
 
-    /// Returns the bounded ranges: lower bound, upper bound, and count.
+    /// Returns the ranges with a bound: lower bound, upper bound, and count.
     fn bounded(&self) -> impl Iterator<Item = (f64, f64, f64)> {
         let bounded = self.ranges.iter().filter(|(bound, _)| bound.is_finite());
         bounded.scan(0.0, |lower, (upper, count)| {
@@ -128,7 +126,7 @@ impl Times {
         self.bounded().last().map_or(0.0, |(_, upper, _)| upper)
     }
 
-    /// Returns θ, the slope of the density per millisecond, for which the mean is this one.
+    /// Returns θ, the slope of the density per millisecond, that leads to the given mean.
     fn theta(&self, all: f64, mean: f64) -> f64 {
         let counted: f64 = self.bounded().map(|(_, _, count)| count).sum();
         // Values above all bounds have an unknown mean.
@@ -170,9 +168,8 @@ impl Times {
     }
 }
 
-/// Returns the maximum number of standard deviations between the mean and a quantile above the
-/// median: by Vysochanskij and Petunin for unimodal distributions; where that has no limit, by
-/// Cantelli for any distribution.
+/// Returns the maximum number of standard deviations between the mean and a quantile above the median: by Vysochanskij
+/// and Petunin for unimodal distributions or, where that inequality gives no limit, by Cantelli for any distribution.
 fn deviations(share: f64) -> f64 {
     let above = (1.0 - share).max(f64::MIN_POSITIVE);
     let squared = 4.0 / (9.0 * above) - 1.0;
@@ -182,7 +179,7 @@ fn deviations(share: f64) -> f64 {
     }
 }
 
-/// Returns the mean of a density ∝ exp(−z·u), 0 ≤ u ≤ 1.
+/// Returns the mean of a distribution with density ∝ exp(−z·u), 0 ≤ u ≤ 1.
 fn centre(z: f64) -> f64 {
     match z.abs() {
         // The first terms of its series: the difference below would be of equal numbers.
@@ -195,7 +192,7 @@ fn centre(z: f64) -> f64 {
     }
 }
 
-/// Returns the quantile of such a density.
+/// Returns the quantile of a distribution with density ∝ exp(−z·u), 0 ≤ u ≤ 1.
 fn position(part: f64, z: f64) -> f64 {
     let z = z.clamp(-STEEPEST, STEEPEST);
     if z.abs() < 1e-6 {
@@ -214,13 +211,13 @@ mod tests {
 
     use super::*;
 
-    /// The bounds of proxies, in milliseconds.
+    /// The bounds of a proxy's ranges, in milliseconds.
     const BOUNDS: [f64; 18] = [
         0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4,
         3e4, 6e4,
     ];
 
-    /// As a proxy reports it: ranges with something in them, and where these begin.
+    /// Returns counts as a proxy reports them: nonempty ranges, and the points where these begin.
     fn reported(values: &[f64]) -> Times {
         let count = |lower: f64, upper: f64| {
             let inside = values.iter().filter(|one| (lower..=upper).contains(*one));
@@ -246,8 +243,8 @@ mod tests {
         values.iter().sum::<f64>() / values.len() as f64
     }
 
-    /// The relative errors of the median, and of the 90th and 99th percentile, of values that several proxies have
-    /// counted; each is in its range.
+    /// Returns the relative errors of the median and of the 90th and 99th percentile of values that several proxies
+    /// have counted. Each result is in its range.
     fn errors(values: &[f64]) -> [f64; 3] {
         let mut together = Times::default();
         for part in values.chunks(values.len() / 5) {
@@ -367,7 +364,7 @@ mod tests {
         );
     }
 
-    /// Reports of a proxy about calls in this many intervals.
+    /// Returns a proxy's reports about calls in this number of intervals.
     fn measured(values: &[f64], intervals: usize) -> (Times, Spread) {
         let mut spread = Spread::default();
         for part in values.chunks(values.len() / intervals) {
@@ -376,7 +373,7 @@ mod tests {
         (reported(values), spread)
     }
 
-    /// The exact 99th percentile, what is found with the spread, and what without.
+    /// Returns the exact 99th percentile, the one computed with the spread, and the one computed without it.
     fn tails(values: &[f64]) -> [f64; 3] {
         let (times, spread) = measured(values, 12);
         let mut sorted = values.to_vec();
@@ -415,7 +412,7 @@ mod tests {
         assert!(worst < 1.65 && blind > 1.6);
     }
 
-    /// Where times are spread the ranges say how: nothing is taken away from that.
+    /// If times are spread widely, the ranges show this, and the quantiles are not reduced.
     #[test]
     fn what_is_known_of_the_spread_cuts_no_tail() {
         println!("seeds 0 to 19");

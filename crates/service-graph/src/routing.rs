@@ -2,23 +2,22 @@
 
 use crate::graph::Graph;
 
-/// The routing of calls. p(n) and q(n) are the shares of the caller's and of the called service's
-/// replicas on node n; each variant has its share of an edge's calls that leave their node. Calls
-/// of a service to itself are never local by design; the search does not weigh them.
+/// The routing of calls. p(n) and q(n) are the shares of the caller's and the called service's replicas on node n; each
+/// variant states the share of an edge's calls that leave their node. Calls of a service to itself are never local by
+/// design, so the search does not weigh them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Routing {
-    /// Every replica is equally likely, wherever the call comes from: 1 − Σ p(n)·q(n). The default
-    /// of most meshes.
+    /// Every replica is equally likely to be called from any node: 1 − Σ p(n)·q(n). This is the default of most meshes.
     Even,
-    /// Local replicas first, as far as an even share allows: 1 − Σ min(p(n), q(n)), the total
-    /// variation distance.
+    /// Local replicas are called first, as far as an even share permits: 1 − Σ min(p(n), q(n)), the total variation
+    /// distance.
     #[default]
     LocalFirst,
 }
 
 impl Routing {
-    /// Returns the routing of most calls: local-first if the services for which it is enabled, by
-    /// name, receive more than half of all calls.
+    /// Returns the routing of most calls: local-first if the services with local-first routing, by name, receive more
+    /// than half of all calls.
     #[must_use]
     pub fn of_most(graph: &Graph, is_local_first: impl Fn(&str) -> bool) -> Self {
         let services = graph.services();

@@ -1,8 +1,8 @@
 //! The choice of nodes and their target utilization: the top-N choice and the target ratios of the paper's §3.3.
 //!
-//! The paper ranks nodes by their available resources, takes the first N, because it prefers
-//! consolidation, and assigns each a share proportional to its capacity. Here both are options, and
-//! both only reduce capacities: the capacity of the nodes stays the limit.
+//! The paper ranks nodes by their available resources, takes the first N, because it prefers consolidation, and assigns
+//! each a share proportional to its capacity. Here both are options that only reduce capacities; the capacity of the
+//! nodes remains the limit.
 
 use maglor_balance::Rng;
 
@@ -14,19 +14,19 @@ pub enum Use {
     /// All nodes.
     #[default]
     All,
-    /// As few as possible, those with the largest free capacity first.
+    /// As few nodes as possible, beginning with the largest free capacity.
     Fewest,
-    /// This number, those with the largest free capacity first.
+    /// This number of nodes, beginning with the largest free capacity.
     Top(usize),
 }
 
-/// Which nodes are used and how evenly.
+/// The nodes to use, and how evenly.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// The set of nodes.
+    /// The set of nodes to use.
     pub nodes: Use,
-    /// Spread: no node gets more than 1 + this times its share of each resource, with shares in the
-    /// ratio of capacities. Relaxed if nothing would fit. Default: no such limit.
+    /// The maximum relative excess of a node's load over its share of each resource, where shares are proportional to
+    /// capacities. It is relaxed if nothing would fit. `None` = no such limit, the default.
     pub balance: Option<f64>,
 }
 
@@ -34,18 +34,18 @@ pub struct Selection {
 #[derive(Clone, Debug)]
 pub(crate) struct Narrowed {
     pub(crate) problem: Problem,
-    /// The number of nodes used.
+    /// The number of nodes that are used.
     count: usize,
-    /// How far above its share a node may be, where that is less than its capacity.
+    /// The maximum relative excess of a node's load over its share, where that is less than its capacity.
     balance: Option<f64>,
 }
 
-/// The number of relaxations of a limit before it is dropped.
+/// The number of times that a limit is relaxed before it is dropped.
 const WIDENINGS: u32 = 3;
 
-/// Returns the next selection to try after `attempted` and the ones before it, `widened` in total,
-/// in which no placement was found: they had capacity for everything, but not together with the
-/// replicas that may not be started elsewhere. `None` without limits, or if all were attempted.
+/// Returns the next selection to try, after `attempted` and the previous ones (`widened` in total), for which no
+/// placement was found: they had enough capacity, but not together with the replicas that may not be started on other
+/// nodes. `None` if there are no limits, or if all selections were attempted.
 pub(crate) fn wider(
     wish: &Selection,
     attempted: (&Selection, &Narrowed),
@@ -106,7 +106,7 @@ pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Nar
     narrowed
 }
 
-/// Returns the nodes, those with the largest free capacity first.
+/// Returns the nodes, beginning with the largest free capacity.
 fn ranked(problem: &Problem) -> Vec<usize> {
     let room = |node: usize| {
         let capacity = &problem.capacity[node];

@@ -1,13 +1,12 @@
 //! The spread of response times, estimated from the means of many intervals.
 //!
-//! Squares of response times are not reported. But the mean of n independent calls varies by σ²/n,
-//! so the means of many intervals yield σ² (the mean square between groups of a one-way analysis of
-//! variance). If calls of an interval are similar (varying load), σ is overestimated. If intervals
-//! are more similar than random ones (a balancer that alternates between a fast and a slow server)
-//! it is underestimated: so conclusions from it are never narrower than the ranges themselves
-//! allow, see [`widest`].
+//! Squares of response times are not reported. But the mean of n independent calls has the variance σ²/n, so the means
+//! of many intervals yield σ² (the mean square between groups of a one-way analysis of variance). If the calls of an
+//! interval are similar (varying load), σ is overestimated. If intervals are more similar than random ones (a balancer
+//! that alternates between a fast and a slow server), σ is underestimated; so conclusions from it are never narrower
+//! than the ranges of response times permit, see [`widest`].
 
-/// The degrees of freedom below which nothing is concluded.
+/// The minimum degrees of freedom for an estimate.
 const LEAST: f64 = 3.0;
 /// The 5 % quantile of the standard normal distribution.
 const Z: f64 = -1.645;
@@ -17,11 +16,11 @@ const Z: f64 = -1.645;
 pub struct Spread {
     /// The number of intervals.
     pub intervals: f64,
-    /// The number of their calls.
+    /// The number of calls in these intervals.
     pub calls: f64,
-    /// The sum of their response times, in milliseconds.
+    /// The sum of the response times of these calls, in milliseconds.
     pub sum: f64,
-    /// The sum over intervals of the calls times the square of the mean.
+    /// The sum, over the intervals, of the number of calls times the square of the mean.
     pub squares: f64,
 }
 
@@ -49,8 +48,8 @@ impl Spread {
         self.squares += others.squares;
     }
 
-    /// Returns an upper limit of the standard deviation of a call's response time in milliseconds,
-    /// which is exceeded by chance in one of twenty cases; `None` with too few intervals.
+    /// Returns an upper limit of the standard deviation of a call's response time in milliseconds, which is exceeded by
+    /// chance in one of twenty cases; `None` if there are too few intervals.
     #[must_use]
     pub fn deviation_ms(&self) -> Option<f64> {
         let free = self.intervals - 1.0;
@@ -65,9 +64,8 @@ impl Spread {
     }
 }
 
-/// Returns the number of standard deviations above the mean that a normally distributed value
-/// exceeds with the probability `above`, up to one half (Abramowitz and Stegun, 26.2.23; the error
-/// is below 0.00045).
+/// Returns the number of standard deviations above the mean that a normally distributed value exceeds with probability
+/// `above`, up to one half (Abramowitz and Stegun, 26.2.23; the error is below 0.00045).
 pub(crate) fn normal(above: f64) -> f64 {
     let t = (-2.0 * above.clamp(f64::MIN_POSITIVE, 0.5).ln()).sqrt();
     let numerator = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -96,7 +94,8 @@ mod tests {
         }
     }
 
-    /// It is exceeded by chance in one of twenty cases, and is near where there are many intervals.
+    /// The limit is exceeded by chance in one of twenty cases, and is close to the deviation if there are many
+    /// intervals.
     #[test]
     fn deviations_follow_from_means() {
         println!("seeds 0 to 999");

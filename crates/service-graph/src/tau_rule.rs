@@ -1,14 +1,13 @@
-//! The τ rule, step 5 of Algorithm 3: if calls leave their node and take longer than τ, the called
-//! service moves to its caller's node as far as capacity permits.
+//! The τ rule, step 5 of Algorithm 3: if calls leave their node and take longer than τ, the called service moves to the
+//! node of its caller, as far as there is capacity.
 //!
-//! In the paper each edge is treated without regard to the others, so two callers could move a
-//! service back and forth. Here a move has to lower the traffic of all such edges together; so the
-//! rule terminates.
+//! In the paper, each edge is treated independently of the others, so two callers could move a service back and forth.
+//! Here a move has to lower the traffic of all such edges together; so the rule terminates.
 
 use crate::graph::Graph;
 use crate::placement_search::{Problem, State};
 
-/// The edges whose response time exceeds τ, the slowest first.
+/// The edges whose response time exceeds τ, beginning with the slowest.
 pub(crate) struct LateEdges {
     edges: Vec<(usize, usize, f64)>,
 }
@@ -30,7 +29,7 @@ impl LateEdges {
         }
     }
 
-    /// Moves called services to their callers; returns whether any moved.
+    /// Moves called services to their callers; returns whether any replica has moved.
     pub(crate) fn pull(&self, problem: &Problem, state: &mut State) -> bool {
         let mut moved = false;
         for &(caller, called, _) in &self.edges {
@@ -42,7 +41,7 @@ impl LateEdges {
         moved
     }
 
-    /// Moves one replica of `called` to a node where `caller` has too few of them.
+    /// Moves one replica of `called` to a node where `caller` has too few of them; returns whether one has moved.
     fn pull_one(&self, problem: &Problem, state: &mut State, caller: usize, called: usize) -> bool {
         let gap = |node: usize| state.share(caller, node) - state.share(called, node);
         let nodes = 0..problem.nodes;
@@ -69,13 +68,13 @@ impl LateEdges {
         true
     }
 
-    /// Returns the traffic of all late edges of a service.
+    /// Returns the weight of all late edges of a service.
     fn weight(&self, s: usize) -> f64 {
         let own = self.edges.iter().filter(|(u, v, _)| *u == s || *v == s);
         own.map(|(_, _, rps)| rps).sum()
     }
 
-    /// Returns the change by a move of the late edges' traffic that leaves its node.
+    /// Returns by how much a move changes the traffic of late edges that leaves its node.
     fn change(&self, problem: &Problem, state: &State, s: usize, from: usize, to: usize) -> f64 {
         let step = problem.step[s];
         let (p, q) = (state.share(s, from), state.share(s, to));

@@ -1,20 +1,20 @@
-//! Telemetry of Maglor processes: metrics, logs and trace context.
+//! Telemetry of Maglor processes: metrics, logs and traces.
 //!
 //! # Layout
 //!
-//! - [`metrics`]: a registry whose counters, gauges and histograms are sharded by worker, so that
-//!   counting on the data path is a load and a store without a lock; exposition in the Prometheus
-//!   text format.
-//! - [`logs`]: one call that sets up `tracing` on standard error, and a handle that changes the
-//!   level at run time.
-//! - [`scrape`]: a parser of the text format, and the growth of counters between pages.
-//! - [`trace_context`]: W3C `traceparent`/`tracestate` and B3, without I/O and without a source of
-//!   randomness: the caller passes the bytes of new identifiers.
+//! - [`metrics`]: a registry of counters, gauges and histograms, exposed in the Prometheus text format. Metrics are
+//!   sharded by worker, so that counting on the data path is a load and a store without a lock.
+//! - [`logs`]: `tracing` on standard error, with a handle that changes the level at run time.
+//! - [`otlp`]: spans in the encoding of OpenTelemetry's protocol.
+//! - [`scrape`]: a parser for the Prometheus text format, and the growth of counters between pages.
+//! - [`trace_context`]: W3C `traceparent`/`tracestate` and B3, without I/O and without a source of randomness: the
+//!   caller passes the bytes of new identifiers.
 //!
 //! Nothing here depends on HTTP, tokio or the configuration.
 
 pub mod logs;
 pub mod metrics;
+pub mod otlp;
 pub mod scrape;
 pub mod trace_context;
 

@@ -1,12 +1,11 @@
 //! Logs: `tracing` events on standard error, with a level that can change at run time.
 //!
-//! A filter is a list of directives, separated by commas. A directive is a level (`off`, `error`,
-//! `warn`, `info`, `debug`, `trace`), which holds for everything, or `TARGET=LEVEL`, which holds
-//! for a module path and what is below it; the longest matching target wins:
-//! `info,maglor_proxy::http=trace`.
+//! A filter is a list of directives, separated by commas. A directive is a level (`off`, `error`, `warn`, `info`,
+//! `debug`, `trace`), which applies to all events, or `TARGET=LEVEL`, which applies to a module and those below it. The
+//! longest matching target wins: `info,maglor_proxy::http=trace`.
 //!
-//! The filter is a table of prefixes, not `EnvFilter`: no regular expressions in the binary, and
-//! an event that is switched off costs one load.
+//! The filter is a table of prefixes, not `EnvFilter`, so that the binary has no regular expressions, and a disabled
+//! event costs one load.
 
 use std::io;
 use std::str::FromStr;
@@ -19,10 +18,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// The format of log lines: one line for each event either way.
+/// The format of log lines; both formats have one line per event.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Format {
-    /// A JSON object: `timestamp`, `level`, `target`, and the fields of the event on the same level.
+    /// A JSON object with `timestamp`, `level`, `target`, and the fields of the event at the same level.
     Json,
     /// Human-readable text.
     #[default]
@@ -32,24 +31,24 @@ pub enum Format {
 /// An error of setting up or changing the logger.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LogError {
-    /// The process has a logger already.
+    /// The process already has a logger.
     #[error("logging is already initialized in this process")]
     AlreadySet,
-    /// A directive of the filter is invalid; the previous filter stays.
+    /// A directive of the filter is invalid; the previous filter stays in use.
     #[error("log filter: `{directive}`: {reason}")]
     Directive {
         /// The directive as written.
         directive: String,
-        /// The reason.
+        /// The reason why the directive is invalid.
         reason: &'static str,
     },
-    /// The filter has no directive.
+    /// The filter contains no directive.
     #[error("log filter: empty, expected for example `info` or `info,maglor_proxy=debug`")]
     Empty,
-    /// The name of a format is unknown.
+    /// There is no format with this name.
     #[error("log format `{0}`: expected `text` or `json`")]
     Format(String),
-    /// The subscriber of the handle no longer exists.
+    /// The subscriber that the handle belongs to no longer exists.
     #[error("this logger was replaced")]
     Gone,
 }
@@ -66,7 +65,7 @@ impl FromStr for Format {
     }
 }
 
-/// A handle that changes the filter at run time; clones are the same handle.
+/// A handle that changes the filter at run time. Clones refer to the same logger.
 #[derive(Clone, Debug)]
 pub struct LogHandle {
     filter: reload::Handle<Targets, Registry>,
@@ -75,7 +74,7 @@ pub struct LogHandle {
 }
 
 impl LogHandle {
-    /// Replaces the filter. After an error the old one stays.
+    /// Replaces the filter. After an error, the previous filter stays in use.
     ///
     /// # Errors
     ///
@@ -101,11 +100,11 @@ impl LogHandle {
     }
 }
 
-/// Sets up the logger of the process, which filters by `directives` and writes to standard error.
+/// Sets up the logger of the process, which filters events by `directives` and writes to standard error.
 ///
 /// # Errors
 ///
-/// [`LogError`] if a directive cannot be parsed or there is a logger already.
+/// [`LogError`] if a directive cannot be parsed, or the process already has a logger.
 pub fn init(directives: &str, format: Format) -> Result<LogHandle, LogError> {
     let (subscriber, handle) = subscriber(directives, format, io::stderr)?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadySet)?;

@@ -1,4 +1,4 @@
-//! Parses a proxy's `/metrics`, and computes the growth of its counters since the last page.
+//! Parses the `/metrics` page of a proxy, and computes the growth of its counters since the last page.
 
 mod histogram;
 
@@ -6,18 +6,18 @@ use std::collections::HashMap;
 
 pub use histogram::Histogram;
 
-/// One line of the Prometheus text format.
+/// A sample, which is one line of the Prometheus text format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// The name of the metric.
     pub name: &'a str,
     labels: &'a str,
-    /// Its value; for counters and histograms, the growth.
+    /// The value of the metric; for counters and histograms, the growth.
     pub value: f64,
 }
 
 impl<'a> Sample<'a> {
-    /// Parses a sample; `None` for comments and lines of another form.
+    /// Parses a sample; `None` for comments and invalid lines.
     fn read(line: &'a str) -> Option<Self> {
         if line.starts_with('#') {
             return None;
@@ -35,7 +35,7 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// Returns a label's value as it is written, without unescaping.
+    /// Returns the value of a label as written, without unescaping; `None` if there is no such label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;
@@ -50,7 +50,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns the index of the closing quote.
+/// Returns the index of the closing quote; `None` if there is none.
 fn end_of_value(quoted: &str) -> Option<usize> {
     let mut escaped = false;
     quoted.bytes().position(|byte| {
@@ -67,9 +67,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Returns all samples of a page: gauges as they are, counters and histograms as their growth
-    /// since the last page. A smaller value means that the process has restarted, so all of it is
-    /// growth.
+    /// Returns all samples of a page: gauges with their values, counters and histograms with their growth since the
+    /// last page. A value that has decreased means that the process has restarted, so that all of it is growth.
     pub fn grown<'a>(&mut self, page: &'a str) -> Vec<Sample<'a>> {
         let mut samples = Vec::new();
         for line in page.lines() {
@@ -88,7 +87,7 @@ impl Meter {
         samples
     }
 
-    /// Forgets the last page: the next one is of another process.
+    /// Forgets the last page, because the next one comes from another process.
     pub fn restart(&mut self) {
         self.last.clear();
     }
@@ -143,7 +142,7 @@ nonsense
         assert_eq!(retries(&mut meter, 5), (5.0, 5e6), "and again");
     }
 
-    /// Pieces of lines in any order, seed 7: read or skipped, never a panic.
+    /// Pieces of lines in any order, with seed 7, are parsed or skipped, and never cause a panic.
     #[test]
     fn any_page_is_read() {
         let pieces = [

@@ -5,22 +5,25 @@
 //! header values as bytes, and the random bytes of new identifiers.
 //!
 //! A proxy that does not take part in a trace forwards the headers unchanged; one that does
-//! replaces the parent by [`TraceContext::child`] and keeps `tracestate` if [`tracestate::combine`]
-//! accepts it.
+//! removes all of [`HEADERS`] and writes the context of its own span by [`Incoming::inject`], in the
+//! formats that it received.
 //!
 //! ```
-//! use maglor_telemetry::trace_context::{Format, extract};
+//! use maglor_telemetry::trace_context::Incoming;
 //!
 //! let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-//! let found = extract(|name| (name == "traceparent").then_some(traceparent.as_bytes()).into_iter());
-//! let (context, format) = found.expect("a valid header");
-//! assert_eq!(format, Format::W3c);
+//! let incoming = Incoming::extract(|name| {
+//!     (name == "traceparent").then_some(traceparent.as_bytes()).into_iter()
+//! });
+//! let parent = incoming.parent.expect("a valid header");
 //!
-//! let child = context.child([7; 8]);
-//! assert_eq!(child.trace_id, context.trace_id);
+//! let mut written = Vec::new();
+//! incoming.inject(&parent.child([7; 8]), Some(parent.span_id), |name, value| {
+//!     written.push(format!("{name}: {}", String::from_utf8_lossy(value)));
+//! });
 //! assert_eq!(
-//!     child.to_string(),
-//!     "00-4bf92f3577b34da6a3ce929d0e0e4736-0707070707070707-01"
+//!     written,
+//!     ["traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-0707070707070707-01"]
 //! );
 //! ```
 
@@ -28,81 +31,51 @@ use std::fmt;
 
 pub mod b3;
 mod hex;
+mod propagation;
 pub mod tracestate;
+
+pub use propagation::{Formats, HEADERS, Incoming, TRACEPARENT, TRACESTATE, is_header};
 
 /// Length of a `traceparent` of version 00.
 const TRACEPARENT_LENGTH: usize = 55;
 
-/// The only flag of level 1; others are dropped, as the specification demands.
+/// The only flag of level 1; others are dropped, as the specification requires.
 const SAMPLED: u8 = 0x01;
 
-/// Identifier of a trace. Not zero.
+/// The identifier of a trace, which is never zero.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TraceId([u8; 16]);
 
-/// Identifier of a span inside a trace. Not zero.
+/// The identifier of a span inside a trace, which is never zero.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SpanId([u8; 8]);
 
-/// Whether the trace is recorded. `traceparent` has two of these values, B3 all four.
+/// Whether a trace is recorded. `traceparent` has two of these values, B3 has all four.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sampling {
-    /// Recorded.
+    /// The trace is recorded.
     Accept,
-    /// Recorded regardless of limits (B3).
+    /// The trace is recorded regardless of limits (B3).
     Debug,
-    /// The next process decides (B3); not recorded for `traceparent`.
+    /// The next process decides (B3); written as not recorded in `traceparent`.
     Defer,
-    /// Not recorded.
+    /// The trace is not recorded.
     Deny,
-}
-
-/// The headers in which a context was found.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Format {
-    /// `x-b3-traceid`, `x-b3-spanid` and so on.
-    B3Multi,
-    /// `b3`.
-    B3Single,
-    /// `traceparent`.
-    W3c,
 }
 
 /// The position of a request in a trace: the trace and the span that sent it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceContext {
-    /// The trace.
+    /// The identifier of the trace.
     pub trace_id: TraceId,
-    /// The span of the sender.
+    /// The identifier of the sender's span.
     pub span_id: SpanId,
     /// Whether the trace is recorded.
     pub sampling: Sampling,
 }
 
-/// Extracts the context of a request.
-///
-/// `header` returns all values of a header by its lower-case name. A header that must be unique and
-/// is not is ignored, as is one that cannot be parsed.
-pub fn extract<'a, I>(mut header: impl FnMut(&'static str) -> I) -> Option<(TraceContext, Format)>
-where
-    I: Iterator<Item = &'a [u8]>,
-{
-    let mut only = |name| {
-        let mut values = header(name);
-        let value = values.next()?;
-        values.next().is_none().then_some(value)
-    };
-    if let Some(context) = only("traceparent").and_then(TraceContext::parse) {
-        return Some((context, Format::W3c));
-    }
-    if let Some(context) = only(b3::SINGLE).and_then(b3::parse_single) {
-        return Some((context, Format::B3Single));
-    }
-    b3::parse_multi(only).map(|context| (context, Format::B3Multi))
-}
-
 impl TraceContext {
-    /// Starts a trace from random bytes: 16 for the trace, 8 for the span.
+    /// Starts a trace from random bytes: 16 for the trace, and 8 for the span.
     #[must_use]
     pub fn root(random: [u8; 24], sampling: Sampling) -> Self {
         let (mut trace, mut span) = ([0; 16], [0; 8]);
@@ -115,7 +88,7 @@ impl TraceContext {
         }
     }
 
-    /// Returns the context of a request sent on behalf of this one, from 8 random bytes.
+    /// Returns the context of a request that is sent on behalf of this one; its span is created from 8 random bytes.
     #[must_use]
     pub fn child(&self, random: [u8; 8]) -> Self {
         Self {
@@ -154,7 +127,7 @@ impl TraceContext {
         })
     }
 
-    /// Returns the value of `traceparent`, in version 00; all of it is ASCII.
+    /// Returns the value of `traceparent` in version 00, which is ASCII.
     #[must_use]
     pub fn to_traceparent(&self) -> [u8; TRACEPARENT_LENGTH] {
         let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
@@ -176,13 +149,14 @@ impl fmt::Display for TraceContext {
 macro_rules! identifier {
     ($name:ident, $bytes:literal) => {
         impl $name {
-            /// Returns the identifier with these bytes, unless they are all zero.
+            /// Returns the identifier with these bytes; `None` if all of them are zero.
             #[must_use]
             pub fn new(bytes: [u8; $bytes]) -> Option<Self> {
                 (bytes != [0; $bytes]).then_some(Self(bytes))
             }
 
-            /// Returns a new identifier; zeros, which are very improbable, count as one.
+            /// Returns a new identifier. Bytes that are all zero, which is very improbable, are replaced by the number
+            /// one.
             #[must_use]
             pub fn from_random(mut bytes: [u8; $bytes]) -> Self {
                 if bytes == [0; $bytes] {
@@ -191,14 +165,14 @@ macro_rules! identifier {
                 Self(bytes)
             }
 
-            /// Returns its bytes, most significant first.
+            /// Returns the bytes of the identifier, the most significant one first.
             #[must_use]
             pub fn to_bytes(self) -> [u8; $bytes] {
                 self.0
             }
         }
 
-        /// Lower-case hexadecimal digits.
+        /// Formats the identifier in lower-case hexadecimal digits.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut digits = [0; $bytes * 2];

@@ -1,4 +1,4 @@
-//! The body of a response: messages as they are produced, and trailers.
+//! The body of a response: a stream of messages, followed by trailers.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,16 +10,16 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::status::{Status, trailers};
 
-/// A part of a response, sent from a stream's task to the connection.
+/// A part of a response, which the task of a stream sends to the connection.
 pub(crate) type Part = Result<Bytes, Status>;
 
 /// A response body.
 pub(crate) enum Answer {
-    /// The messages of a stream's task, up to its end.
+    /// The messages from the task of a stream, up to its end.
     Stream(Receiver<Part>),
-    /// One message, or the status of a failed call.
+    /// A single message, or the status of a failed call.
     Once(Option<Part>),
-    /// Only the trailers remain to be sent.
+    /// Only the trailers have not been sent yet.
     End,
     /// Everything has been sent.
     Ended,

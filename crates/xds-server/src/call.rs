@@ -1,4 +1,4 @@
-//! The dispatch of one call by its method.
+//! The dispatch of a call by its method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::body::Answer;
 use crate::state::State;
 use crate::{CertifyRequest, Code, Peer, Status, loads, stream};
 
-/// The paths of the methods.
+/// The paths of the supported methods.
 const DELTA: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const WHOLE: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const CERTIFY: &str = "/maglor.identity.v1.Identity/Certify";
 
-/// The size limit of a signing request with its token, in bytes.
+/// The maximum size of a signing request with its token, in bytes.
 const CERTIFY_LIMIT: usize = 16 << 10;
-/// The time limit for receiving a signing request.
+/// The timeout for receiving a signing request.
 const CERTIFY_TIME: Duration = Duration::from_secs(10);
 
-/// Responds to a call; failures are responses, too.
+/// Returns the response to a call; failures are responses, too.
 pub(crate) async fn answer(
     server: Arc<State>,
     peer: Peer,

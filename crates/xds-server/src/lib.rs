@@ -1,8 +1,8 @@
-//! Serves the resources of [`maglor_xds`] over gRPC: aggregated discovery in both protocols and the
-//! identity service; and receives clients' load reports.
+//! Serves the resources of [`maglor_xds`] over gRPC, by aggregated discovery in both protocol variants and the identity
+//! service, and receives clients' load reports.
 //!
-//! Sockets, TLS and authorization are the caller's: it accepts connections, hands each to
-//! [`Server::serve`] with what is known of the peer, and implements [`Policy`], which decides what
+//! Sockets, TLS and authorization are the caller's responsibility: it accepts connections, hands each to
+//! [`Server::serve`] with the known facts about the peer, and implements [`Policy`], which decides what
 //! the peer may see. gRPC is implemented on hyper's HTTP/2 directly: four methods, five bytes before
 //! a message and two trailers need no framework.
 //!

@@ -15,7 +15,7 @@ use crate::state::{State, closed};
 use crate::stream::Requests;
 use crate::{Code, Node, Peer, Status};
 
-/// Starts a stream's task, if the operator has enabled load reports.
+/// Starts the task of a load report stream. The call fails unless the operator has enabled load reports.
 pub(crate) fn open(server: Arc<State>, peer: Peer, body: Incoming) -> Answer {
     let Some(interval) = server.policy.load_interval() else {
         let status = Status::new(Code::Unimplemented, "load reports are disabled");

@@ -1,4 +1,4 @@
-//! The identity of clients, and the operator's authorization of them.
+//! The identity of clients, and the authorization decisions of the server's operator.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use maglor_xds::server::Scope;
 
 use crate::{CertifyRequest, CertifyResponse, Code, Node, Status};
 
-/// The known facts about the peer of a connection.
+/// What is known about the peer of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address.
+    /// The address of the peer.
     pub address: SocketAddr,
-    /// Its verified identity, if the connection uses mutual TLS of the mesh.
+    /// The verified identity of the peer; `None` if the connection does not use mutual TLS of the mesh.
     pub identity: Option<SpiffeId>,
 }
 
@@ -26,29 +26,29 @@ pub type Certified<'a> = Pin<Box<dyn Future<Output = Result<CertifyResponse, Sta
 
 /// The decisions of the server's operator.
 pub trait Policy: Send + Sync {
-    /// Decides whether a peer may request resources or send reports at all, regardless of the
-    /// identity it will claim. Nothing is read from a peer that may not.
+    /// Decides whether a peer may request resources or send reports at all, regardless of the identity that it will
+    /// claim. Nothing is read from a rejected peer.
     ///
     /// # Errors
-    /// When it may not: the status ends its call.
+    /// The status with which the call of a rejected peer ends.
     fn admit(&self, peer: &Peer) -> Result<(), Status> {
         let _ = peer;
         Ok(())
     }
 
-    /// Returns the resources that a peer may see that claims to be `node`.
+    /// Returns the resources that a peer that claims to be `node` may see.
     ///
     /// # Errors
-    /// When it may see nothing at all: the status ends its stream.
+    /// The status with which the stream ends if the peer may see nothing at all.
     fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status>;
 
-    /// Called after a client has acknowledged or rejected: `delays` holds the age of each change
-    /// that it was sent, `refused` the kind of the resources that it rejects, if any.
+    /// Called after a client has acknowledged or rejected a response. `delays` contains the age of each change in it;
+    /// `refused` is the kind of the rejected resources, `None` if none were rejected.
     fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
         let (_, _) = (delays, refused);
     }
 
-    /// Issues a certificate for a key; rejected by default.
+    /// Issues a certificate for a key. By default, all requests are rejected.
     fn certify<'a>(&'a self, peer: &'a Peer, request: CertifyRequest) -> Certified<'a> {
         let (_, _) = (peer, request);
         let status = Status::new(Code::Unimplemented, "certificates are disabled");
@@ -60,11 +60,10 @@ pub trait Policy: Send + Sync {
         None
     }
 
-    /// Receives a load report of a peer that claims to be `node`; [`Policy::authorize`] has
-    /// accepted it before.
+    /// Receives a load report of a peer that claims to be `node`, and that [`Policy::authorize`] has accepted before.
     ///
     /// # Errors
-    /// If it is rejected: the status that ends its stream of reports.
+    /// The status with which the stream of reports ends if the report is rejected.
     fn load(&self, peer: &Peer, node: &Node, report: &LoadReport) -> Result<(), Status> {
         let (_, _, _) = (peer, node, report);
         Ok(())

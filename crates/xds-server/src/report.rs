@@ -1,4 +1,4 @@
-//! The list of connected clients, for operators.
+//! The list of connected clients, which is shown to operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::Peer;
 /// The state of one stream.
 #[derive(Clone, Debug)]
 pub struct SessionReport {
-    /// The client's node id.
+    /// The node ID of the client.
     pub node: Arc<str>,
-    /// Its verified identity and its address.
+    /// The client's verified identity and its address.
     pub peer: Peer,
-    /// The protocol variant in use.
+    /// The protocol variant of the stream.
     pub protocol: Protocol,
-    /// The age of the stream.
+    /// The time since the stream was opened.
     pub age: Duration,
-    /// The number of resources requested by name, by kind.
+    /// The number of resources requested by name, for each kind.
     pub subscribed: Vec<(Kind, usize)>,
-    /// Rejected resources for which no later version has been sent yet.
+    /// The rejected resources for which no later version has been sent.
     pub nacks: Vec<Nack>,
 }
 

@@ -1,4 +1,4 @@
-//! The server: one cache that many streams read.
+//! The server: one cache of resources that many streams read.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,20 +15,20 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::state::{Open, State, closed, lock};
 use crate::{Peer, Policy, SessionReport, call};
 
-/// The interval of HTTP/2 keep-alive pings to an idle client, and the time it has to answer: a
-/// proxy whose node was cut off is noticed within a minute.
+/// The interval of HTTP/2 keep-alive pings to an idle client, and the timeout of their answers: a proxy whose node was
+/// cut off is detected within a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The limit of concurrent calls of a client. A proxy has two long-lived ones and its certificate
-/// requests. Each may keep a long request in memory.
+/// The maximum number of concurrent calls of a client, each of which may keep a long request in memory. A proxy has two
+/// long-lived calls and its certificate requests.
 const CALLS: u32 = 16;
-/// The limit of concurrent calls of a client that may only request a certificate, and the bytes
-/// that it may send ahead on each: a signing request and its token have 4 kB at most. All memory
-/// kept for such a client is 100 kB.
+/// The maximum number of concurrent calls of a client that may only request a certificate, and the number of bytes that
+/// it may send ahead on each: a signing request with its token has at most 4 kB. All memory for such a client is 100
+/// kB.
 const UNADMITTED_CALLS: u32 = 2;
 const UNADMITTED_WINDOW: u32 = 16 << 10;
 
-/// The discovery server, see the crate's documentation. A clone is the same server.
+/// The discovery server; see the crate's documentation. A clone refers to the same server.
 #[derive(Clone)]
 pub struct Server(Arc<State>);
 
@@ -45,8 +45,8 @@ impl Server {
         Self(Arc::new(State::new(policy)))
     }
 
-    /// Reads or changes the cache; streams are notified once, afterwards. The second argument is
-    /// the timestamp of changes made now.
+    /// Reads or changes the cache; streams are notified once, after the call. The second argument of `use_it` is the
+    /// time of the changes.
     pub fn cache<T>(&self, use_it: impl FnOnce(&mut Cache, Time) -> T) -> T {
         let mut cache = lock(&self.0.cache);
         let before = cache.last_change();
@@ -59,7 +59,7 @@ impl Server {
         result
     }
 
-    /// Returns the current time on the cache's clock.
+    /// Returns the current time, as used by the cache.
     #[must_use]
     pub fn now(&self) -> Time {
         self.0.now()
@@ -75,8 +75,7 @@ impl Server {
         open.values().map(report).collect()
     }
 
-    /// Returns the longest time that a client has left a response unanswered; zero if all are
-    /// answered.
+    /// Returns the longest time for which a client has left a response unanswered; zero if all responses are answered.
     #[must_use]
     pub fn longest_unanswered(&self) -> Duration {
         let open = lock(&self.0.sessions);
@@ -87,9 +86,8 @@ impl Server {
         since.map_or(Duration::ZERO, |since| self.0.now().saturating_since(since))
     }
 
-    /// Returns the node ids of the clients that request a resource by its name, and for each
-    /// whether it holds the version that is served now: it has acknowledged it and has rejected
-    /// none since.
+    /// Returns the node IDs of the clients that request a resource by its name, and for each client whether it has the
+    /// version that is served now: it has acknowledged that version, and has not rejected any since.
     #[must_use]
     pub fn holders(&self, kind: Kind, name: &str) -> Vec<(Arc<str>, bool)> {
         let open: Vec<_> = lock(&self.0.sessions)
@@ -108,8 +106,8 @@ impl Server {
             .collect()
     }
 
-    /// Re-evaluates the clients selected by node id, after a change of which resources of a kind
-    /// they may see under the names that they request, though none of these resources has changed.
+    /// Re-evaluates the clients selected by node ID. It must be called when these clients may see other resources of a
+    /// kind under the names that they request, although none of the resources has changed.
     pub fn look_again(&self, kind: Kind, whose: impl Fn(&str) -> bool) {
         let open: Vec<_> = lock(&self.0.sessions)
             .values()
@@ -128,12 +126,12 @@ impl Server {
         }
     }
 
-    /// Ends all streams, so that clients reconnect elsewhere, and accepts no new ones.
+    /// Ends all streams and accepts no new ones, so that clients reconnect to another server.
     pub fn close(&self) {
         self.0.closing.send_replace(true);
     }
 
-    /// Serves one connection up to its end; `io` carries HTTP/2, after any TLS of the caller.
+    /// Serves a connection up to its end; `io` carries HTTP/2, after TLS of the caller, if there is any.
     pub async fn serve<Io>(self, io: Io, peer: Peer)
     where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,

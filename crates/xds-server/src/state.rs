@@ -1,4 +1,4 @@
-//! The state of a server, which its calls share: the cache, and the open streams.
+//! The state of a server that its calls share: the cache, and the open streams.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::{Peer, Policy};
 /// The cache and the open streams of a server.
 pub(crate) struct State {
     pub(crate) cache: Mutex<Cache>,
-    /// The number of changes of the cache.
+    /// The number of changes of the cache so far.
     pub(crate) changed: watch::Sender<u64>,
     pub(crate) closing: watch::Sender<bool>,
     base: Instant,
@@ -30,7 +30,7 @@ pub(crate) struct Open {
     pub(crate) since: Instant,
 }
 
-/// Locks a mutex even if poisoned: a panic elsewhere leaves no inconsistent state here.
+/// Locks a mutex even if it is poisoned, because a panic of another thread leaves no inconsistent state here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,7 +77,7 @@ impl State {
         use_it(&mut lock(&self.cache), &mut lock(session), now)
     }
 
-    /// Registers a session for as long as the result lives.
+    /// Registers a session until the result is dropped.
     pub(crate) fn open(self: &Arc<Self>, session: Session, peer: Peer) -> Registered {
         let session = Arc::new(Mutex::new(session));
         // Relaxed: only uniqueness matters.
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-/// A session that is listed for operators until this is dropped.
+/// A session that is listed for operators until this guard is dropped.
 pub(crate) struct Registered {
     server: Arc<State>,
     pub(crate) session: Arc<Mutex<Session>>,

@@ -4,31 +4,31 @@ use std::fmt;
 
 use http::{HeaderMap, HeaderValue};
 
-/// The gRPC codes used here (`grpc/status.h`).
+/// The gRPC status codes used by the server (`grpc/status.h`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Code {
-    /// 3: the request is invalid.
+    /// Code 3: the request is invalid.
     InvalidArgument = 3,
-    /// 7: the peer is known but not permitted.
+    /// Code 7: the peer is authenticated but not permitted.
     PermissionDenied = 7,
-    /// 8: a limit is exceeded.
+    /// Code 8: a limit is exceeded.
     ResourceExhausted = 8,
-    /// 9: the server's surroundings have to be changed by an operator before the call can succeed.
+    /// Code 9: an operator must change the environment of the server before the call can succeed.
     FailedPrecondition = 9,
-    /// 12: there is no such method.
+    /// Code 12: there is no such method.
     Unimplemented = 12,
-    /// 13: an internal error of the server.
+    /// Code 13: an internal error of the server.
     Internal = 13,
-    /// 14: retry, here or elsewhere.
+    /// Code 14: the client should retry, with this server or another one.
     Unavailable = 14,
-    /// 16: the peer is not authenticated.
+    /// Code 16: the peer is not authenticated.
     Unauthenticated = 16,
 }
 
 /// The error of a failed call.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Status {
-    /// The kind of failure.
+    /// The status code.
     pub code: Code,
     /// A human-readable message.
     pub message: String,
@@ -51,7 +51,7 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// Returns the trailers that carry the outcome of a call.
+/// Returns the trailers that contain the outcome of a call.
 pub(crate) fn trailers(outcome: &Result<(), Status>) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     let code = outcome
@@ -67,7 +67,7 @@ pub(crate) fn trailers(outcome: &Result<(), Status>) -> HeaderMap {
     trailers
 }
 
-/// Percent-encodes a text: printable ASCII stays, the rest becomes `%XX` (`PROTOCOL-HTTP2.md`,
+/// Percent-encodes a text: printable ASCII is unchanged, all other bytes become `%XX` (`PROTOCOL-HTTP2.md`,
 /// "Status-Message").
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -15,16 +15,16 @@ use crate::body::{Answer, Part};
 use crate::state::{Registered, State, closed};
 use crate::{Code, Node, Peer, Status};
 
-/// The size limit of a request, in bytes; one that subscribes to ten thousand names has some
-/// hundred thousand.
+/// The maximum size of a request in bytes. A request that subscribes to ten thousand names has several hundred thousand
+/// bytes.
 const REQUEST: usize = 4 << 20;
-/// The limit of a stream's subscriptions by name, in bytes of names and of the state kept with
-/// each: some 25 000 resources.
+/// The maximum memory of a stream's subscriptions by name, in bytes of names and of the state for each. It is
+/// sufficient for about 25 000 resources.
 const NAMED: usize = 8 << 20;
-/// The number of responses queued for a slow client.
+/// The maximum number of responses that are queued for a slow client.
 const WAITING: usize = 8;
 
-/// Starts a stream's task.
+/// Starts the task of a discovery stream.
 pub(crate) fn open(server: Arc<State>, peer: Peer, body: Incoming, protocol: Protocol) -> Answer {
     let (parts, receiver) = mpsc::channel(WAITING);
     let stream = Stream {
@@ -46,7 +46,7 @@ struct Stream {
     parts: Sender<Part>,
 }
 
-/// The client's messages.
+/// The messages from a client.
 pub(crate) struct Requests {
     body: Incoming,
     deframer: Deframer,
@@ -60,7 +60,7 @@ impl Requests {
         }
     }
 
-    /// Returns the next message, or `None` at the end. Cancelling the wait loses nothing.
+    /// Returns the next message; `None` at the end. If the wait is cancelled, no message is lost.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let message = self.deframer.message();
@@ -179,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Returns the responses that are due, framed.
+    /// Returns the responses that are due, as gRPC frames.
     fn due(&self, open: &Registered) -> Vec<Bytes> {
         self.server
             .with(&open.session, |cache, session, now| match self.protocol {

@@ -1,9 +1,8 @@
 //! The client of the protocol: delta ADS with subscriptions by name.
 //!
-//! A [`Client`] outlives its streams. While a stream is open, [`Client::request`] returns the next
-//! message to send and [`Client::receive`] reads a response, which is then acknowledged or rejected
-//! as a whole. A new stream begins with the versions that the client has, so that only the changes
-//! missed are sent again.
+//! A [`Client`] outlives its streams. While a stream is open, [`Client::request`] returns the next message to send, and
+//! [`Client::receive`] reads a response, which is then acknowledged or rejected as a whole. A new stream begins with
+//! the versions that the client has, so that the server sends only the missed changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,11 +16,11 @@ use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3 as wire;
 use crate::proto::google::rpc::Status;
 
-/// The first delay before another attempt to connect, and the longest.
+/// The first delay before an attempt to reconnect, and the maximum delay.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The gRPC code of an invalid request.
+/// The gRPC status code of an invalid request.
 const INVALID_ARGUMENT: i32 = 3;
 
 /// A discovery client; see the module's documentation.
@@ -29,7 +28,7 @@ const INVALID_ARGUMENT: i32 = 3;
 pub struct Client {
     node: Node,
     kinds: [Wanted; Kind::COUNT],
-    /// Whether the stream has received our node.
+    /// Whether the node identity has been sent on the stream.
     introduced: bool,
     failures: u32,
 }
@@ -37,12 +36,12 @@ pub struct Client {
 /// The subscriptions of one kind.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// The subscribed names, each with the accepted version, if there is one.
+    /// The subscribed names, each with the accepted version; `None` if there is none.
     names: BTreeMap<Arc<str>, Option<String>>,
     subscribe: BTreeSet<Arc<str>>,
     unsubscribe: BTreeSet<Arc<str>>,
     answers: VecDeque<Answer>,
-    /// Whether the stream has a request for this kind yet.
+    /// Whether a request for this kind has been sent on the stream.
     opened: bool,
 }
 
@@ -52,21 +51,21 @@ struct Answer {
     error: Option<String>,
 }
 
-/// One response: to be accepted ([`Client::accept`]) or rejected ([`Client::refuse`]) as a whole.
+/// A response, which is accepted ([`Client::accept`]) or rejected ([`Client::refuse`]) as a whole.
 #[derive(Debug)]
 pub struct Update {
-    /// The kind of its resources.
+    /// The kind of the resources.
     pub kind: Kind,
-    /// New or changed resources that are subscribed.
+    /// The subscribed resources that are new or have changed.
     pub resources: Vec<Received>,
-    /// Subscribed resources that do not exist (any more).
+    /// The subscribed resources that do not exist, or no longer exist.
     pub removed: Vec<Arc<str>>,
-    /// The nonce of the response, repeated in the acknowledgement.
+    /// The nonce of the response, which is repeated in the acknowledgement.
     pub(crate) nonce: String,
 }
 
 impl Update {
-    /// Returns whether it contains nothing, or nothing that is subscribed.
+    /// Returns whether the update is empty, because the response contained nothing that is subscribed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.removed.is_empty()
@@ -76,16 +75,16 @@ impl Update {
 /// A received resource.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// The name that it is subscribed by.
+    /// The name by which the resource is subscribed.
     pub name: Arc<str>,
-    /// Its version, set by the server.
+    /// The version of the resource, set by the server.
     pub version: String,
     /// The encoded message, without its type.
     pub body: Bytes,
 }
 
 impl Client {
-    /// Creates a client with the identity `node`.
+    /// Creates a client with the node identity `node`.
     #[must_use]
     pub fn new(node: Node) -> Self {
         Self {
@@ -125,7 +124,7 @@ impl Client {
         self.kinds[kind.index()].names.keys()
     }
 
-    /// Sets the version of a resource that is known from before, so that it is not sent again.
+    /// Sets the version of a resource that is known from before, so that the server does not send it again.
     pub fn remember(&mut self, kind: Kind, name: &str, version: &str) {
         if let Some(known) = self.kinds[kind.index()].names.get_mut(name) {
             *known = Some(version.to_owned());
@@ -143,15 +142,15 @@ impl Client {
         }
     }
 
-    /// Ends the stream and returns the delay before the next attempt. Delays double, and are
-    /// random, so that the clients of a server that restarts do not come back at once.
+    /// Ends the stream and returns the delay before the next attempt. Delays double and are random, so that the clients
+    /// of a restarted server do not all reconnect at the same time.
     pub fn disconnected(&mut self, rng: &mut Rng) -> Duration {
         let doubled = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         doubled.min(LONGEST_PAUSE).mul_f64(0.5 + 0.5 * rng.unit())
     }
 
-    /// Returns the next message for the stream, if any.
+    /// Returns the next message to send on the stream; `None` if there is none.
     pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
         let due = |kind: &&Kind| {
             let wanted = &self.kinds[kind.index()];
@@ -188,7 +187,7 @@ impl Client {
         })
     }
 
-    /// Handles a response; `None` if its kind is not subscribed.
+    /// Reads a response; `None` if its kind is not subscribed.
     pub fn receive(&mut self, response: wire::DeltaDiscoveryResponse) -> Option<Update> {
         let kind = Kind::of(&response.type_url)?;
         // A response proves that the server works.
@@ -223,7 +222,7 @@ impl Client {
         })
     }
 
-    /// Acknowledges a response that has been applied (ACK).
+    /// Acknowledges a response that has been applied (ACK); its versions become the accepted ones.
     pub fn accept(&mut self, update: &Update) {
         let wanted = &mut self.kinds[update.kind.index()];
         for resource in &update.resources {
@@ -239,15 +238,14 @@ impl Client {
         wanted.answer(&update.nonce, None);
     }
 
-    /// Rejects a response (NACK): the last accepted version stays.
+    /// Rejects a response (NACK); the last accepted versions stay in use.
     pub fn refuse(&mut self, update: &Update, reason: &str) {
         let wanted = &mut self.kinds[update.kind.index()];
         wanted.answer(&update.nonce, Some(reason.to_owned()));
     }
 
-    /// Corrects an acknowledgement: an accepted response could not be applied after all, for a
-    /// reason (NACK), or has been applied since (ACK). Until it is applied, a new stream does not
-    /// announce its version.
+    /// Corrects an acknowledgement. With a reason, an accepted response could not be applied after all (NACK); without
+    /// one, it has been applied since (ACK). Until it is applied, a new stream does not announce its versions.
     pub fn correct(&mut self, kind: Kind, nonce: &str, reason: Option<&str>) {
         let wanted = &mut self.kinds[kind.index()];
         let error = reason.map(str::to_owned);

@@ -11,7 +11,7 @@ fn client() -> Client {
     })
 }
 
-/// The other end, which sends everything at once.
+/// The server of the tests, which sends everything at once.
 struct Server {
     cache: Cache,
     session: Session,
@@ -38,7 +38,7 @@ impl Server {
         self.cache.set(resource, Time::ZERO);
     }
 
-    /// Requests over, responses back.
+    /// Passes requests to the server, and its responses back.
     fn round_trip(&mut self, client: &mut Client) -> Vec<Update> {
         while let Some(request) = client.request() {
             self.session

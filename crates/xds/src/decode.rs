@@ -1,8 +1,8 @@
 //! Converts Envoy's types into the configuration, with the validation of a configuration file.
 //!
-//! A message can contain features that this proxy does not have. Where that would change behaviour,
-//! and our part of the types includes the field, the resource is rejected: a client reports it
-//! (NACK) and keeps the last valid one. The error names the resource and the field.
+//! A message can contain features that this proxy does not have. If ignoring such a feature would change behaviour, and
+//! our subset of the types includes the field, the resource is rejected: the client reports it (NACK) and keeps the
+//! last valid version. The error names the resource and the field.
 
 mod cluster;
 mod endpoints;
@@ -31,24 +31,24 @@ pub enum DecodeError {
     Field {
         /// The kind of the resource.
         kind: Kind,
-        /// Its name.
+        /// The name of the resource.
         name: String,
-        /// The field, by Envoy's name.
+        /// The name of the field in Envoy.
         field: String,
         /// The reason.
         reason: String,
     },
-    /// The validation of a configuration file fails.
+    /// The resource does not pass the validation of a configuration file.
     #[error("{0}")]
     Invalid(#[from] Errors),
-    /// The name inside differs from the name it was sent under.
+    /// The name in the message differs from the name under which it was sent.
     #[error("{kind} `{name}`: the resource itself is named `{own}`")]
     Name {
         /// The kind of the resource.
         kind: Kind,
-        /// The name that it was sent under.
+        /// The name under which the resource was sent.
         name: String,
-        /// The name inside.
+        /// The name in the message.
         own: String,
     },
     /// The message cannot be decoded.
@@ -56,7 +56,7 @@ pub enum DecodeError {
     Protobuf {
         /// The kind of the resource.
         kind: Kind,
-        /// The name that it was sent under.
+        /// The name under which the resource was sent.
         name: String,
         /// The error of the decoder.
         source: prost::DecodeError,
@@ -66,14 +66,14 @@ pub enum DecodeError {
     Words {
         /// The kind of the resource.
         kind: Kind,
-        /// Its name.
+        /// The name of the resource.
         name: String,
         /// The reason.
         reason: String,
     },
 }
 
-/// An invalid field with the reason.
+/// An invalid field, with the reason.
 struct Fault {
     field: String,
     reason: String,
@@ -87,12 +87,12 @@ impl Fault {
         }
     }
 
-    /// A fault of an unsupported feature.
+    /// Creates the fault of an unsupported feature.
     fn unsupported(field: impl Into<String>) -> Self {
         Self::new(field, "not supported")
     }
 
-    /// Prefixes the field with `place`.
+    /// Adds `place` before the path of the field.
     fn within(self, place: &str) -> Self {
         let field = format!("{place}.{}", self.field);
         Self { field, ..self }
@@ -108,12 +108,12 @@ impl Fault {
     }
 }
 
-/// A cluster, and the name of its endpoints if they are discovered by EDS.
+/// A cluster, and the name of its endpoints if EDS provides them.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// The cluster's configuration; without endpoints if they are discovered by EDS.
+    /// The configuration of the cluster, without endpoints if EDS provides them.
     pub raw: raw::Cluster,
-    /// The EDS name of its endpoints.
+    /// The EDS name of the endpoints; `None` = the endpoints are part of the cluster.
     pub eds: Option<String>,
 }
 
@@ -149,7 +149,7 @@ pub fn endpoints(name: &str, body: &[u8]) -> Result<Vec<ServedEndpoint>, DecodeE
     endpoints::decode(&message).map_err(|fault| fault.of(Kind::Endpoints, name))
 }
 
-/// Decodes endpoints and validates those that may get requests.
+/// Decodes the endpoints of a cluster, and validates those that may get requests.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -172,7 +172,7 @@ pub fn routes(name: &str, body: &[u8]) -> Result<raw::RouteTable, DecodeError> {
     route::decode(&message)
 }
 
-/// Decodes Envoy's own fields of a route at `place` in a table.
+/// Decodes Envoy's own fields of the route at `place` in a table.
 pub(crate) fn native_route(
     message: &wire::route::v3::Route,
     table: &str,
@@ -181,7 +181,7 @@ pub(crate) fn native_route(
     route::native(message).map_err(|fault| fault.within(place).of(Kind::Routes, table))
 }
 
-/// Decodes the routing of requests or connections to a name.
+/// Decodes a listener: the routing of requests or connections to a name.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -191,7 +191,7 @@ pub fn listener(name: &str, body: &[u8]) -> Result<Listener, DecodeError> {
     listener::decode(name, &message)
 }
 
-/// Decodes the trust bundle of the mesh; each root has to be usable.
+/// Decodes the trust bundle of the mesh; each root must be usable.
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -207,8 +207,8 @@ pub fn bundle(name: &str, body: &[u8]) -> Result<TrustBundle, DecodeError> {
     })
 }
 
-/// Decodes the behaviour of a workload's inbound listener, and the targets that it subscribes to
-/// ahead of the first call, at most [`MOST_AHEAD`].
+/// Decodes the settings of a workload's inbound listener, and the targets to which the workload subscribes ahead of the
+/// first call, at most [`MOST_AHEAD`].
 ///
 /// # Errors
 /// [`DecodeError`]
@@ -264,7 +264,7 @@ fn time(
     span.map_err(|reason| Fault::new(field, reason))
 }
 
-/// Maps an empty text, which means an absent field, to `None`.
+/// Returns `None` for an empty text, which means that the field is absent.
 fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }

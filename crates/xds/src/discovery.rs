@@ -1,14 +1,13 @@
 //! Resolves names to their routes, clusters and endpoints.
 //!
-//! [`Discovery`] follows *targets*: names of Listeners. Resources that a target refers to are
-//! subscribed as they become known (Listener → RouteConfiguration → Cluster →
-//! ClusterLoadAssignment) and unsubscribed when nothing refers to them any more. Received resources
-//! are decoded and validated at once; invalid ones are rejected, resource by resource, and the last
-//! valid one stays.
+//! [`Discovery`] follows *targets*, which are names of Listeners. Resources that a target refers to are subscribed as
+//! they become known (Listener → RouteConfiguration → Cluster → ClusterLoadAssignment), and unsubscribed when nothing
+//! refers to them any more. Received resources are decoded and validated immediately. Invalid ones are rejected
+//! individually, and the last valid version stays in use.
 //!
-//! Beside targets it follows *workloads*: the behaviour of a sidecar's inbound listener. The
-//! clusters for which a workload keeps ledgers are subscribed, too, and so are the targets that the
-//! server expects it to call, so that the first call does not wait for discovery.
+//! In addition to targets, it follows *workloads*, which are the settings of a sidecar's inbound listener. The clusters
+//! for which a workload keeps ledgers are subscribed, too, and so are the targets that the server expects the workload
+//! to call, so that the first call does not wait for discovery.
 
 mod confirm;
 mod kept;
@@ -46,7 +45,7 @@ pub struct Discovery {
     keeping: Option<kept::Keeping>,
 }
 
-/// The server's responses by name: `None` = there is no such resource.
+/// The server's responses by name; `None` = the resource does not exist.
 type Known<T> = BTreeMap<Arc<str>, Option<T>>;
 
 /// The routing of a target.
@@ -60,14 +59,14 @@ enum Route {
     Tcp(Arc<str>),
 }
 
-/// A workload's behaviour, and the targets that it is expected to call.
+/// The settings of a workload, and the targets that it is expected to call.
 #[derive(Clone, Debug)]
 struct Workload {
     inbound: Arc<Inbound>,
     ahead: Arc<[String]>,
 }
 
-/// A cluster, and the EDS name of its endpoints, if any.
+/// A cluster, with the EDS name of its endpoints if EDS provides them.
 #[derive(Clone, Debug)]
 struct Found {
     cluster: Arc<config::Cluster>,
@@ -77,48 +76,47 @@ struct Found {
 /// The state of a target.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// There is no such target.
+    /// The target does not exist.
     Absent,
-    /// A resource that it needs has not been received yet.
+    /// A resource that the target needs has not been received yet.
     Pending,
-    /// HTTP requests are routed by a table, other connections go to a cluster, if one is set.
+    /// HTTP requests are routed by a table, and other connections go to a cluster.
     Http {
-        /// The route table; all of its clusters are known.
+        /// The route table, all clusters of which are known.
         routes: Arc<config::RouteTable>,
-        /// The cluster for connections that are not HTTP.
+        /// The name of the cluster for connections that are not HTTP; `None` = there is none.
         bytes: Option<Arc<str>>,
     },
-    /// Connections go to a cluster.
+    /// Connections go to the cluster with this name.
     Tcp(Arc<str>),
 }
 
-/// A cluster that is used by a target.
+/// A cluster that a target uses.
 #[derive(Clone, Debug)]
 pub struct Used {
-    /// The cluster.
+    /// The configuration of the cluster.
     pub cluster: Arc<config::Cluster>,
-    /// Its endpoints, if they are discovered by EDS; `None` until they are received.
+    /// The endpoints if EDS provides them; `None` until they are received.
     pub endpoints: Option<Arc<[config::Endpoint]>>,
 }
 
-/// The changes made by a response.
+/// The changes caused by a response.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Whether the trust bundle has changed.
     pub bundle: bool,
     /// Whether listeners, routes or clusters have changed.
     pub routing: bool,
-    /// Clusters of which only the endpoints have changed.
+    /// The names of clusters of which only the endpoints have changed.
     pub endpoints: Vec<Arc<str>>,
-    /// Whether the behaviour of workloads has changed.
+    /// Whether the settings of workloads have changed.
     pub inbound: bool,
-    /// The reasons for rejected resources.
+    /// The errors of rejected resources.
     pub refused: Vec<DecodeError>,
 }
 
 impl Discovery {
-    /// Creates a discovery that follows nothing yet. With `has_identity`, clusters may use mesh
-    /// TLS.
+    /// Creates a discovery that follows nothing yet. With `has_identity`, clusters may use mesh TLS.
     #[must_use]
     pub fn new(node: Node, has_identity: bool) -> Self {
         Self {
@@ -137,13 +135,12 @@ impl Discovery {
         }
     }
 
-    /// Follows the trust bundle of the mesh.
+    /// Starts following the trust bundle of the mesh.
     pub fn follow_bundle(&mut self) {
         self.client.subscribe(Kind::Bundle, BUNDLE);
     }
 
-    /// Follows a target from now on. Returns the changes if it was found in the cache because no
-    /// server responds.
+    /// Starts following a target. Returns the changes if the target was found in the cache, because no server responds.
     pub fn want(&mut self, target: &str) -> Changes {
         if !self.targets.insert(target.into()) {
             return Changes::default();
@@ -159,7 +156,7 @@ impl Discovery {
         }
     }
 
-    /// Replaces the followed workloads; returns whether that changes the known ones.
+    /// Replaces the followed workloads; returns whether this changes the known ones.
     pub fn want_workloads(&mut self, names: impl Iterator<Item = Arc<str>>) -> bool {
         let wanted: BTreeSet<_> = names.collect();
         if wanted == self.workloads {
@@ -173,7 +170,7 @@ impl Discovery {
         changes | self.recall().inbound
     }
 
-    /// Returns the known workloads.
+    /// Returns the settings of the known workloads.
     #[must_use]
     pub fn workloads(&self) -> Workloads {
         let known = self.inbound.iter();
@@ -200,7 +197,7 @@ impl Discovery {
         self.client.disconnected(rng)
     }
 
-    /// Returns the next message for the stream, if any.
+    /// Returns the next message to send on the stream; `None` if there is none.
     pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
         self.client.request()
     }
@@ -301,7 +298,7 @@ impl Discovery {
         Ok(())
     }
 
-    /// Returns whether the server has responded about a name.
+    /// Returns whether the server has responded to the request for a name.
     fn is_answered(&self, kind: Kind, name: &str) -> bool {
         match kind {
             Kind::Bundle => self.bundle.is_some(),
@@ -329,7 +326,7 @@ impl Discovery {
         true
     }
 
-    /// Returns the clusters whose endpoints have one of these names.
+    /// Returns the clusters whose EDS name is one of these.
     fn clusters_of<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
         let names: BTreeSet<&Arc<str>> = names.collect();
         let known = self.clusters.iter();
@@ -370,7 +367,7 @@ impl Discovery {
         }
     }
 
-    /// Returns whether the cluster is known with its endpoints, or known not to exist.
+    /// Returns whether a cluster is known together with its endpoints, or known not to exist.
     fn is_known(&self, name: &Arc<str>) -> bool {
         match self.clusters.get(name) {
             None => false,
@@ -382,7 +379,7 @@ impl Discovery {
         }
     }
 
-    /// Returns the trust bundle of the mesh, once it is received.
+    /// Returns the trust bundle of the mesh; `None` until it is received.
     #[must_use]
     pub fn bundle(&self) -> Option<&TrustBundle> {
         self.bundle.as_ref()
@@ -394,7 +391,7 @@ impl Discovery {
         found.map(|found| self.used(found))
     }
 
-    /// Returns a cluster by its name.
+    /// Returns the cluster with this name; `None` if it was not received.
     #[must_use]
     pub fn cluster(&self, name: &str) -> Option<Used> {
         let found = self.clusters.get(name)?.as_ref()?;
@@ -413,7 +410,7 @@ impl Discovery {
         }
     }
 
-    /// Subscribes to everything that targets refer to and unsubscribes from everything else.
+    /// Subscribes to all resources that targets and workloads refer to, and unsubscribes from all others.
     fn follow(&mut self) {
         let mut targets = self.targets.clone();
         for workload in self.inbound.values().flatten() {
@@ -462,7 +459,7 @@ impl Discovery {
     }
 }
 
-/// Returns the clusters of a table's routes, including mirrors.
+/// Returns the clusters of a table's routes, including those of mirrors.
 fn clusters_in(table: &config::RouteTable) -> impl Iterator<Item = &Arc<str>> {
     let routes = table.virtual_hosts.iter().flat_map(|host| &host.routes);
     routes.flat_map(|route| {

@@ -29,7 +29,7 @@ impl Fixture {
         self.cache.set(resource, Time::ZERO);
     }
 
-    /// A service of one cluster with one endpoint.
+    /// Serves a service with one cluster and one endpoint.
     fn serve(&mut self) {
         let routes = TARGET.to_owned();
         self.put(

@@ -1,8 +1,7 @@
 //! Converts the configuration into Envoy's types.
 //!
-//! Envoy's own fields are used wherever they exist, so that a stock Envoy or gRPC behaves the same
-//! or as closely as it can; the rest is sent as `filter_metadata["maglor.dev"]`, which
-//! [`crate::decode`] merges back.
+//! Envoy's own fields are used wherever they exist, so that a stock Envoy or gRPC behaves the same, or as similarly as
+//! it can. All other fields are sent as `filter_metadata["maglor.dev"]`, which [`crate::decode`] merges back.
 
 mod cluster;
 mod endpoints;
@@ -27,8 +26,8 @@ use crate::{
     BUNDLE, Inbound, Kind, Listener, MOST_AHEAD, Resource, ServedEndpoint, decode, maglor_metadata,
 };
 
-/// The cluster without endpoints to which clients route the share of requests that they cannot
-/// respond to by themselves; every server with such routes serves it.
+/// The name of a cluster without endpoints, to which clients that cannot answer a share of the requests themselves route
+/// that share. Every server with such routes serves the cluster.
 pub const NOWHERE: &str = "maglor/no-backend";
 
 /// The reason why a resource cannot be encoded.
@@ -39,12 +38,12 @@ pub enum EncodeError {
     Missing {
         /// The kind of the resource.
         kind: Kind,
-        /// Its name, if it has one.
+        /// The name of the resource; empty if it has none.
         name: String,
         /// The missing field.
         field: String,
     },
-    /// The encoded resource cannot be decoded again, so no client could.
+    /// The encoded resource cannot be decoded, so no client could decode it.
     #[error(transparent)]
     Unreadable(#[from] decode::DecodeError),
     /// A block cannot be written as metadata.
@@ -52,18 +51,18 @@ pub enum EncodeError {
     Words {
         /// The kind of the resource.
         kind: Kind,
-        /// Its name.
+        /// The name of the resource; empty if it has none.
         name: String,
-        /// The reason.
+        /// The error of the YAML writer.
         source: serde_yaml::Error,
     },
 }
 
-/// Encodes a cluster. Endpoints, if any, are included; otherwise they are discovered by EDS, under
-/// the cluster's name.
+/// Encodes a cluster. Its endpoints are included if there are any; otherwise EDS provides them, under the name of the
+/// cluster.
 ///
 /// # Errors
-/// When it has no name.
+/// If the cluster has no name.
 pub fn cluster(raw: &raw::Cluster) -> Result<Resource, EncodeError> {
     let (name, message) = cluster::encode(raw)?;
     Ok(resource(Kind::Cluster, &name, &message))
@@ -72,7 +71,7 @@ pub fn cluster(raw: &raw::Cluster) -> Result<Resource, EncodeError> {
 /// Encodes the endpoints of a cluster, by IP address.
 ///
 /// # Errors
-/// When one has no address.
+/// If an endpoint has no address.
 pub fn endpoints(cluster: &str, all: &[ServedEndpoint]) -> Result<Resource, EncodeError> {
     let message = endpoints::encode(cluster, all)?;
     Ok(resource(Kind::Endpoints, cluster, &message))
@@ -81,16 +80,16 @@ pub fn endpoints(cluster: &str, all: &[ServedEndpoint]) -> Result<Resource, Enco
 /// Encodes a route table.
 ///
 /// # Errors
-/// When it has no name, or a virtual host no domain, or a route no action.
+/// If the table has no name, a virtual host has no domain, or a route has no action.
 pub fn routes(raw: &raw::RouteTable) -> Result<Resource, EncodeError> {
     let (name, message) = route::encode(raw)?;
     Ok(resource(Kind::Routes, &name, &message))
 }
 
-/// Encodes the routing of requests or connections to a name (gRFC A27's API listener).
+/// Encodes a listener: the routing of requests or connections to a name (gRFC A27's API listener).
 ///
 /// # Errors
-/// As [`routes`], for an inline table.
+/// As those of [`routes`], for an inline table.
 pub fn listener(name: &str, listener: &Listener) -> Result<Resource, EncodeError> {
     let message = listener::encode(name, listener)?;
     Ok(resource(Kind::Listener, name, &message))
@@ -107,11 +106,11 @@ pub fn bundle(bundle: &TrustBundle) -> Resource {
     resource(Kind::Bundle, BUNDLE, &message)
 }
 
-/// Encodes the behaviour of a workload's inbound listener, and the targets that it subscribes to
-/// ahead of the first call; those beyond [`MOST_AHEAD`] are left out.
+/// Encodes the settings of a workload's inbound listener, and the targets to which the workload subscribes ahead of the
+/// first call. Targets beyond [`MOST_AHEAD`] are omitted.
 ///
 /// # Errors
-/// When it cannot be written as text.
+/// If the settings cannot be written as text.
 pub fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result<Resource, EncodeError> {
     let words = maglor_metadata::text(inbound).map_err(|source| EncodeError::Words {
         kind: Kind::Inbound,
@@ -132,7 +131,7 @@ fn resource(kind: Kind, name: &str, message: &impl Message) -> Resource {
     }
 }
 
-/// Wraps a message with its type.
+/// Wraps a message together with its type.
 fn any(type_url: &str, message: &impl Message) -> Any {
     Any {
         type_url: type_url.to_owned(),
@@ -140,7 +139,7 @@ fn any(type_url: &str, message: &impl Message) -> Any {
     }
 }
 
-/// Returns the config source of the stream that carries the resource itself.
+/// Returns the config source for resources on the same stream.
 fn ads() -> core::ConfigSource {
     let ads = core::AggregatedConfigSource {};
     core::ConfigSource {

@@ -1,29 +1,29 @@
-//! gRPC's framing: each message is preceded by five bytes, a flag and its length
-//! (`PROTOCOL-HTTP2.md`, "Length-Prefixed-Message").
+//! gRPC's framing: each message is preceded by five bytes, which are a flag and the length (`PROTOCOL-HTTP2.md`,
+//! "Length-Prefixed-Message").
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message;
 
-/// The size of flag and length in bytes.
+/// The size of the flag and the length, in bytes.
 const PREFIX: usize = 5;
 
-/// The reason why a stream of messages cannot be read further.
+/// The reason why no further messages can be read from a stream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FrameError {
-    /// The message is compressed without negotiation.
+    /// The message is compressed, although no compression was negotiated.
     #[error("compressed message without negotiated compression")]
     Compressed,
     /// The message exceeds the limit.
     #[error("a message of {length} bytes exceeds the limit of {limit}")]
     TooLong {
-        /// Its length in bytes.
+        /// The length of the message in bytes.
         length: usize,
         /// The limit in bytes.
         limit: usize,
     },
 }
 
-/// Encodes a message with its prefix.
+/// Encodes a message, preceded by its flag and length.
 #[must_use]
 pub fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
@@ -56,10 +56,10 @@ impl Deframer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next message, once it is complete.
+    /// Returns the next message; `None` until it is complete.
     ///
     /// # Errors
-    /// [`FrameError`]; nothing after it can be read.
+    /// [`FrameError`]; no further messages can be read then.
     pub fn message(&mut self) -> Result<Option<Bytes>, FrameError> {
         let Some(prefix) = self.buffer.first_chunk::<PREFIX>() else {
             return Ok(None);
@@ -85,7 +85,7 @@ impl Deframer {
         Ok(Some(message))
     }
 
-    /// Returns whether a message was received in part.
+    /// Returns whether a part of a message has been received.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.buffer.is_empty()

@@ -1,8 +1,7 @@
-//! Envoy's discovery protocol (xDS): conversion between its types and the configuration, and both ends of the
-//! protocol.
+//! Envoy's discovery protocol (xDS): conversion between its types and the configuration, and both ends of the protocol.
 //!
-//! No I/O, no runtime and no clock: the owner of a connection passes received bytes in, sends the
-//! resulting messages, and provides the time. Nothing else in the workspace depends on protobuf.
+//! No I/O, no runtime and no clock: the owner of a connection passes received bytes in, sends the resulting messages,
+//! and provides the time. Nothing else in the workspace depends on protobuf.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -15,8 +14,8 @@
 //! | [`snapshot`] | resources as bytes, for storage |
 //! | [`proto`] | the generated types |
 //!
-//! Fields that Envoy does not have are sent as `filter_metadata["maglor.dev"]`, in the form of the
-//! configuration file; docs/xds.md lists which.
+//! Fields that Envoy does not have are sent as `filter_metadata["maglor.dev"]`, in the notation of the configuration
+//! file; docs/xds.md lists them.
 
 pub mod client;
 pub mod decode;
@@ -31,7 +30,7 @@ pub mod server;
 pub mod snapshot;
 mod time;
 
-/// The generated types, by package; `tests/generated.rs` compares them with the `.proto` files.
+/// The generated types, by package. `tests/generated.rs` compares them with the `.proto` files.
 #[allow(
     missing_docs,
     unreachable_pub,

@@ -1,9 +1,8 @@
-//! Load reports of clients, in the form of Envoy's load reporting service (LRS,
-//! `envoy.service.load_stats.v3`).
+//! Load reports of clients, in the format of Envoy's load reporting service (LRS, `envoy.service.load_stats.v3`).
 //!
-//! A report counts the requests that have ended since the last one, by cluster. Values without a
-//! field in LRS, times and bytes, are load metrics with our own names; Envoy and gRPC report
-//! without them.
+//! A report contains, for each cluster, the number of requests that have ended since the last report. Times and bytes,
+//! for which LRS has no fields, are sent as load metrics with our own names. Reports of Envoy and gRPC do not contain
+//! them.
 
 mod metric;
 
@@ -19,69 +18,69 @@ use crate::proto::envoy::config::endpoint::v3::{ClusterStats, UpstreamLocalitySt
 use crate::proto::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use crate::time;
 
-/// The path of the method.
+/// The path of the method in HTTP/2.
 pub const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
-/// The client feature of reporting all clusters without being asked by name.
+/// The client feature of reporting all clusters, without being asked for them by name.
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
 /// The bounds of the interval that a server may request.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(3600);
 
-/// The load of a cluster.
+/// The load of a cluster since the last report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterLoad {
-    /// The cluster.
+    /// The name of the cluster.
     pub name: Arc<str>,
-    /// Attempts since the last report with a response other than 5xx.
+    /// The number of attempts with a response other than 5xx.
     pub succeeded: u64,
-    /// Attempts with a 5xx response, or without one.
+    /// The number of attempts with a 5xx response, or without a response.
     pub failed: u64,
-    /// Requests rejected because there was no endpoint, or a limit was reached.
+    /// The number of requests rejected because there was no endpoint, or because a limit was reached.
     pub dropped: u64,
-    /// Requests in flight at the time of the report.
+    /// The number of requests in flight at the time of the report.
     pub in_flight: u64,
-    /// The number of timed requests among them: all in our reports, none in Envoy's.
+    /// The number of requests whose response time was measured: all in our reports, none in Envoy's.
     pub timed: u64,
-    /// The sum of their response times in seconds.
+    /// The sum of the measured response times in seconds.
     pub seconds: f64,
-    /// The histogram of their response times, in order; at most [`MAX_RANGES`] ranges.
+    /// The histogram of the measured response times, in ascending order; at most [`MAX_RANGES`] ranges.
     pub times: Vec<Range>,
-    /// Bytes in both directions: of bodies, and of connections that are not HTTP.
+    /// The number of bytes in both directions, of bodies and of connections that are not HTTP.
     pub bytes: u64,
-    /// Connections opened since the last report.
+    /// The number of connections opened.
     pub opened: u64,
-    /// Round trip times to servers, if measured since the last report; at most [`MAX_ROUND_TRIPS`].
+    /// The round-trip times to servers that were measured; at most [`MAX_ROUND_TRIPS`].
     pub round_trips: Vec<RoundTrip>,
 }
 
-/// The maximum number of ranges of response times of a cluster.
+/// The maximum number of ranges in a cluster's histogram of response times.
 pub const MAX_RANGES: usize = 64;
-/// The maximum number of servers of a cluster whose round trip times are in one report.
+/// The maximum number of servers of a cluster whose round-trip times are in one report.
 pub const MAX_ROUND_TRIPS: usize = 64;
 
-/// The number of response times up to a bound and above that of the previous range. An empty range
-/// only marks where the next one begins.
+/// A range of response times: above the bound of the previous range, and up to its own bound. An empty range only marks
+/// where the next one begins.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Range {
-    /// The bound in microseconds, inclusive; `None` = there is none.
+    /// The upper bound in microseconds, inclusive; `None` = no bound.
     pub most_micros: Option<u64>,
-    /// The number of requests.
+    /// The number of requests with response times in this range.
     pub count: u64,
 }
 
 impl Range {
-    /// Returns the sort key: the bound.
+    /// Returns the sort key, which is the upper bound.
     fn key(&self) -> u64 {
         self.most_micros.unwrap_or(u64::MAX)
     }
 }
 
-/// The round trip time of a packet to a server, as measured by TCP.
+/// The round-trip time to a server, as measured by TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RoundTrip {
-    /// The server.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// The lowest measured time.
+    /// The shortest measured round-trip time.
     pub time: Duration,
 }
 
@@ -90,21 +89,21 @@ pub struct RoundTrip {
 pub struct LoadReport {
     /// The time since the last report.
     pub interval: Duration,
-    /// Clusters with finished or in-flight requests, or with measured round trip times.
+    /// The clusters with finished or in-flight requests, or with measured round-trip times.
     pub clusters: Vec<ClusterLoad>,
 }
 
-/// The load reports that a server requests.
+/// The request of a server for load reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
-    /// The interval; 100 ms to an hour.
+    /// The interval of reports, 100 ms to an hour.
     pub interval: Duration,
-    /// The clusters to report; `None` = all.
+    /// The names of the clusters to report; `None` = all clusters.
     pub clusters: Option<Vec<String>>,
 }
 
 impl Wish {
-    /// Decodes a server's request; `None` if the interval is no duration.
+    /// Decodes a server's request; `None` if the interval is not a valid duration.
     #[must_use]
     pub fn read(response: LoadStatsResponse) -> Option<Self> {
         let interval = time::decode(&response.load_reporting_interval?).ok()?.0;
@@ -114,7 +113,7 @@ impl Wish {
         })
     }
 
-    /// Encodes it as a message.
+    /// Encodes the request as a message.
     #[must_use]
     pub fn response(&self) -> LoadStatsResponse {
         LoadStatsResponse {
@@ -137,7 +136,7 @@ pub fn introduction(mut node: Node) -> LoadStatsRequest {
 }
 
 impl LoadReport {
-    /// Encodes it as a message.
+    /// Encodes the report as a message.
     #[must_use]
     pub fn request(&self) -> LoadStatsRequest {
         let interval = time::encode(TimeSpan(self.interval));
@@ -154,7 +153,7 @@ impl LoadReport {
         }
     }
 
-    /// Decodes a message; invalid values count as zero. Duplicate clusters are added up.
+    /// Decodes a report. Invalid values count as zero; duplicate clusters are added up.
     #[must_use]
     pub fn read(request: &LoadStatsRequest) -> Self {
         let intervals = request.cluster_stats.iter().filter_map(|stats| {
@@ -200,7 +199,7 @@ impl ClusterLoad {
         }
     }
 
-    /// Returns whether there were no requests, and no round trip time is known.
+    /// Returns whether there were no requests, and no round-trip time was measured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let counts = [
@@ -220,7 +219,7 @@ impl ClusterLoad {
     }
 }
 
-/// Adds with saturation.
+/// Adds `more` to `own`, with saturation.
 fn sum(own: &mut u64, more: u64) {
     *own = own.saturating_add(more);
 }

@@ -1,10 +1,10 @@
-//! The `maglor.dev` metadata: configuration that Envoy's types cannot express, in the form of the
-//! configuration file.
+//! The `maglor.dev` metadata: configuration that Envoy's types cannot express, in the notation of the configuration
+//! file.
 //!
-//! A resource is first encoded in Envoy's fields as far as possible, and decoded again. Each field
-//! that then differs from the original goes into `filter_metadata["maglor.dev"]`: a field there
-//! overrides Envoy's, `null` means that it is not set. So nothing is lost, whatever Envoy's fields
-//! can express, and where they express everything there is no metadata at all.
+//! A resource is first encoded in Envoy's fields as far as possible, and decoded again. Each field that is then
+//! different from the original is added to `filter_metadata["maglor.dev"]`, where it overrides Envoy's fields; `null`
+//! means that the field is not set. So nothing is lost, whatever Envoy's fields can express. If they can express
+//! everything, there is no metadata at all.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::proto::envoy::config::core::v3::Metadata;
 /// The key of our metadata in `filter_metadata`.
 pub(crate) const KEY: &str = "maglor.dev";
 
-/// Integers up to this are exact in a double.
+/// The largest integer up to which all integers are exact in a double.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
 
-/// Returns the fields in which `meant` differs from `native`, as metadata.
+/// Returns, as metadata, the fields in which `meant` differs from `native`.
 pub(crate) fn beyond<T: Serialize>(
     meant: &T,
     native: &T,
@@ -53,28 +53,28 @@ pub(crate) fn beyond<T: Serialize>(
     Ok((!words.is_empty()).then(|| metadata(words)))
 }
 
-/// Returns our metadata of a resource.
+/// Returns the `maglor.dev` metadata of a resource; `None` if there is none.
 pub(crate) fn of(metadata: Option<&Metadata>) -> Option<&Struct> {
     metadata?.filter_metadata.get(KEY)
 }
 
-/// Returns whether our metadata contain a field.
+/// Returns whether the `maglor.dev` metadata contains a field.
 pub(crate) fn mention(metadata: Option<&Metadata>, field: &str) -> bool {
     of(metadata).is_some_and(|words| words.fields.contains_key(field))
 }
 
-/// The reason why our metadata are invalid.
+/// The reason why the `maglor.dev` metadata is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WordsError {
-    /// They contain unknown fields or invalid values.
+    /// The metadata contains unknown fields or invalid values.
     #[error("{0}")]
     Read(Errors),
-    /// They cannot be written as text.
+    /// The metadata cannot be written as text.
     #[error("{0}")]
     Write(#[from] serde_yaml::Error),
 }
 
-/// Returns `native` with the fields of `words` applied.
+/// Returns `native` with the fields of `words` in place of its own.
 pub(crate) fn overlay<T: Serialize + DeserializeOwned>(
     native: T,
     words: Option<&Struct>,
@@ -95,12 +95,12 @@ pub(crate) fn overlay<T: Serialize + DeserializeOwned>(
     resource::read(&text, name).map_err(WordsError::Read)
 }
 
-/// Writes a block as text, without fields that are not set.
+/// Writes a block as YAML text, without the fields that are not set.
 pub(crate) fn text<T: Serialize>(block: &T) -> Result<String, serde_yaml::Error> {
     serde_yaml::to_string(&Value::Mapping(fields(block)?))
 }
 
-/// Returns the fields that are set.
+/// Returns the fields of a block that are set.
 fn fields<T: Serialize>(block: &T) -> Result<Mapping, serde_yaml::Error> {
     let mut value = serde_yaml::to_value(block)?;
     without_nulls(&mut value);

@@ -1,4 +1,4 @@
-//! The distributed resources, of six kinds.
+//! The resources that are distributed, of six kinds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use maglor_config::raw;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The kinds of resources, in the order in which they are sent: resources come before those that
-/// refer to them (`xDS REST and gRPC protocol`, "Eventual consistency considerations").
+/// The kinds of resources, in the order in which they are sent: resources come before others that refer to them
+/// (`xDS REST and gRPC protocol`, "Eventual consistency considerations").
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
-    /// `maglor.identity.v1.TrustBundle`, our own
+    /// `maglor.identity.v1.TrustBundle`, a type of our own.
     Bundle,
-    /// `envoy.config.cluster.v3.Cluster`
+    /// `envoy.config.cluster.v3.Cluster`.
     Cluster,
-    /// `envoy.config.endpoint.v3.ClusterLoadAssignment`
+    /// `envoy.config.endpoint.v3.ClusterLoadAssignment`.
     Endpoints,
-    /// `envoy.config.listener.v3.Listener`
+    /// `envoy.config.listener.v3.Listener`.
     Listener,
-    /// `envoy.config.route.v3.RouteConfiguration`
+    /// `envoy.config.route.v3.RouteConfiguration`.
     Routes,
-    /// `maglor.proxy.v1.Inbound`, our own
+    /// `maglor.proxy.v1.Inbound`, a type of our own.
     Inbound,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
     ];
     pub(crate) const COUNT: usize = 6;
 
-    /// Returns the type URL.
+    /// Returns the type URL of the kind.
     #[must_use]
     pub const fn type_url(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of a type URL; `None` for types that are not distributed.
+    /// Returns the kind with this type URL; `None` for types that are not distributed.
     #[must_use]
     pub fn of(type_url: &str) -> Option<Self> {
         Self::ALL
@@ -58,14 +58,14 @@ impl Kind {
             .find(|kind| kind.type_url() == type_url)
     }
 
-    /// Returns whether a client may request all resources without naming them, and is sent all of
-    /// them whenever one changes (state of the world).
+    /// Returns whether a client may request all resources of the kind without naming them, and gets all of them
+    /// whenever one changes (state of the world).
     #[must_use]
     pub const fn is_whole(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
     }
 
-    /// Returns its index in [`Kind::ALL`].
+    /// Returns the index of the kind in [`Kind::ALL`].
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
@@ -84,7 +84,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One resource, encoded.
+/// An encoded resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resource {
     /// The kind.
@@ -96,28 +96,28 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Returns a version that is the same for equal bodies, so that a restarted server or another
-    /// replica returns the same.
+    /// Returns a version that is equal for equal bodies, so that it does not change when the server restarts, and is
+    /// the same for all replicas.
     #[must_use]
     pub fn version(&self) -> String {
         format!("{:016x}", xxh3_64(&self.body))
     }
 }
 
-/// The maximum number of targets that a workload's proxy subscribes to ahead of the first call.
+/// The maximum number of targets to which a workload's proxy subscribes ahead of the first call.
 pub const MOST_AHEAD: usize = 64;
 
-/// The name of the one resource of [`Kind::Bundle`].
+/// The name of the only resource of [`Kind::Bundle`].
 pub const BUNDLE: &str = "default";
 
 /// The routing of requests or connections to a name.
 #[derive(Clone, Debug)]
 pub enum Listener {
-    /// Requests are routed by the table of this name.
+    /// Requests are routed by the table with this name.
     Http {
         /// The name of the table.
         routes: String,
-        /// The cluster for connections that are not HTTP; `None` = all are HTTP.
+        /// The name of the cluster for connections that are not HTTP; `None` = all connections are HTTP.
         bytes: Option<String>,
     },
     /// Requests are routed by this table.
@@ -132,7 +132,7 @@ pub enum Listener {
 /// An endpoint with its health, as known to the control plane.
 #[derive(Clone, Debug)]
 pub struct ServedEndpoint {
-    /// Its address, weight, priority and locality.
+    /// The address, weight, priority and locality of the endpoint.
     pub described: raw::Endpoint,
     /// Its health.
     pub health: Health,
@@ -141,11 +141,11 @@ pub struct ServedEndpoint {
 /// The health of an endpoint, as known to the control plane.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Health {
-    /// It finishes its requests and gets no new ones.
+    /// The endpoint finishes its requests and gets no new ones.
     Draining,
-    /// It gets requests.
+    /// The endpoint gets requests.
     #[default]
     Healthy,
-    /// It gets no requests.
+    /// The endpoint gets no requests.
     Unhealthy,
 }

@@ -1,5 +1,4 @@
-//! Encodes resources for storage: a header with a checksum, then delta responses as on the wire,
-//! framed.
+//! Encodes resources for storage: a header with a checksum, followed by framed delta responses, as on the wire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::Kind;
 use crate::frame::{Deframer, frame};
 use crate::proto::envoy::service::discovery::v3 as wire;
 
-/// The format, followed by the checksum of the rest, big-endian.
+/// The identifier of the format. It is followed by the checksum of the rest, big-endian.
 const HEAD: &[u8; 8] = b"maglor-1";
 
 /// An accepted resource, as it was received.
@@ -21,21 +20,21 @@ const HEAD: &[u8; 8] = b"maglor-1";
 pub struct Kept {
     /// The kind.
     pub kind: Kind,
-    /// The name that it is subscribed by.
+    /// The name by which the resource is subscribed.
     pub name: Arc<str>,
-    /// Its version, set by the server.
+    /// The version of the resource, set by the server.
     pub version: String,
     /// The encoded message, without its type.
     pub body: Bytes,
 }
 
-/// The reason why bytes cannot be decoded.
+/// The reason why stored resources cannot be decoded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SnapshotError {
-    /// They are truncated or corrupted.
+    /// The bytes are truncated or corrupted.
     #[error("checksum mismatch")]
     Checksum,
-    /// They have another format.
+    /// The bytes have another format.
     #[error("the snapshot was written by another version")]
     Form,
 }
@@ -69,10 +68,10 @@ pub fn write(resources: &[Kept]) -> Vec<u8> {
     bytes
 }
 
-/// Decodes resources; those of unknown kinds are left out.
+/// Decodes resources, without those of unknown kinds.
 ///
 /// # Errors
-/// [`SnapshotError`]; then nothing of it must be used.
+/// [`SnapshotError`]; no part of the bytes must be used then.
 pub fn read(bytes: &[u8]) -> Result<Vec<Kept>, SnapshotError> {
     let rest = bytes.strip_prefix(HEAD).ok_or(SnapshotError::Form)?;
     let (sum, body) = rest.split_first_chunk().ok_or(SnapshotError::Checksum)?;

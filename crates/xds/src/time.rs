@@ -12,7 +12,7 @@ pub(crate) fn encode(span: TimeSpan) -> Duration {
     }
 }
 
-/// Converts a duration from protobuf, or returns why it is invalid.
+/// Converts a duration from protobuf, or returns the reason why it is invalid.
 pub(crate) fn decode(duration: &Duration) -> Result<TimeSpan, String> {
     let seconds = u64::try_from(duration.seconds).ok();
     let nanos = u32::try_from(duration.nanos)

@@ -1,6 +1,7 @@
 //! The control thread: the current configuration and its changes, and the admin server.
 
 pub(crate) mod admin;
+mod answer;
 pub(crate) mod app;
 pub(crate) mod build;
 pub(crate) mod cache;
@@ -12,3 +13,4 @@ pub(crate) mod run;
 pub(crate) mod source;
 pub(crate) mod ticker;
 pub(crate) mod tls_files;
+pub(crate) mod trace_export;

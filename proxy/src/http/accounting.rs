@@ -28,6 +28,7 @@ use crate::protocol::message::{Account, Request, Response};
 use crate::runtime::worker::Worker;
 use crate::telemetry::access_log::{Ended, Entry};
 use crate::telemetry::metrics::RouteMetrics;
+use crate::telemetry::traces::RequestTrace;
 use crate::upstream::ClusterSlot;
 
 /// The accounting record of one request.
@@ -113,6 +114,18 @@ impl Accounting {
             Poll::Pending => self.poll_timeout(cx).map(Err),
         })
         .await
+    }
+
+    /// Returns the request's trace, with tracing.
+    pub(super) fn trace(&self) -> Option<&Rc<RequestTrace>> {
+        self.entry.as_ref().and_then(|entry| entry.trace())
+    }
+
+    /// Removes the request's trace: it is one between proxies, and none of a client.
+    pub(super) fn untraced(&mut self) {
+        if let Some(entry) = &mut self.entry {
+            entry.set_trace(None);
+        }
     }
 
     /// Records the request's identifier.
@@ -236,6 +249,9 @@ impl Accounting {
             );
         }
         if let Some(entry) = self.entry.take() {
+            if let Some(attempt) = &mut self.attempt {
+                attempt.end_trace(now);
+            }
             let ended = Ended {
                 status: self.status,
                 flag: self.flag,

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use http::{Method, Version};
 use http_body::Body as _;
+use maglor_balance::Rng;
 use maglor_config::route::RouteAction;
 use maglor_config::tls::MeshMode;
 use tokio::time::Instant;
@@ -69,7 +70,13 @@ impl Service {
         let observed = self.worker.shared().observers.any();
         let entry = observed.then(|| {
             let chain = (&self.chain.listener, self.chain.direction);
-            Entry::new(request, chain, self.client.address, self.client.peer())
+            let mut entry = Entry::new(request, chain, self.client.address, self.client.peer());
+            if let Some(tracer) = self.worker.shared().observers.tracer() {
+                let scheme = self.client.scheme();
+                let begin = |rng: &mut Rng| tracer.begin(request, scheme, rng);
+                entry.set_trace(Some(self.worker.with_rng(begin)));
+            }
+            entry
         });
         // The log contains the path as the client sent it; rules and endpoints get the normalized path.
         rewrite_path::normalize(request, self.settings().path_normalization);
@@ -87,7 +94,10 @@ impl Service {
             Ok(()) => {
                 let outcome = match self.channel_upgrade(request) {
                     _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
-                    Some(response) => Ok(response),
+                    Some(response) => {
+                        accounting.untraced();
+                        Ok(response)
+                    }
                     None => {
                         self.dispatch(request, body, &table, &context, &mut accounting)
                             .await
@@ -209,6 +219,10 @@ impl Service {
         let action = &route.config.action;
         let deadline = Deadline::of(action, request, upload, context.started);
         accounting.route(&route.metrics, deadline);
+        let trace = accounting.trace().cloned();
+        if let Some(trace) = &trace {
+            trace.route(&route.config.name, &route.path);
+        }
         let limit_state = match self.limit(request, table, Some(route), context) {
             Ok(limit_state) => limit_state,
             Err(refused) => return Ok(self.too_many(request, &refused, accounting)),
@@ -235,6 +249,7 @@ impl Service {
                     forward,
                     context,
                     upgrade: upgrade.as_deref(),
+                    trace: trace.as_ref(),
                 };
                 let mut response = forward::forward(hop, request, body, accounting).await?;
                 accounting.describe_queue(&mut response.fields);

@@ -55,6 +55,8 @@ pub(crate) struct Host {
 pub(crate) struct Route {
     pub(crate) config: config::Route,
     pub(crate) metrics: Arc<RouteMetrics>,
+    /// The path that it matches, for spans: `/api/*` for the prefix `/api`.
+    pub(crate) path: Arc<str>,
     /// Fault metrics; `None` unless the route injects faults.
     pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
@@ -220,6 +222,7 @@ fn compile_route(
     Route {
         config: route.clone(),
         metrics: metrics.route(listener, &route.name),
+        path: path_pattern(&route.matches.path),
         faults: route
             .fault
             .as_ref()
@@ -233,6 +236,14 @@ fn compile_route(
             .iter()
             .map(|share| share.cluster().and_then(|name| clusters.get(name)))
             .collect(),
+    }
+}
+
+fn path_pattern(path: &PathMatch) -> Arc<str> {
+    match path {
+        PathMatch::Exact(path) => path.as_str().into(),
+        PathMatch::Prefix(prefix) => format!("{}/*", prefix.trim_end_matches('/')).into(),
+        PathMatch::Regex(regex) => regex.as_str().into(),
     }
 }
 

@@ -108,6 +108,7 @@ impl Worker {
 
     /// Notifies the observers of a finished request.
     pub(crate) fn notify_observers(&self, entry: &Entry, ended: Ended<'_>, now: Instant) {
+        entry.end_trace(ended, now, self.shard);
         let now = self.time(now);
         self.shared.observers.notify(entry, ended, now);
     }

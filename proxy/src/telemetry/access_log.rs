@@ -5,20 +5,24 @@ mod line;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode, Version};
+use maglor_balance::guard::GrpcStatus;
 use maglor_config::listener::TrafficDirection;
 use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogKey};
 use maglor_identity::SpiffeId;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::net::client_address::ClientAddress;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
 use crate::protocol::message::Request;
+use crate::telemetry::traces::{RequestTrace, Served, Traced};
 use maglor_config::Address;
 
 /// Number of buffered bytes above which lines are dropped and counted.
@@ -42,6 +46,8 @@ pub(crate) struct Entry {
     /// Number of attempts; 0 if the request was not forwarded.
     attempts: u32,
     error: Option<String>,
+    /// The trace of the request, with tracing.
+    traced: Option<Traced>,
 }
 
 impl Entry {
@@ -66,6 +72,7 @@ impl Entry {
             upstream: None,
             attempts: 0,
             error: None,
+            traced: None,
         })
     }
 
@@ -90,6 +97,43 @@ impl Entry {
             upstream: None,
             attempts: 0,
             error: None,
+            traced: None,
+        }
+    }
+
+    /// Sets the trace of the request; `None` = it has none.
+    pub(crate) fn set_trace(&mut self, traced: Option<Traced>) {
+        self.traced = traced;
+    }
+
+    pub(crate) fn trace(&self) -> Option<&Rc<RequestTrace>> {
+        self.traced.as_ref().map(Traced::trace)
+    }
+
+    /// Ends the trace of the request, if it has one.
+    pub(crate) fn end_trace(&self, ended: Ended<'_>, now: Instant, shard: usize) {
+        if let Some(traced) = &self.traced {
+            traced.end(&self.served(ended), now, shard);
+        }
+    }
+
+    /// Returns the request in the terms of its span.
+    fn served<'a>(&'a self, ended: Ended<'a>) -> Served<'a> {
+        Served {
+            listener: &self.listener,
+            direction: direction_name(self.direction),
+            client: self.client,
+            peer: self.peer.as_ref(),
+            method: &self.method,
+            target: &self.target,
+            version: self.version,
+            host: self.host.as_deref(),
+            user_agent: self.user_agent.as_deref(),
+            request_id: self.request_id.as_deref(),
+            status: ended.status,
+            flag: ended.flag,
+            response_bytes: ended.response_bytes,
+            took: ended.took,
         }
     }
 
@@ -105,6 +149,14 @@ impl Entry {
 
     pub(crate) fn error(&mut self, error: &ProxyError) {
         self.error = Some(error.to_string());
+        if let Some(trace) = self.trace() {
+            trace.fail(GrpcStatus::new(error.verdict().grpc.into()));
+        }
+    }
+
+    /// Returns the identifier of the trace, with tracing.
+    fn trace_id(&self) -> Option<String> {
+        self.trace().map(|trace| trace.id().to_string())
     }
 
     pub(crate) fn direction(&self) -> TrafficDirection {
@@ -150,6 +202,7 @@ impl Entry {
             "host": text(&self.host),
             "user_agent": text(&self.user_agent),
             "request_id": text(&self.request_id),
+            "trace_id": self.trace_id(),
             "status": ended.status.as_u16(),
             "flag": ended.flag,
             "response_bytes": ended.response_bytes,
@@ -343,6 +396,7 @@ impl Entry {
             upstream: None,
             attempts: 0,
             error: None,
+            traced: None,
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Metrics, the access log, and live observation of requests.
+//! Metrics, the access log, spans, and live observation of requests.
 
 pub(crate) mod access_log;
 pub(crate) mod metrics;
 pub(crate) mod observers;
+pub(crate) mod traces;

@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+pub(crate) mod collector;
 pub(crate) mod control_plane;
 pub(crate) mod h2;
 pub(crate) mod mesh;

@@ -46,16 +46,15 @@ use state::State;
 ///
 /// # Defaults
 ///
-/// `consecutive_failures`: 5, `failure_percent`: 50 of at least `minimum_requests`: 20 within
-/// `interval`: 10 s; `base_open`: 1 s, `max_open`: 30 s; `half_open_requests`: 3,
-/// `success_threshold`: 3.
+/// `consecutive_failures`: 5; `failure_percent`: 50, `minimum_requests`: 20, `interval`: 10 s; `base_open`: 1 s,
+/// `max_open`: 30 s; `half_open_requests`: 3, `success_threshold`: 3.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BreakerParams {
-    /// The number of consecutive failures that opens it; 0: disabled.
+    /// The number of consecutive failures that opens the breaker; 0: disabled.
     pub consecutive_failures: u32,
-    /// The share of failures within `interval` that opens it; 0 %: disabled.
+    /// The share of failures within `interval` that opens the breaker; 0 %: disabled.
     pub failure_percent: Percent,
-    /// The number of requests below which the share is not evaluated, 1 or more.
+    /// The minimum number of requests within `interval` for evaluating `failure_percent`, 1 or more.
     pub minimum_requests: u32,
     /// The length of the intervals in which requests are counted.
     pub interval: Duration,
@@ -63,9 +62,9 @@ pub struct BreakerParams {
     pub base_open: Duration,
     /// The longest open interval.
     pub max_open: Duration,
-    /// The limit of concurrent probes in half-open, 1 or more.
+    /// The maximum number of concurrent probes in the half-open state, 1 or more.
     pub half_open_requests: u32,
-    /// The number of consecutive successful probes that closes it; 1 or more.
+    /// The number of consecutive successful probes that closes the breaker, 1 or more.
     pub success_threshold: u32,
 }
 
@@ -88,16 +87,16 @@ impl Default for BreakerParams {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Requests pass.
+    /// All requests pass.
     Closed = 0,
-    /// A limited number of probes pass.
+    /// A limited number of requests pass, as probes.
     HalfOpen = 1,
     /// No request passes.
     Open = 2,
 }
 
 impl Phase {
-    /// Returns the name in metrics and logs.
+    /// Returns the name of the state in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -113,16 +112,16 @@ impl Phase {
 pub struct Transition {
     /// The new state.
     pub to: Phase,
-    /// The open interval, when it is [`Phase::Open`]; zero otherwise.
+    /// The length of the open interval if the new state is [`Phase::Open`]; zero otherwise.
     pub open_for: Duration,
 }
 
 /// The decision about a request.
 #[derive(Debug)]
 pub enum Entry {
-    /// It may pass: hand the pass to [`Breaker::record`] or [`Breaker::abandon`].
+    /// The request may pass. Hand the pass to [`Breaker::record`] or [`Breaker::abandon`] at its end.
     Passed(Pass),
-    /// It may not pass: respond with 503; the duration is for `Retry-After`.
+    /// The request is rejected with 503; the duration is for `Retry-After`.
     Rejected(Duration),
 }
 
@@ -130,13 +129,13 @@ pub enum Entry {
 #[derive(Debug)]
 #[must_use = "a pass is recorded or abandoned"]
 pub struct Pass {
-    /// The period in which it was admitted.
+    /// The period in which the request was admitted.
     period: u32,
     probe: bool,
 }
 
 impl Pass {
-    /// Returns whether it is one of the probes that decide about closing.
+    /// Returns whether the request is one of the probes that decide about closing.
     #[must_use]
     pub fn is_probe(&self) -> bool {
         self.probe
@@ -150,11 +149,11 @@ pub struct Breaker {
     /// A copy of the state's phase, for the path without a lock. Relaxed: a thread that reads an
     /// old value admits one request more, or takes the lock unnecessarily.
     phase: AtomicU8,
-    /// A copy of the number of the present period, likewise.
+    /// A copy of the number of the present period, with the same tolerance of old values.
     period: AtomicU32,
     /// The number of consecutive failures while closed. Relaxed: a counter.
     streak: AtomicU32,
-    /// Successes (upper half) and failures of this interval. Relaxed: counters in one word.
+    /// The successes (upper half) and failures (lower half) of the present interval. Relaxed: counters in one word.
     counts: AtomicU64,
     /// The end of the interval. Relaxed: a late result counts into the next one.
     stretch_end: AtomicU64,
@@ -176,14 +175,14 @@ impl Breaker {
         }
     }
 
-    /// Returns its parameters.
+    /// Returns the parameters of the breaker.
     #[must_use]
     pub fn params(&self) -> &BreakerParams {
         &self.params
     }
 
-    /// Returns the state as of the last request. An open breaker becomes half-open with the first
-    /// request after its interval.
+    /// Returns the state as of the last request. An open breaker becomes half-open with the first request after its
+    /// open interval.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
@@ -193,7 +192,7 @@ impl Breaker {
         }
     }
 
-    /// Decides about a request; also returns the change of state, if any.
+    /// Decides about a request. Also returns the change of state, if there is one.
     #[inline]
     pub fn enter(&self, now: Time) -> (Entry, Option<Transition>) {
         let period = self.period.load(Ordering::Relaxed);
@@ -268,8 +267,8 @@ impl Breaker {
         transition
     }
 
-    /// Records a request that ended without a result for the cluster, because its client
-    /// disconnected, say: a probe's slot is free again.
+    /// Records the end of a request without a result that counts, for example because its client disconnected. If it
+    /// was a probe, its slot becomes free.
     pub fn abandon(&self, pass: &Pass) {
         if pass.probe {
             self.lock().abandoned(pass.period);

@@ -62,21 +62,21 @@ use histogram::Histogram;
 /// (Envoy's, except for the limits).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConcurrencyParams {
-    /// The minimum of the limit; 1 or more.
+    /// The minimum limit, 1 or more.
     pub min_limit: u32,
     /// The initial limit.
     pub initial_limit: u32,
-    /// The maximum of the limit.
+    /// The maximum limit.
     pub max_limit: u32,
-    /// The interval of its adaptation.
+    /// The interval at which the limit is adapted.
     pub window: Duration,
-    /// The number of samples until which a window is extended; 1 or more.
+    /// The minimum number of samples in a window, 1 or more; a window with fewer samples is extended.
     pub minimum_samples: u32,
-    /// The tolerated increase of latency over that without load.
+    /// The tolerated increase of latency over the latency without load.
     pub buffer: Percent,
-    /// The interval of measurements of the latency without load.
+    /// The interval between measurements of the latency without load.
     pub min_rtt_interval: Duration,
-    /// The maximum random extension of that interval, so that proxies do not measure together.
+    /// The maximum random extension of `min_rtt_interval`, so that proxies do not measure at the same time.
     pub jitter: Percent,
 }
 
@@ -95,13 +95,14 @@ impl Default for ConcurrencyParams {
     }
 }
 
-/// The adaptive limit of one cluster. [`limit`](Self::limit) is the ceiling of
+/// The adaptive limit of one cluster. [`limit`](Self::limit) is the `ceiling` of
 /// [`Slots::admit`](super::limits::Slots::admit).
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     params: ConcurrencyParams,
     limit: AtomicU32,
-    /// The present window: latencies, their number, the most and the fewest requests in progress.
+    /// The measurements of the present window: latencies, their number, and the most and the fewest requests in
+    /// progress.
     latencies: Histogram,
     samples: AtomicU32,
     most: AtomicU32,
@@ -129,7 +130,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Returns its parameters.
+    /// Returns the parameters of the limit.
     #[must_use]
     pub fn params(&self) -> &ConcurrencyParams {
         &self.params
@@ -142,7 +143,7 @@ impl ConcurrencyLimit {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns the latency without load, if it is known.
+    /// Returns the latency without load; `None` = unknown.
     #[must_use]
     pub fn baseline(&self) -> Option<Duration> {
         let estimate = self.estimate.lock().ok()?;
@@ -151,9 +152,9 @@ impl ConcurrencyLimit {
             .map(|micros| Duration::from_secs_f64(micros / 1e6))
     }
 
-    /// Adds the latency (to the head of the response) of a request with a response of the cluster,
-    /// and the number of requests in progress, including this one. Returns `true` if the limit has
-    /// risen and waiting requests should be woken.
+    /// Adds the latency of a request that the cluster answered, up to the head of the response, and the number of
+    /// requests in progress, including this one. Returns `true` if the limit has risen, so that waiting requests should
+    /// be woken.
     #[must_use = "true: wake the waiting requests"]
     pub fn sample(&self, latency: Duration, active: u32, now: Time, rng: &mut Rng) -> bool {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
@@ -202,8 +203,8 @@ impl ConcurrencyLimit {
 mod tests {
     use super::*;
 
-    /// A server with `capacity` places, each of which takes 10 ms for a request; a window's requests
-    /// all meet the same load. Returns the limits after each window.
+    /// Simulates a server with `capacity` places, each of which takes 10 ms for a request; all requests of a window
+    /// meet the same load. Returns the limit after each window.
     fn run(limit: &ConcurrencyLimit, offered: u32, capacity: u32, windows: u64) -> Vec<u32> {
         let mut rng = Rng::seed(1);
         let mut limits = Vec::new();

@@ -1,38 +1,39 @@
-//! Fault injection, and emulation of distance.
+//! Fault injection, and emulation of network distance.
 //!
-//! A fault delays or aborts a share of the requests (Envoy's fault filter, Istio's
-//! `HTTPFaultInjection`); the two draws are independent, and a request may get both. A distance
-//! delays every request to a cluster, to emulate a remote one.
+//! A fault delays or aborts a share of the requests (Envoy's fault filter, Istio's `HTTPFaultInjection`). The two draws
+//! are independent, so a request may be delayed and aborted. A distance delays every request to a cluster, to emulate a
+//! remote cluster.
 
 use std::time::Duration;
 
 use super::{GrpcStatus, Percent};
 use crate::Rng;
 
-/// The faults of a share of the requests.
+/// The faults that are injected into a share of the requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FaultParams {
-    /// A delay before the request is forwarded.
+    /// The delay before a request is forwarded; `None` = no delays.
     pub delay: Option<FaultDelay>,
-    /// A response of the proxy instead of forwarding, after the delay if the request gets both.
+    /// The response of the proxy instead of forwarding; `None` = no aborts. A request that gets both is answered after
+    /// the delay.
     pub abort: Option<FaultAbort>,
 }
 
 /// A delay of a share of the requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FaultDelay {
-    /// The share.
+    /// The share of the requests that are delayed.
     pub percent: Percent,
-    /// The duration.
+    /// The length of the delay.
     pub fixed_delay: Duration,
 }
 
 /// An abort of a share of the requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FaultAbort {
-    /// The share.
+    /// The share of the requests that are aborted.
     pub percent: Percent,
-    /// The response.
+    /// The response to an aborted request.
     pub answer: AbortAnswer,
 }
 
@@ -48,9 +49,9 @@ pub enum AbortAnswer {
 /// The faults of one request.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Injected {
-    /// The delay, first.
+    /// The delay before the request is forwarded or aborted; `None` = none.
     pub delay: Option<Duration>,
-    /// The response, after the delay.
+    /// The response to the request, after the delay; `None` = the request is forwarded.
     pub abort: Option<AbortAnswer>,
 }
 
@@ -69,9 +70,9 @@ impl FaultParams {
 /// A delay of every request to a cluster.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Distance {
-    /// The delay, both ways together.
+    /// The round-trip delay.
     pub fixed: Duration,
-    /// A uniform additional delay between 0 and this.
+    /// The maximum of the uniform random addition to the delay.
     pub jitter: Duration,
 }
 

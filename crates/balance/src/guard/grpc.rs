@@ -1,6 +1,6 @@
-//! The status codes of gRPC that guards distinguish.
+//! The gRPC status codes that guards distinguish.
 
-/// A gRPC status code, 0–16; other numbers are `UNKNOWN`, as the gRPC specification demands.
+/// A gRPC status code, 0–16; other numbers are taken as `UNKNOWN`, as the gRPC specification requires.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct GrpcStatus(u8);
 
@@ -15,7 +15,7 @@ impl GrpcStatus {
     pub const INTERNAL: Self = Self(13);
     /// Success.
     pub const OK: Self = Self(0);
-    /// The caller is not permitted to do this.
+    /// The caller is not permitted to make this call.
     pub const PERMISSION_DENIED: Self = Self(7);
     /// A quota or another resource is exhausted.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
@@ -26,7 +26,7 @@ impl GrpcStatus {
     /// An error without a better code.
     pub const UNKNOWN: Self = Self(2);
 
-    /// Returns the status of a number.
+    /// Returns the status with this code; `UNKNOWN` for other numbers than 0–16.
     #[must_use]
     pub const fn new(code: u32) -> Self {
         if code > 16 {
@@ -35,11 +35,36 @@ impl GrpcStatus {
         Self(code as u8)
     }
 
-    /// Parses the value of a `grpc-status` field; if it is no number, it is `UNKNOWN`.
+    /// Parses the value of a `grpc-status` field; a value that is not a number is `UNKNOWN`.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let text = std::str::from_utf8(value).unwrap_or_default();
         text.trim().parse().map_or(Self::UNKNOWN, Self::new)
+    }
+
+    /// Returns the name of the code in the gRPC specification.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        const NAMES: [&str; 17] = [
+            "OK",
+            "CANCELLED",
+            "UNKNOWN",
+            "INVALID_ARGUMENT",
+            "DEADLINE_EXCEEDED",
+            "NOT_FOUND",
+            "ALREADY_EXISTS",
+            "PERMISSION_DENIED",
+            "RESOURCE_EXHAUSTED",
+            "FAILED_PRECONDITION",
+            "ABORTED",
+            "OUT_OF_RANGE",
+            "UNIMPLEMENTED",
+            "INTERNAL",
+            "UNAVAILABLE",
+            "DATA_LOSS",
+            "UNAUTHENTICATED",
+        ];
+        NAMES[self.0 as usize]
     }
 
     /// Returns the code.
@@ -57,6 +82,8 @@ mod tests {
     fn values_of_the_field() {
         assert_eq!(GrpcStatus::parse(b"14"), GrpcStatus::UNAVAILABLE);
         assert_eq!(GrpcStatus::parse(b" 0 "), GrpcStatus::OK);
+        assert_eq!(GrpcStatus::parse(b"14").name(), "UNAVAILABLE");
+        assert_eq!(GrpcStatus::new(16).name(), "UNAUTHENTICATED");
         for odd in [&b"17"[..], b"", b"x", b"-1", b"\xff"] {
             assert_eq!(GrpcStatus::parse(odd), GrpcStatus::UNKNOWN);
         }

@@ -1,11 +1,10 @@
-//! Active health checks: their schedule, and the state that results from them.
+//! Active health checks: their schedule, and the resulting state.
 //!
-//! The terms are Envoy's (`core.v3.HealthCheck`). An endpoint that has not been checked counts as
-//! healthy, so that a start does not wait; the first result decides immediately, whatever the
-//! thresholds.
+//! The terms are Envoy's (`core.v3.HealthCheck`). An endpoint that has not been checked counts as healthy, so that a
+//! start does not wait for checks. The first result takes effect immediately, regardless of the thresholds.
 //!
-//! A checker has one owner, which performs the check (HTTP, gRPC, TCP), reports the result and
-//! passes a change to [`EndpointStats::set_healthy`](crate::EndpointStats::set_healthy).
+//! A checker has one owner, which performs the check (HTTP, gRPC, TCP), reports the result and passes a change to
+//! [`EndpointStats::set_healthy`](crate::EndpointStats::set_healthy).
 
 use std::time::Duration;
 
@@ -20,18 +19,18 @@ use crate::{Rng, Time};
 /// `healthy_threshold`: 2 (HAProxy's), `unhealthy_interval`: as `interval`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HealthParams {
-    /// The time between the end of a check and the next.
+    /// The time between the end of a check and the next check.
     pub interval: Duration,
-    /// The same while the endpoint is unhealthy.
+    /// The time between the end of a check and the next check while the endpoint is unhealthy.
     pub unhealthy_interval: Duration,
-    /// The maximum random extension of the interval, relative to it, so that many proxies do not
-    /// check at once.
+    /// The maximum random extension of the interval, as a share of it, so that many proxies do not check at the same
+    /// time.
     pub interval_jitter: Percent,
     /// The time after which a check has failed.
     pub timeout: Duration,
     /// The number of consecutive failures that make an endpoint unhealthy, 1 or more.
     pub unhealthy_threshold: u32,
-    /// The number of consecutive successes that make it healthy again, 1 or more.
+    /// The number of consecutive successes that make an unhealthy endpoint healthy again, 1 or more.
     pub healthy_threshold: u32,
 }
 
@@ -51,11 +50,11 @@ impl Default for HealthParams {
 /// The health of an endpoint according to checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Health {
-    /// The checks succeed.
+    /// The checks have succeeded.
     Healthy,
-    /// The checks fail.
+    /// The checks have failed.
     Unhealthy,
-    /// There was no check; counts as healthy.
+    /// No check has ended yet; the endpoint counts as healthy.
     Unknown,
 }
 
@@ -70,8 +69,8 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Creates the checker of an endpoint that exists since `now`. Its first check is due within a
-    /// tenth of the interval: soon, but not at the same moment as those of all others.
+    /// Creates the checker of an endpoint that exists since `now`. The first check is due within a tenth of the
+    /// interval: soon, but not at the same time as those of all other endpoints.
     #[must_use]
     pub fn new(params: HealthParams, now: Time, rng: &mut Rng) -> Self {
         let soon = params.interval.mul_f64(rng.unit() / 10.0);
@@ -95,8 +94,8 @@ impl Checker {
         self.health
     }
 
-    /// Records the result of a check that ended now. Returns the new state if it changed, other
-    /// than from unknown to healthy.
+    /// Records the result of a check that ended now. Returns the new state if it has changed, except for a change from
+    /// unknown to healthy.
     pub fn report(&mut self, passed: bool, now: Time, rng: &mut Rng) -> Option<Health> {
         let seen = if passed {
             Health::Healthy

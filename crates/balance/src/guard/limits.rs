@@ -32,25 +32,25 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// `queue_timeout`: 1 s; `endpoint`: no limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LimitParams {
-    /// Connections to all endpoints together, including idle ones.
+    /// The maximum number of connections to all endpoints together, including idle ones; `None` = no limit.
     pub max_connections: Option<u32>,
-    /// Requests in progress, from admission to the end of the response.
+    /// The maximum number of requests in progress, from admission to the end of the response; `None` = no limit.
     pub max_requests: Option<u32>,
-    /// Requests that may wait for a slot, and as many for a connection.
+    /// The maximum number of requests that wait for a slot, and also of those that wait for a connection.
     pub max_pending_requests: u32,
-    /// The maximum time that a request waits.
+    /// The maximum time for which a request waits.
     pub queue_timeout: Duration,
     /// The limits of each endpoint.
     pub endpoint: EndpointLimits,
 }
 
-/// The limits of one endpoint. A request is sent to another endpoint, or waits until one has
-/// capacity.
+/// The limits of one endpoint. A request above them is sent to another endpoint, or waits until one has capacity.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EndpointLimits {
-    /// Connections to it, including idle ones (Envoy's `per_host_thresholds`).
+    /// The maximum number of connections to the endpoint, including idle ones (Envoy's `per_host_thresholds`); `None` =
+    /// no limit.
     pub max_connections: Option<u32>,
-    /// Requests in progress at it.
+    /// The maximum number of requests in progress at the endpoint; `None` = no limit.
     pub max_requests: Option<u32>,
 }
 
@@ -79,21 +79,20 @@ impl LimitParams {
         Slots::new(self.max_connections, self.max_pending_requests)
     }
 
-    /// Creates the queue of requests that wait for any endpoint to have capacity, which is counted
-    /// per endpoint.
+    /// Creates the queue of requests that wait until some endpoint has capacity. The capacity is counted per endpoint.
     #[must_use]
     pub fn seats(&self) -> Slots {
         Slots::new(None, self.max_pending_requests)
     }
 }
 
-/// The decision about a request for a slot.
+/// The decision about a request that needs a slot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "what was admitted is released, what waits claims or leaves"]
 pub enum Admission {
-    /// It is admitted: call [`Slots::release`] at the end.
+    /// The request is admitted: call [`Slots::release`] at its end.
     Admitted,
-    /// It waits: call [`Slots::claim`] when woken, or [`Slots::leave`].
+    /// The request waits: call [`Slots::claim`] when it is woken, or [`Slots::leave`].
     Waiting,
     /// There is no free slot, and the queue is full.
     Overflow,
@@ -103,12 +102,12 @@ pub enum Admission {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "what was claimed is released"]
 pub enum Claim {
-    /// It has a slot now.
+    /// The request has a slot now.
     Claimed {
-        /// Whether there is another free slot and another waiting request: wake one more.
+        /// Whether there is another free slot and another waiting request, which should be woken.
         wake: bool,
     },
-    /// Another request took the slot: this one still waits.
+    /// Another request has taken the slot: the request still waits.
     Waiting,
 }
 
@@ -125,7 +124,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Creates `limit` slots (`None`: unlimited) and a queue of `max_waiting`.
+    /// Creates `limit` slots (`None` = unlimited) and a queue for `max_waiting` requests.
     #[must_use]
     pub fn new(limit: Option<u32>, max_waiting: u32) -> Self {
         Self {
@@ -135,9 +134,9 @@ impl Slots {
         }
     }
 
-    /// Changes the limits. Slots in use above a lower limit are released as usual, and requests
-    /// beyond a shorter queue continue to wait. Returns `true` if there may be slots for waiting
-    /// requests now: wake all.
+    /// Changes the limits. Slots in use above a lower limit are released as usual, and requests above a shorter queue
+    /// continue to wait. Returns `true` if there may be free slots for waiting requests, all of which should then be
+    /// woken.
     #[must_use = "true: wake all that wait"]
     pub fn set_limits(&self, limit: Option<u32>, max_waiting: u32) -> bool {
         self.limit
@@ -151,8 +150,8 @@ impl Slots {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Requests a slot. `ceiling` lowers the limit for this call, as an adaptive
-    /// [`concurrency`](super::concurrency) limit does; `u32::MAX` does not.
+    /// Requests a slot. `ceiling` lowers the limit for this call, as an adaptive [`concurrency`](super::concurrency)
+    /// limit does; `u32::MAX` leaves it unchanged.
     #[inline]
     pub fn admit(&self, ceiling: u32) -> Admission {
         let limit = self.places().min(ceiling);
@@ -173,8 +172,8 @@ impl Slots {
         }
     }
 
-    /// Enters the queue in any case, to wait for a connection in use, for example; returns `false`
-    /// if the queue is full.
+    /// Enters the queue without a request for a slot, for example to wait for a connection. Returns `false` if the
+    /// queue is full.
     #[must_use = "what waits claims or leaves"]
     pub fn queue(&self) -> bool {
         let enter = |word| (unpack(word).0 < self.most_waiting()).then_some(word + WAITING);
@@ -203,8 +202,8 @@ impl Slots {
         }
     }
 
-    /// Ends a wait without a slot. Returns `true` if another request should be woken, in case this
-    /// one was.
+    /// Ends a wait without a slot. Returns `true` if another request should be woken, in case the leaving one had been
+    /// woken.
     #[must_use = "true: wake another"]
     pub fn leave(&self) -> bool {
         let before = self.word.fetch_sub(WAITING, Ordering::Relaxed);
@@ -236,7 +235,7 @@ impl Slots {
         unpack(self.word.load(Ordering::Relaxed)).0
     }
 
-    /// Returns the number of slots; `None`: no limit.
+    /// Returns the number of slots; `None` = unlimited.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         let limit = self.places();
@@ -255,10 +254,10 @@ impl Slots {
     }
 }
 
-/// The increment of one waiting request.
+/// The increment of the word for one waiting request.
 const WAITING: u64 = 1 << 32;
 
-/// Splits a word into waiting and active.
+/// Splits a word into the numbers of waiting and active requests.
 #[inline]
 fn unpack(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)

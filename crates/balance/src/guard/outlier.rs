@@ -47,36 +47,36 @@ use crate::Time;
 /// The reason for an ejection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Finding {
-    /// `consecutive_5xx` server errors in a row.
+    /// `consecutive_5xx` consecutive server errors.
     Consecutive5xx,
-    /// `consecutive_gateway_failure` gateway errors in a row.
+    /// `consecutive_gateway_failure` consecutive gateway errors.
     ConsecutiveGatewayFailure,
-    /// `consecutive_local_origin_failure` failures without response in a row.
+    /// `consecutive_local_origin_failure` consecutive failures without a response.
     ConsecutiveLocalOriginFailure,
-    /// Too large a share of its requests failed.
+    /// Too large a share of the endpoint's requests failed.
     FailurePercentage {
-        /// The share, 0–100.
+        /// The share of failures in percent, 0–100.
         percent: f64,
     },
-    /// Its success rate is lower than that of the others.
+    /// The endpoint's success rate is lower than those of the others.
     SuccessRate {
-        /// Its success rate, 0–100.
+        /// The success rate in percent, 0–100.
         rate: f64,
-        /// The minimum success rate, 0–100.
+        /// The success rate, in percent, below which an endpoint is an outlier, 0–100.
         threshold: f64,
     },
-    /// It responds with errors, including those of clients (4xx), to requests to which its peers
-    /// respond successfully.
+    /// The endpoint responds with errors, including client errors (4xx), to requests to which its peers respond
+    /// successfully.
     StatusDifference {
-        /// The share of its responses that were errors, 0–100.
+        /// The share of the endpoint's responses that were errors, in percent, 0–100.
         percent: f64,
-        /// The share of the other endpoints' responses that were errors, 0–100.
+        /// The share of the other endpoints' responses that were errors, in percent, 0–100.
         peers: f64,
     },
 }
 
 impl Finding {
-    /// All names.
+    /// The names of all findings.
     pub const NAMES: [&str; 6] = [
         "consecutive-5xx",
         "consecutive-gateway-failure",
@@ -86,13 +86,13 @@ impl Finding {
         "status-difference",
     ];
 
-    /// Returns the name in metrics and logs.
+    /// Returns the name of the finding in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[self.number()]
     }
 
-    /// Returns its index in [`Self::NAMES`].
+    /// Returns the index of the finding in [`Self::NAMES`].
     #[must_use]
     pub const fn number(self) -> usize {
         match self {
@@ -118,39 +118,39 @@ impl Finding {
     }
 }
 
-/// A decision of the detector about the endpoint with this id.
+/// A decision of the detector about an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// It is ejected: remove it from the view.
+    /// The endpoint is ejected: remove it from the view.
     Ejected {
-        /// The endpoint.
+        /// The id of the endpoint.
         id: u64,
         /// The reason.
         finding: Finding,
-        /// The minimum duration.
+        /// The minimum duration of the ejection.
         time: Duration,
-        /// The number of recent ejections, including this one.
+        /// The number of recent ejections of the endpoint, including this one.
         count: u32,
     },
-    /// Its ejection time is over: probe it, and report the result to [`Detector::probed`].
+    /// The ejection time is over: probe the endpoint, and report the result to [`Detector::probed`].
     Probe {
-        /// The endpoint.
+        /// The id of the endpoint.
         id: u64,
     },
-    /// It returns: add it to the view, with `added_at` now for slow start.
+    /// The endpoint returns: add it to the view, with the present time as `added_at`, for slow start.
     Returned {
-        /// The endpoint.
+        /// The id of the endpoint.
         id: u64,
         /// The duration of the ejection.
         after: Duration,
     },
-    /// It was detected but not ejected, for metrics.
+    /// The endpoint was detected but not ejected; for metrics.
     Spared {
-        /// The endpoint.
+        /// The id of the endpoint.
         id: u64,
-        /// The reason of its detection.
+        /// The reason of the detection.
         finding: Finding,
-        /// The reason why it was not ejected.
+        /// The reason why the endpoint was not ejected.
         why: Spared,
     },
 }
@@ -158,14 +158,14 @@ pub enum Event {
 /// The reason why a detected endpoint stays in service.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Spared {
-    /// The maximum number of endpoints is ejected already.
+    /// The maximum number of endpoints is already ejected.
     MaxEjectionPercent,
-    /// The detector is not enforced, or not this time.
+    /// The detector is not enforced, or not for this finding.
     NotEnforced,
 }
 
 impl Spared {
-    /// Returns the name in metrics and logs.
+    /// Returns the name of the reason in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -178,15 +178,15 @@ impl Spared {
 /// The ejection state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EjectionState {
-    /// It is ejected.
+    /// The endpoint is ejected.
     Ejected {
-        /// The beginning of the ejection.
+        /// When the ejection began.
         since: Time,
-        /// The time from which it is probed.
+        /// When the ejection time ends, after which the endpoint is probed.
         until: Time,
         /// The reason.
         finding: Finding,
     },
-    /// It is in service.
+    /// The endpoint is in service.
     Serving,
 }

@@ -24,14 +24,14 @@ impl Percent {
         fits.then(|| Self((percent * 10_000.0).round() as u32))
     }
 
-    /// Creates a whole number of percent; more than 100 mean 100.
+    /// Creates a whole number of percent; numbers above 100 are taken as 100.
     #[must_use]
     pub const fn whole(percent: u8) -> Self {
         let percent = if percent > 100 { 100 } else { percent };
         Self(percent as u32 * (WHOLE / 100))
     }
 
-    /// Draws whether an event is one of this share. Draws nothing for 0 % and 100 %.
+    /// Decides by a random draw whether an event is part of this share. For 0 % and 100 %, nothing is drawn.
     #[inline]
     pub fn hits(self, rng: &mut Rng) -> bool {
         self.0 > 0 && (self.0 >= WHOLE || rng.below(WHOLE) < self.0)
@@ -43,14 +43,14 @@ impl Percent {
         ((count as u128 * self.0 as u128) / WHOLE as u128) as u64
     }
 
-    /// Returns a number between 0 and 100.
+    /// Returns the percentage as a number between 0 and 100.
     #[must_use]
     pub fn get(self) -> f64 {
         f64::from(self.0) / 10_000.0
     }
 }
 
-/// Formats as `12.5`, without a sign.
+/// Formats the number, such as `12.5`, without a percent sign.
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)

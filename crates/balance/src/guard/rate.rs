@@ -28,40 +28,39 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct RateParams {
     /// The number of tokens refilled every `per`, 1 or more.
     pub requests: u32,
-    /// The interval of refilling; not zero, at most a day.
+    /// The interval in which `requests` tokens are refilled; not zero, at most a day.
     pub per: Duration,
-    /// The capacity of the bucket, 1 or more: the number of requests that may pass at once after an
-    /// idle time.
+    /// The capacity of the bucket, 1 or more: the number of requests that may pass at once after an idle time.
     pub burst: u32,
 }
 
 /// Whether a request passes, and the limits to report to its client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verdict {
-    /// Whether it passes.
+    /// Whether the request passes.
     pub allowed: bool,
-    /// The remaining tokens: `r` of `RateLimit`.
+    /// The number of remaining tokens: `r` of `RateLimit`.
     pub remaining: u32,
     /// The time until the bucket is full: `t` of `RateLimit`.
     pub reset: Duration,
-    /// The time until the next token: `Retry-After` of a rejected request; zero if it passes.
+    /// The time until the next token, for `Retry-After` of a rejected request; zero if the request passes.
     pub retry_after: Duration,
 }
 
-/// Binary digits of the fraction of a nanosecond. The other 58 cover 9 years, longer than any
+/// The number of binary digits for the fraction of a nanosecond. The other 58 bits cover 9 years, longer than any
 /// process runs.
 const FRACTION: u32 = 6;
 
 impl RateParams {
-    /// Returns T, rounded up.
+    /// Returns T, the time per token, rounded up to 1/64 ns.
     fn token(&self) -> u64 {
         let per = self.per.as_nanos() << FRACTION;
         let token = per.div_ceil(u128::from(self.requests.max(1)));
         u64::try_from(token).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Takes a token from a bucket that will be full at `full`; returns the new time at which it
-    /// will be full, if there was a token.
+    /// Takes a token from a bucket that will be full at `full`. Returns the time at which the bucket will be full
+    /// afterwards, or `None` if there was no token.
     fn take(&self, full: u64, now: Time) -> (Option<u64>, Verdict) {
         let token = self.token();
         let capacity = token.saturating_mul(u64::from(self.burst.max(1)));
@@ -96,7 +95,7 @@ fn span(fractions: u64) -> Duration {
 #[derive(Debug)]
 pub struct TokenBucket {
     params: RateParams,
-    /// The time at which it will be full, in 1/64 ns.
+    /// The time at which the bucket will be full, in 1/64 ns.
     full: AtomicU64,
 }
 
@@ -110,7 +109,7 @@ impl TokenBucket {
         }
     }
 
-    /// Returns its parameters.
+    /// Returns the parameters of the bucket.
     #[must_use]
     pub fn params(&self) -> &RateParams {
         &self.params

@@ -1,20 +1,19 @@
 //! Decides whether a failed attempt is retried.
 //!
-//! [`Attempts`] belongs to one request and returns [`Decision::Retry`] or [`Decision::GiveUp`]
-//! after each attempt. The rules, in the order of their evaluation:
+//! [`Attempts`] belongs to one request and returns [`Decision::Retry`] or [`Decision::GiveUp`] after each attempt. A
+//! retry requires, in the order of evaluation:
 //!
 //! 1. The route allows retries, and the outcome meets one of its conditions.
-//! 2. The server did not reject retries (`grpc-retry-pushback-ms: -1`, `x-envoy-overloaded`, a
-//!    `Retry-After` that is too long).
-//! 3. The request may be repeated: the application has certainly not received it, or its method is
-//!    idempotent (RFC 9110 §9.2.2), or the operator listed its gRPC status, or allowed all.
-//! 4. Its body can be sent again.
-//! 5. It has attempts left. An attempt that no application has received does not count, up to
-//!    [`FREE_RETRIES`]; all others count, and are not made for a request that is itself a retry of
-//!    our client. So a chain of k hops with r retries each makes at most 1 + k·r attempts at its
-//!    end, not (1 + r)^k.
+//! 2. The server did not reject retries (`grpc-retry-pushback-ms: -1`, `x-envoy-overloaded`, a `Retry-After` that is
+//!    too long).
+//! 3. The request may be repeated: the application has certainly not received it, or its method is idempotent (RFC 9110
+//!    §9.2.2), or the operator listed its gRPC status, or allowed retries of all requests.
+//! 4. The body can be sent again.
+//! 5. There are attempts left. An attempt that no application has received does not count, up to [`FREE_RETRIES`]; all
+//!    others count, and are not made for a request that is itself a retry of our client. So a chain of k hops with r
+//!    retries each makes at most 1 + k·r attempts at its end, not (1 + r)^k.
 //! 6. The deadline is later than the end of the pause.
-//! 7. The [budget](super::retry_budget) allows it. Free retries do not count against it.
+//! 7. The [budget](super::retry_budget) allows the retry. Free retries do not count against it.
 //!
 //! A retry goes to another endpoint: the caller passes those attempted to
 //! [`PickCtx::excluding`](crate::PickCtx::excluding).
@@ -35,8 +34,8 @@ pub use outcome::{Answer, Failure, Outcome, Pushback, is_idempotent, retry_after
 use super::retry_budget::{Budget, RetryPermit};
 use crate::{Rng, Time};
 
-/// The number of free retries of a request, after attempts that no application received. It bounds
-/// the search for a living endpoint in a set of dead ones.
+/// The number of free retries of a request, after attempts that no application received. It bounds the search for a
+/// live endpoint in a set of dead ones.
 pub const FREE_RETRIES: u32 = 5;
 
 /// The retry policy of a route.
@@ -47,19 +46,18 @@ pub const FREE_RETRIES: u32 = 5;
 /// `refused-stream`, `reset-before-request`; `back_off`: 25 ms to 250 ms; `max_retry_after`: 5 s.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RetryPolicy {
-    /// The number of retries beyond the first attempt (Envoy's `num_retries`, Istio's `attempts`);
-    /// 0: none, not even free ones.
+    /// The maximum number of retries after the first attempt (Envoy's `num_retries`, Istio's `attempts`); 0: none, not
+    /// even free ones.
     pub attempts: u32,
-    /// The outcomes that are retried; meeting one condition is enough.
+    /// The conditions for a retry; an outcome is retried if it meets one of them.
     pub conditions: Conditions,
     /// The statuses of the condition `retriable-status-codes`.
     pub status_codes: Box<[u16]>,
-    /// Whether to repeat requests that are not idempotent even if an application may have received
-    /// them.
+    /// Whether to repeat requests that are not idempotent even if an application may have received them.
     pub non_idempotent: bool,
     /// The pauses between attempts.
     pub back_off: BackOff,
-    /// The `Retry-After` above which there is no retry.
+    /// The maximum `Retry-After` to wait for; after a longer one there is no retry.
     pub max_retry_after: Duration,
 }
 
@@ -96,7 +94,7 @@ impl RetryPolicy {
         self.attempts > 0 && !self.conditions.is_empty()
     }
 
-    /// Returns whether an outcome is retried. A few branches for a good response.
+    /// Returns whether an outcome meets a condition for a retry. For a successful response this costs a few branches.
     #[must_use]
     #[inline]
     pub fn covers(&self, outcome: &Outcome) -> bool {
@@ -104,44 +102,42 @@ impl RetryPolicy {
     }
 }
 
-/// When a second attempt is started in parallel to a slow one.
+/// The start of further attempts in parallel to a slow one.
 ///
-/// The first good response wins; the other attempt is cancelled. Both may be processed, so hedging
-/// has the same preconditions as a retry of a request that was received, and counts against the
-/// same budget.
+/// The first good response wins, and the other attempts are cancelled. Several attempts may be processed, so hedging
+/// has the same preconditions as a retry of a request that was received, and counts against the same budget.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HedgePolicy {
-    /// The time to wait for the head of a response before the next attempt is started. `None`: the
-    /// per-try timeout, which then does not end the attempt (Envoy's `hedge_on_per_try_timeout`).
+    /// The time to wait for the head of a response before the next attempt is started. `None` = the per-try timeout,
+    /// which then does not end the attempt (Envoy's `hedge_on_per_try_timeout`).
     pub delay: Option<Duration>,
-    /// The number of attempts in addition to the first one, 1 or more.
+    /// The maximum number of attempts in addition to the first one, 1 or more.
     pub attempts: u32,
 }
 
-/// The relevant properties of a request.
+/// The properties of a request that retries depend on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// Whether its method is idempotent ([`is_idempotent`]), or it has an `idempotency-key`.
+    /// Whether the method is idempotent ([`is_idempotent`]), or the request has an `idempotency-key`.
     pub idempotent: bool,
-    /// The number of its client's attempt, from 1 (`x-envoy-attempt-count`).
+    /// The number of the attempt of the client, from 1 (`x-envoy-attempt-count`).
     pub attempt: u32,
-    /// The deadline of its response; `None`: no deadline.
+    /// The deadline of the response; `None` = no deadline.
     pub deadline: Option<Time>,
 }
 
-/// The inputs of a decision.
+/// The inputs of a decision about a retry.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The route's policy.
+    /// The retry policy of the route.
     pub policy: &'a RetryPolicy,
     /// The request.
     pub request: Request,
-    /// The cluster's budget.
+    /// The retry budget of the cluster.
     pub budget: &'a Arc<Budget>,
-    /// The requests in progress in the cluster, including pending ones.
+    /// The number of requests in progress in the cluster, including pending ones.
     pub active: u32,
-    /// Whether the body can be sent (again): nothing of it was consumed, or all that was consumed
-    /// is buffered.
+    /// Whether the body can be sent again: either nothing of it was consumed, or all that was consumed is buffered.
     pub replayable: bool,
     /// Whether there is a usable endpoint that this request has not attempted.
     pub elsewhere: bool,
@@ -152,38 +148,37 @@ pub struct Context<'a> {
 /// The decision about another attempt.
 #[derive(Debug)]
 pub enum Decision {
-    /// There is none: the client gets the present outcome.
+    /// There is no further attempt: the client gets the present outcome.
     GiveUp(GiveUp),
-    /// There is another attempt.
+    /// There is a further attempt.
     Retry {
-        /// The pause before it.
+        /// The pause before the attempt.
         after: Duration,
-        /// Held until the attempt has ended; `None` if it is free.
+        /// The permit of the retry budget, held until the attempt has ended; `None` for a free retry.
         permit: Option<RetryPermit>,
     },
 }
 
-/// The reason why there is no other attempt. All but the first two are suppressed retries, which
-/// deserve a metric.
+/// The reason why there is no further attempt. All but the first two are suppressed retries, which a metric counts.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum GiveUp {
-    /// The outcome is not retriable: success, mostly.
+    /// The outcome meets no condition for a retry; usually it is a success.
     NotRetriable,
-    /// The route has no retries.
+    /// The route allows no retries.
     Off,
     /// All attempts are used up.
     Attempts,
-    /// The body was longer than the buffer for repetition.
+    /// The body was longer than the buffer for retries.
     Body,
     /// The budget is exhausted.
     Budget,
-    /// The client retries this request itself.
+    /// The request is itself a retry of the client.
     Chain,
-    /// There is not enough time left.
+    /// There is not enough time left until the deadline.
     Deadline,
-    /// No other endpoint could take a hedged try.
+    /// There is no other endpoint for a hedged attempt.
     NoOtherEndpoint,
-    /// It is not idempotent, and an application may have received it.
+    /// The request is not idempotent, and an application may have received it.
     NotIdempotent,
     /// The server rejected retries.
     Pushback,
@@ -204,7 +199,7 @@ impl GiveUp {
         Self::Pushback,
     ];
 
-    /// Returns the name in metrics and logs.
+    /// Returns the name of the reason in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -221,7 +216,7 @@ impl GiveUp {
         }
     }
 
-    /// Returns whether a useful retry was suppressed.
+    /// Returns whether a retry that would have been useful was suppressed.
     #[must_use]
     pub const fn is_suppressed(self) -> bool {
         !matches!(self, Self::NotRetriable | Self::Off)
@@ -253,8 +248,8 @@ impl Attempts {
         1 + self.counted + self.free + self.hedged
     }
 
-    /// Returns `x-envoy-attempt-count` of the current attempt for the next hop: an attempt of a
-    /// request that is itself a retry is never a first one.
+    /// Returns the `x-envoy-attempt-count` of the current attempt for the next hop. For a request that is itself a
+    /// retry of the client, it is never 1.
     #[must_use]
     pub fn announced(&self, request: &Request) -> u32 {
         self.count().max(request.attempt)
@@ -322,7 +317,7 @@ impl Attempts {
     /// Decides whether another attempt is started in addition to those in progress; returns the permit.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why no attempt is started.
     pub fn hedge(&mut self, hedge: &HedgePolicy, cx: &Context<'_>) -> Result<RetryPermit, GiveUp> {
         if self.hedged >= hedge.attempts {
             return Err(GiveUp::Attempts);
@@ -386,9 +381,8 @@ fn asked_pause(
     }
 }
 
-/// Returns whether a request that an application may have received may be sent again. A gRPC status
-/// is among the conditions only when the operator listed it, which is how gRPC declares methods
-/// retriable.
+/// Returns whether a request that an application may have received may be sent again. A gRPC status is among the
+/// conditions only if the operator listed it, which is how gRPC declares methods retriable.
 fn may_repeat(outcome: &Outcome, cx: &Context<'_>) -> bool {
     let by_grpc = matches!(outcome, Outcome::Answer(answer) if answer.grpc.is_some());
     cx.request.idempotent || cx.policy.non_idempotent || by_grpc

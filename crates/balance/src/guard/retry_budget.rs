@@ -1,25 +1,23 @@
 //! The retry budget: limits the share of a cluster's traffic that may be retries.
 //!
-//! Retries help against single failures and harm when everything fails: each adds load to an
-//! overloaded cluster. So a cluster has a budget with two bounds, both valid at every moment:
+//! Retries help against single failures and harm when everything fails: each adds load to an overloaded cluster. So a
+//! cluster has a budget with two bounds, both valid at every moment:
 //!
-//! * of the requests *in progress*, at most `percent` are retries (Envoy's `retry_budget`), but
-//!   `min_concurrency` are always allowed. A retry is in progress from its permission, including
-//!   its pause; so the base includes the active requests and those that begin within such a pause,
-//!   of which 250 ms count. Else a service that responds within 10 ms would be granted hardly any
-//!   retry that waits 25 ms;
-//! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and
-//!   Finagle's budget), but `min_per_second` are always allowed. This bound takes effect when
-//!   retries fail so fast that few are in progress at a time. In a storm the attempts are at most 1
-//!   + `percent` times the requests.
+//! * of the requests *in progress*, at most `percent` are retries (Envoy's `retry_budget`), but `min_concurrency` are
+//!   always allowed. A retry is in progress from its permission, including its pause. So the base consists of the
+//!   active requests and of those that begin within such a pause, of which at most 250 ms count. Otherwise hardly any
+//!   retry with a pause of 25 ms would be granted for a service that responds within 10 ms;
+//! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and Finagle's budget), but
+//!   `min_per_second` are always allowed. This bound takes effect when retries fail so fast that few are in progress at
+//!   a time. In a storm the attempts are at most 1 + `percent` times the requests.
 //!
-//! Hedged attempts count against it, too. A retry of a request that no application received does
-//! not: it adds no load (see [`retry`](super::retry)).
+//! Hedged attempts count against the budget, too. A retry of a request that no application received does not, because
+//! it adds no load (see [`retry`](super::retry)).
 //!
 //! The second bound is counted in tenths of `interval`, so it covers between nine and ten tenths.
 //!
-//! Invariants: granted permits that are alive = retries in progress; a permit is granted in one
-//! compare-and-swap, so threads cannot exceed a bound together.
+//! Invariants: granted permits that are alive = retries in progress; a permit is granted in one compare-and-swap, so
+//! threads cannot exceed a bound together.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -28,11 +26,11 @@ use super::Percent;
 use crate::Time;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// The part of a pause that counts. Retries that wait for seconds are sent when the trouble that
-/// they come from is over, and would be a burst then.
+/// The maximum part of a pause that counts. Retries that wait for seconds are sent when the failures are over, and
+/// would be a burst then.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The number of slots of the interval.
+/// The number of slots into which the interval is divided.
 const SLOTS: usize = 10;
 
 /// The parameters of a budget.
@@ -43,15 +41,16 @@ const SLOTS: usize = 10;
 /// 10 s (Linkerd's), `max_retries`: none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BudgetParams {
-    /// Retries in percent of the requests in progress, and of those within `interval`.
+    /// The maximum retries in percent of the requests in progress, and of the requests within `interval`.
     pub percent: Percent,
-    /// Retries in progress that are always allowed.
+    /// The number of retries in progress that is always allowed.
     pub min_concurrency: u32,
-    /// Retries per second that are always allowed.
+    /// The number of retries per second that is always allowed.
     pub min_per_second: u32,
     /// The time over which requests and retries are compared; not zero.
     pub interval: Duration,
-    /// The limit of retries in progress in any case (Envoy's `max_retries`).
+    /// The maximum number of retries in progress, whatever the budget allows (Envoy's `max_retries`); `None` = no
+    /// limit.
     pub max_retries: Option<u32>,
 }
 
@@ -76,14 +75,14 @@ impl BudgetParams {
             || matches!(self.max_retries, Some(0))
     }
 
-    /// Returns the retries that may be in progress with `active` requests.
+    /// Returns the number of retries that may be in progress with `active` requests.
     fn concurrency(&self, active: u32) -> u64 {
         let share = self.percent.of(u64::from(active));
         let most = self.max_retries.map_or(u64::MAX, u64::from);
         share.max(u64::from(self.min_concurrency)).min(most)
     }
 
-    /// Returns the retries allowed in an interval with `requests`.
+    /// Returns the number of retries allowed within an interval with `requests`.
     fn within_interval(&self, requests: u32) -> u64 {
         let floor = f64::from(self.min_per_second) * self.interval.as_secs_f64();
         self.percent.of(u64::from(requests)).max(floor as u64)
@@ -95,16 +94,17 @@ impl BudgetParams {
 pub struct Budget {
     params: BudgetParams,
     slot_nanos: u64,
-    /// Requests so far, modulo 2^32: only differences are used.
+    /// The number of requests so far, modulo 2^32: only differences are used.
     requests: AtomicU32,
-    /// Retries: granted so far, modulo 2^32, in the upper half; in progress in the lower.
+    /// The number of retries granted so far, modulo 2^32, in the upper half, and of those in progress in the lower
+    /// half.
     retries: AtomicU64,
-    /// The slot that the last mark belongs to, counted from the epoch.
+    /// The number of the slot that the last mark belongs to, counted from the epoch.
     slot: AtomicU64,
-    /// `requests` (lower half) and retries granted (upper half) when the slot of that number modulo
-    /// [`SLOTS`] began.
+    /// The numbers of requests (lower half) and granted retries (upper half) at the beginning of each slot, by the
+    /// slot's number modulo [`SLOTS`].
     marks: [AtomicU64; SLOTS],
-    /// Held while marks are set: ten times an interval, for some ten nanoseconds.
+    /// Held while marks are set: ten times per interval, for about ten nanoseconds.
     turning: Mutex<()>,
 }
 
@@ -124,13 +124,13 @@ impl Budget {
         }
     }
 
-    /// Returns its parameters.
+    /// Returns the parameters of the budget.
     #[must_use]
     pub fn params(&self) -> &BudgetParams {
         &self.params
     }
 
-    /// Counts a request, at its first attempt.
+    /// Counts a request; called at its first attempt.
     #[inline]
     pub fn request(&self, now: Time) {
         self.turn(now);
@@ -138,8 +138,8 @@ impl Budget {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Grants a retry that begins within `pause`, or a hedged attempt, with `active` requests in
-    /// progress, if the budget allows.
+    /// Grants a retry that begins within `pause`, or a hedged attempt, if the budget allows it with `active` requests
+    /// in progress.
     #[must_use]
     pub fn retry(self: &Arc<Self>, active: u32, pause: Duration, now: Time) -> Option<RetryPermit> {
         self.turn(now);
@@ -163,22 +163,21 @@ impl Budget {
         })
     }
 
-    /// Returns the retries in progress.
+    /// Returns the number of retries in progress.
     #[must_use]
     pub fn in_progress(&self) -> u32 {
         // Relaxed: a gauge.
         unpack(self.retries.load(Ordering::Relaxed)).1
     }
 
-    /// Returns the retries that may be in progress with `active` requests, for display.
+    /// Returns the number of retries that may be in progress with `active` requests, for display.
     #[must_use]
     pub fn allowed(&self, active: u32) -> u64 {
         self.params.concurrency(active)
     }
 
-    /// Estimates the requests that begin within a pause, by the rate of the last interval. Only the
-    /// part of the interval after its first request counts: else the rate would be too low after a
-    /// start or an idle time.
+    /// Estimates the number of requests that begin within a pause, from the rate of the last interval. Only the part of
+    /// the interval after its first request counts; otherwise the rate would be too low after a start or an idle time.
     fn during(&self, pause: Duration, requests: u32, now: Time) -> u32 {
         let slot = self.slot.load(Ordering::Acquire);
         let mark = |slot: u64| {
@@ -198,7 +197,7 @@ impl Budget {
         u32::try_from(begun).unwrap_or(u32::MAX)
     }
 
-    /// Returns the requests within the interval, and the count of retries when it began.
+    /// Returns the number of requests within the interval, and the number of retries granted before it.
     fn interval(&self) -> (u32, u32) {
         // Acquire: the marks of this slot are visible (see `set_marks`).
         let slot = self.slot.load(Ordering::Acquire);
@@ -209,7 +208,7 @@ impl Budget {
         (all.wrapping_sub(requests), granted)
     }
 
-    /// Begins a new slot when it is due.
+    /// Begins a new slot if it is due.
     #[inline]
     fn turn(&self, now: Time) {
         let slot = now.as_nanos() / self.slot_nanos;

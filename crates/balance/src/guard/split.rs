@@ -1,11 +1,10 @@
-//! Chooses among several clusters by weight: anew for each request, or always the same for the same
-//! client.
+//! Chooses one of several clusters by weight: independently for each request, or always the same for a client.
 
 use crate::Rng;
 use crate::hash::mix;
 use crate::rng::unit_from_bits;
 
-/// Draws an index with probability weight / sum of the weights; `None` when the sum is 0.
+/// Draws an index with probability weight / sum of the weights; `None` if the sum is 0.
 pub fn random<I>(weights: I, rng: &mut Rng) -> Option<usize>
 where
     I: Iterator<Item = u32> + Clone,
@@ -23,13 +22,12 @@ where
     })
 }
 
-/// Returns the index that the hash `key` always gets, each with probability weight / sum of the
-/// weights over the keys; `None` when the sum is 0. A target is given as the hash of its name, and
-/// its weight.
+/// Returns the index of the target of the hash `key`, which is always the same. Over all keys, a target has the share
+/// weight / sum of the weights; `None` if the sum is 0. Each target is given by the hash of its name and its weight.
 ///
-/// Weighted rendezvous hashing: a target's score is −weight / ln u, with u uniform by key and name,
-/// and the highest score wins. A change of weights moves the minimal number of keys: from 95/5 to
-/// 90/10 only one key in twenty changes its target, and none changes back.
+/// Weighted rendezvous hashing: a target's score is −weight / ln u, with u uniform by key and name, and the highest
+/// score wins. A change of weights moves the minimal number of keys: from 95/5 to 90/10 only one key in twenty changes
+/// its target, and none changes back.
 pub fn sticky(targets: impl Iterator<Item = (u64, u32)>, key: u64) -> Option<usize> {
     let mut best: Option<(f64, usize)> = None;
     for (position, (name, weight)) in targets.enumerate() {
@@ -51,7 +49,7 @@ mod tests {
     use super::*;
     use crate::hash_bytes;
 
-    /// 5 standard deviations of a binomial.
+    /// Returns whether `count` is within 5 standard deviations of a binomial distribution.
     fn near(count: u32, n: u32, p: f64) -> bool {
         let n = f64::from(n);
         (f64::from(count) - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt() + 1e-9

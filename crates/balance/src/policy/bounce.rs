@@ -1,13 +1,13 @@
-//! `bounce`: the request itself is the query. It is sent to a candidate with an admission limit in
-//! its head; the inbound proxy there knows the true count, and above the limit rejects the request
-//! at once, before its body, with that count. After `attempts` candidates the least loaded one must
-//! accept it.
+//! `bounce`: the request itself is the query. It is sent to a candidate with an admission limit in its head. The
+//! inbound proxy of the candidate knows the true number of requests in flight; above the limit, it rejects the request
+//! at once, before its body, with that number. After `attempts` candidates, the least loaded of them must accept the
+//! request.
 //!
-//! All attempts but the last one require an idle server, the last one a server that is no busier
-//! than the best seen. With fewer candidates than attempts the last candidate is the last attempt,
-//! and a single one must accept the request. The result is the choice of the shortest of `attempts`
-//! queues (Mitzenmacher, 2001) with true counts at any number of balancers, but the search ends
-//! early if possible: two messages a bounce, none while servers are idle. It needs only sidecars.
+//! All attempts but the last one require an idle server, and the last one a server that is no busier than the best
+//! candidate so far. With fewer candidates than attempts, the attempt at the last candidate is the last one; a single
+//! candidate must accept the request. The result is the choice of the shortest of `attempts` queues (Mitzenmacher,
+//! 2001) with true counts, at any number of balancers, but the search ends early if possible: a rejection costs two
+//! messages, and there are none while servers are idle. The policy needs only sidecars.
 
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy};
@@ -18,13 +18,13 @@ use crate::{Rng, View};
 #[derive(Debug)]
 pub(crate) struct Bounce {
     attempts: u32,
-    /// Set if weights are those of localities.
+    /// The localities of the endpoints; `None` if the weights are not those of localities.
     classes: Option<Classes>,
     local: LeastOutstanding,
 }
 
 impl Bounce {
-    /// Creates a policy for callers that select the compared endpoints.
+    /// Creates a policy for callers that select the endpoints to compare.
     pub(crate) fn new(attempts: u32) -> Self {
         Self {
             attempts,
@@ -40,7 +40,7 @@ impl Bounce {
         }
     }
 
-    /// Returns the next candidate, or the least loaded one seen when there are no further ones.
+    /// Returns the next candidate, or the least loaded candidate so far if there are no further ones.
     pub(crate) fn next(
         &self,
         decision: &mut Decision,
@@ -72,7 +72,7 @@ impl Bounce {
         }
     }
 
-    /// The same for unequal shares: limits are requests per place ([`places`](crate::places)).
+    /// Returns the next candidate for unequal shares: limits are requests per place ([`places`](crate::weighted_load)).
     fn next_uneven(
         &self,
         decision: &mut Decision,

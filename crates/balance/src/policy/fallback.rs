@@ -1,5 +1,4 @@
-//! Fallbacks of policies if no host can be queried: the same policy within one group, or over all
-//! endpoints.
+//! The fallback of a policy whose host cannot be queried, either within one group or over all endpoints.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use crate::queue_protocol::{Answer, AnswerTimeout, Decision, Step};
 use crate::weighted_load::{least, unit_of};
 use crate::{Rng, View};
 
-/// The policy that takes over when a ledger does not respond.
+/// The policy that decides when a ledger does not respond.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Fallback {
     /// `bounce(tries=3)`.
@@ -23,7 +22,7 @@ pub enum Fallback {
 }
 
 impl Fallback {
-    /// Their names.
+    /// The names of the fallbacks.
     pub(crate) const WORDS: &'static [&'static str] = &["bounce", "lor", "probe"];
 
     pub(crate) fn from_word(word: &str) -> Option<Self> {
@@ -54,8 +53,8 @@ const ATTEMPTS: u32 = 3;
 
 /// A fallback with its state.
 ///
-/// Its methods are those of a [`Policy`](super::Policy), for the part of a decision after
-/// [`Decision::fall_back`]; `members` restricts the choice to a group.
+/// The methods are those of a [`Policy`](super::Policy), for the part of a decision after [`Decision::fall_back`].
+/// `members` restricts the choice to a group.
 #[derive(Debug)]
 pub struct FallbackPlan(Kind);
 
@@ -67,7 +66,7 @@ enum Kind {
 }
 
 impl FallbackPlan {
-    /// Creates a fallback; `timeout` is for its own queries.
+    /// Creates a fallback; `timeout` is the timeout of its own queries.
     #[must_use]
     pub fn new(fallback: Fallback, timeout: Arc<AnswerTimeout>) -> Self {
         Self(match fallback {
@@ -132,7 +131,7 @@ impl FallbackPlan {
         }
     }
 
-    /// Returns the next step if not all answers have arrived in time.
+    /// Returns the next step after some answers have not arrived in time.
     pub fn timed_out(
         &self,
         decision: &mut Decision,

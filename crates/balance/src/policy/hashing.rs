@@ -1,14 +1,14 @@
-//! The common part of the hash policies: a table per level, skipping of endpoints that cannot take
-//! the request, and bounded load.
+//! The common part of the hash policies: a table per priority level, the search for an endpoint that can take the
+//! request, and bounded load.
 //!
-//! A table holds every member of its level, whatever its health: an endpoint that fails moves only
-//! its own keys, each to the next slot's owner, and gets exactly these back. A view whose members,
-//! weights and priorities are unchanged shares the tables of the one before it.
+//! A table contains every member of its level, regardless of health. If an endpoint fails, only its own keys move, each
+//! to the owner of the next slot, and return when it recovers. A view whose members, weights and priorities are
+//! unchanged shares the tables of the previous view.
 //!
-//! Bounded load (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016):
-//! an endpoint accepts no request beyond `⌈c · (total + 1) · share⌉`; further ones go to the next
-//! endpoint. `c` is `hash_balance_factor / 100`; the total is counted at the pick, O(n), and only
-//! when the key's own endpoint has outstanding requests.
+//! Bounded load (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016): an endpoint accepts
+//! no request beyond `⌈c · (total + 1) · share⌉`; further requests go to the next endpoint. `c` is
+//! `hash_balance_factor / 100`; the total is counted at the pick, O(n), and only when the key's own endpoint has
+//! outstanding requests.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -18,29 +18,29 @@ use super::{Index, PickCtx, Policy};
 use crate::hash::{combine, hash_bytes, mix};
 use crate::{Rng, View};
 
-/// Data that the next view's policy may reuse: tables of a hash policy, if they still fit, or a
-/// querying policy's knowledge of servers.
+/// Data that the next view's policy may reuse: the tables of a hash policy, if they still fit, or what a querying
+/// policy knows of servers.
 pub type SharedTables = Arc<dyn Any + Send + Sync>;
 
-/// A consistent-hash table over the members of one level.
+/// A consistent-hash table over the members of one priority level.
 pub(crate) trait Table: Debug + Send + Sync + Sized + 'static {
     /// The inputs of a table besides its members.
     type Params: Clone + Debug + PartialEq + Send + Sync;
 
-    /// Builds a table of the members, each with a positive weight, ordered by key.
+    /// Builds a table from the members, which have positive weights and are ordered by key.
     fn build(members: &[Member], params: &Self::Params) -> Self;
 
     /// Returns the number of slots; 0 if there are no members.
     fn len(&self) -> usize;
 
-    /// Returns the slot of a hash, below `len`. Not called on an empty table.
+    /// Returns the slot of a hash, below `len`. Must not be called on an empty table.
     fn slot(&self, hash: u64) -> usize;
 
     /// Returns the endpoint that owns a slot.
     fn owner(&self, slot: usize) -> Index;
 }
 
-/// A member of a table.
+/// A member of a hash table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Member {
     pub(crate) key: Arc<str>,
@@ -48,7 +48,7 @@ pub(crate) struct Member {
     pub(crate) weight: f64,
 }
 
-/// The tables of all levels with the inputs that they were built from.
+/// The tables of all levels, with the inputs that they were built from.
 #[derive(Debug)]
 struct Tables<T: Table> {
     params: T::Params,
@@ -56,7 +56,7 @@ struct Tables<T: Table> {
     levels: Vec<T>,
 }
 
-/// A policy that looks up the hash of a key.
+/// A policy that looks up the hash of a request's key in a table.
 #[derive(Debug)]
 pub(crate) struct Hashed<T: Table> {
     tables: Arc<Tables<T>>,
@@ -67,7 +67,7 @@ pub(crate) struct Hashed<T: Table> {
 struct Bound {
     /// `hash_balance_factor / 100`, at least 1.
     factor: f64,
-    /// The fair share of each endpoint in its level; 0 for those that are not usable.
+    /// The fair share of each endpoint in its level; 0 for endpoints that are not usable.
     shares: Box<[f64]>,
 }
 
@@ -101,7 +101,7 @@ impl<T: Table> Hashed<T> {
         Self { tables, bound }
     }
 
-    /// Walks from the key's slot to the first endpoint that can take the request.
+    /// Searches from the key's slot for the first endpoint that can take the request.
     #[cold]
     fn search(&self, view: &View, ctx: &PickCtx<'_>, hash: u64) -> Option<Index> {
         let bits = mix(hash);
@@ -177,19 +177,19 @@ fn has_untried(view: &View, level: usize, excluded: &[Index]) -> bool {
     usable.any(|slot| !excluded.contains(&slot.index))
 }
 
-/// One search for an endpoint.
+/// The state of one search for an endpoint.
 struct Walk<'a> {
     view: &'a View,
     level: usize,
     excluded: &'a [Index],
     ctx: &'a PickCtx<'a>,
-    /// Bits of the hash that the table did not use, for the slow-start coin.
+    /// The bits of the hash that the table did not use, for the random decision of slow start.
     bits: u64,
 }
 
 impl Walk<'_> {
-    /// Returns the first acceptable owner from the hash's slot on; failing that, the first that is
-    /// only overloaded; `None` if the walk finds none, which is rare due to its length.
+    /// Returns the first acceptable owner from the hash's slot on; if there is none, the first that is only overloaded.
+    /// `None` if the search finds neither, which is rare because of its length.
     fn along<T: Table>(&self, table: &T, hash: u64, bound: Option<&Bound>) -> Option<Index> {
         if table.len() == 0 {
             return None;
@@ -217,8 +217,7 @@ impl Walk<'_> {
             && self.view.admits(owner, self.level, self.ctx.now, self.bits)
     }
 
-    /// Returns the highest random weight among all usable endpoints, the key's level first:
-    /// consistent, O(n).
+    /// Returns the usable endpoint with the highest random weight, first in the key's level; consistent, O(n).
     fn rendezvous(&self) -> Option<Index> {
         let best_of = |level: usize| {
             let slots = self.view.slots_of(level);

@@ -1,14 +1,14 @@
 //! `lor`: least outstanding requests among d candidates, or among all.
 //!
-//! Candidates are drawn with replacement and ties broken at random, as in the model of the LOR
-//! paper (§II) and in Envoy. With weights, or while slow start ramps, the candidates are drawn in
-//! proportion to them and compared place by place ([`places`](crate::places)).
+//! Candidates are drawn with replacement, and ties are broken at random, as in the model of the LOR paper (§II) and in
+//! Envoy. With weights, or during slow start, candidates are drawn in proportion to their shares and compared place by
+//! place ([`places`](crate::weighted_load)).
 //!
-//! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k
-//! with probability `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
+//! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k with probability
+//! `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
 //!
-//! `a-lsq` is the same policy on counts that servers correct periodically (§V): the own outstanding
-//! requests plus those of others when the server last reported.
+//! `a-lsq` is the same policy with counts that servers correct periodically (§V): this process's outstanding requests,
+//! plus those of other balancers when the server last reported.
 
 use std::hint::select_unpredictable;
 
@@ -19,8 +19,8 @@ use crate::view::{Field, Slot};
 use crate::weighted_load::{Candidate, Contest, Tie, least, unit_of};
 use crate::{Rng, View};
 
-/// `ESTIMATED`: whether the load is the endpoint's estimated load from all balancers (`a-lsq`), or
-/// the outstanding requests of this process there.
+/// `ESTIMATED`: whether the load is the endpoint's estimated load from all balancers (`a-lsq`), rather than the
+/// outstanding requests of this process.
 #[derive(Debug)]
 pub(crate) struct LeastOutstanding<const ESTIMATED: bool = false> {
     choices: Choices,
@@ -45,9 +45,8 @@ impl<const ESTIMATED: bool> Policy for LeastOutstanding<ESTIMATED> {
     }
 }
 
-/// Returns the least loaded of `d` draws. The first of equals wins: draws are independent and
-/// alike, so among equals each is the first with the same probability, and no further draw is
-/// needed.
+/// Returns the least loaded of `d` draws, the first of equals. Draws are independent and identically distributed, so
+/// among equals each is the first with the same probability, and no further draw is needed.
 #[inline]
 fn least_of<'v, const ESTIMATED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
     let mut best = field.draw(rng);
@@ -63,7 +62,7 @@ fn least_of<'v, const ESTIMATED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng)
     best
 }
 
-/// The same for unequal shares. It allocates for more than eight candidates.
+/// Returns the least loaded of `d` draws for unequal shares. It allocates for more than eight candidates.
 fn least_of_uneven<'v>(
     field: &Field<'v>,
     d: u32,
@@ -81,7 +80,7 @@ fn least_of_uneven<'v>(
     least(&drawn, unit_of(&drawn), rng).unwrap_or(&field.group.slots()[0])
 }
 
-/// Returns the least loaded of all candidates, ties at random.
+/// Returns the least loaded of all candidates; ties are broken at random.
 fn least_of_all<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
     let mut best: Option<(&Slot, u32)> = None;
     let mut ties = 0_u32;
@@ -106,7 +105,7 @@ fn least_of_all<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> 
     best.map_or(&field.group.slots()[0], |(slot, _)| slot)
 }
 
-/// The same for unequal shares. It allocates for more than 32 endpoints.
+/// Returns the least loaded of all candidates for unequal shares. It allocates for more than 32 endpoints.
 fn least_of_all_uneven<'v, const ESTIMATED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
     let slots = field.group.slots();
     let mut candidates: SmallVec<[Candidate<&'v Slot>; 32]> = slots

@@ -1,12 +1,11 @@
 //! `ledger`: queries one host about a group of servers.
 //!
-//! A server is drawn as in any policy, by weight, health and slow start; its group's host is
-//! queried. So every group gets traffic in proportion to the shares of its servers. Groups are the
-//! same at every node, but the servers of a group that a request may go to are not: the ledger is
-//! queried for one of the drawn server's [cell](Cell). Without an answer in time, or with a useless
-//! one, the fallback decides. A host that fails to answer several times in a row is not queried for
-//! a while; the policy then keeps to the servers of the cell, for the other ledgers' servers have
-//! their own share of the traffic already.
+//! A server is drawn as in any policy, by weight, health and slow start, and the host of its group is queried. So every
+//! group gets traffic in proportion to the shares of its servers. Groups are the same at every node, but the servers of
+//! a group that a request may go to are not: the query is restricted to the [cell](Cell) of the drawn server. Without
+//! an answer in time, or with a useless one, the fallback decides. A host that fails to answer several times in a row
+//! is not queried for a while. During that time the policy chooses among the servers of the cell, because the servers
+//! of other ledgers already get their own share of the traffic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +21,10 @@ use crate::queue_protocol::{
 };
 use crate::{Rng, View};
 
-/// No cell: the endpoint is not usable.
+/// The value for an endpoint that is not usable and belongs to no cell.
 const NONE: u32 = u32::MAX;
 
-/// A policy that queries a group's host.
+/// The policy that queries the host of a group.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     groups: Groups,
@@ -37,14 +36,14 @@ pub(crate) struct Hosted {
     local: LeastOutstanding,
 }
 
-/// The usable servers of a group among which requests may be compared, see [`Classes`].
+/// The usable servers of a group among which requests may be compared; see [`Classes`].
 #[derive(Debug)]
 struct Cell {
     group: u32,
     members: Box<[Index]>,
-    /// Whether they should have equal shares.
+    /// Whether the servers should have equal shares.
     equal: bool,
-    /// `None`: the ledger cannot be queried for these.
+    /// The query for these servers; `None` = the ledger cannot be queried about them.
     question: Option<Question>,
 }
 
@@ -114,7 +113,7 @@ impl Hosted {
         }
     }
 
-    /// Returns the query for this request, which excludes the servers it has attempted.
+    /// Returns the query for this request, which excludes the servers that the request has attempted.
     fn question(&self, cell: &Cell, ctx: &PickCtx<'_>) -> Option<Question> {
         if ctx.excluded.is_empty() {
             return cell.question;
@@ -152,7 +151,7 @@ impl Hosted {
         self.cells.get(decision.scope? as usize)
     }
 
-    /// Returns the endpoint of this name, if the request may be compared over it.
+    /// Returns the endpoint with this name, if it is among those compared for the request.
     fn known(&self, name: Name, decision: &Decision) -> Option<Index> {
         let index = self.groups.named(name)?;
         let cell = self.cell_of.get(index.get());
@@ -160,7 +159,7 @@ impl Hosted {
         fits.then_some(index)
     }
 
-    /// Returns the server that an answer names, if the request may go there.
+    /// Returns the server that an answer names, if it is among those compared for the request.
     fn named(
         &self,
         answer: Answer,
@@ -177,8 +176,7 @@ impl Hosted {
         fits.then_some((index, ticket))
     }
 
-    /// Returns the server whose turn it is, if its load is not known, and the one to compare it
-    /// with.
+    /// Returns the server whose turn it is although its load is unknown, and the server to compare it with.
     fn turn_of(&self, answer: Answer, decision: &Decision) -> SmallVec<[Index; 2]> {
         match answer {
             Answer::Referral(Some(referral)) if referral.ticket.is_none() => {

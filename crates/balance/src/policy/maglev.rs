@@ -1,10 +1,9 @@
 //! `maglev`: Maglev hashing (Eisenbud et al., NSDI 2016, §3.4), weighted.
 //!
-//! Each endpoint has a permutation of the table's slots, `offset + j · skip` modulo the prime table
-//! size; in turns, each takes the next free slot of its own. A heavier endpoint has more turns, in
-//! Envoy's way: one a round at most, and the next after k of them not before the round
-//! `⌈k · greatest weight / weight⌉`. Offset and skip are XXH64 of the key with seeds 0 and 1, also as in
-//! Envoy: both fill equal tables for equal endpoints.
+//! Each endpoint has a permutation of the table's slots, `offset + j · skip` modulo the prime table size; in turns,
+//! each endpoint takes the next free slot of its permutation. A heavier endpoint has more turns, as in Envoy: at most
+//! one per round, and after k turns the next one not before the round `⌈k · greatest weight / weight⌉`. Offset and skip
+//! are XXH64 of the key with seeds 0 and 1, also as in Envoy, so that both fill equal tables for equal endpoints.
 //!
 //! Invariant: with equal weights the numbers of slots of any two endpoints differ by at most one.
 
@@ -24,11 +23,11 @@ use crate::prime;
 /// * `hash_balance_factor`: none (off)
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct MaglevParams {
-    /// The number of slots: a prime, 2–5000011. A hundred times the number of endpoints or more
-    /// keeps shares within 1 % of each other.
+    /// The number of slots: a prime, 2–5000011. At least a hundred slots per endpoint keep shares within 1 % of each
+    /// other.
     pub table_size: u32,
-    /// Bounded load: no endpoint gets more than this percentage of its fair share of outstanding
-    /// requests, 100–100000; `None` turns it off.
+    /// Bounded load: the maximum percentage of its fair share of outstanding requests that an endpoint gets,
+    /// 100–100000; `None` = unlimited.
     pub hash_balance_factor: Option<u32>,
 }
 
@@ -49,8 +48,8 @@ impl MaglevParams {
     /// paper, §3.4).
     const SLOTS_PER_ENDPOINT: usize = 100;
 
-    /// Returns the smallest table that keeps the shares of `endpoints` within 1 % of each other, if
-    /// this one is smaller; the largest possible one for more endpoints than that can hold.
+    /// Returns, if this table is too small, the size of the smallest table that keeps the shares of `endpoints` within
+    /// 1 % of each other; the largest possible size if there are more endpoints than any table can serve.
     #[must_use]
     pub fn wanted_table_size(&self, endpoints: usize) -> Option<u32> {
         let wanted = endpoints.saturating_mul(Self::SLOTS_PER_ENDPOINT);
@@ -62,7 +61,7 @@ impl MaglevParams {
     }
 }
 
-/// The owner of each slot, in half the space when the indices allow.
+/// The owner of each slot, in half the memory if the indices are small enough.
 #[derive(Debug)]
 pub(crate) enum MaglevTable {
     Narrow(Box<[u16]>),
@@ -172,8 +171,8 @@ struct Slots {
 }
 
 impl Slots {
-    /// Assigns the walker the first free slot of its permutation. There is one: callers grant no
-    /// more turns than slots.
+    /// Assigns the first free slot of its permutation to the walker. There is one, because callers grant no more turns
+    /// than there are slots.
     fn assign_next(&mut self, walker: &mut Walker) {
         let size = self.owners.len() as u32;
         while self.taken.contains(walker.slot) {
@@ -185,7 +184,7 @@ impl Slots {
     }
 }
 
-/// One bit a slot: the search for free slots stays in the first-level cache.
+/// One bit per slot, so that the search for free slots stays in the first-level cache.
 struct Taken(Vec<u64>);
 
 impl Taken {

@@ -1,9 +1,9 @@
-//! `peak-ewma`: the least of d candidates by expected wait, latency average × (outstanding + 1).
+//! `peak-ewma`: the candidate, of d, with the least expected wait, latency average × (outstanding + 1).
 //!
-//! As Linkerd's balancer and tower's `PeakEwma`, but candidates are drawn with replacement like
-//! everywhere in this crate. With weights, `outstanding` is counted place by place
-//! ([`places`](crate::places)), so that endpoints that are equally fast share in proportion to
-//! their weights; otherwise, the faster ones get more. So this policy guarantees no shares.
+//! The policy is that of Linkerd's balancer and tower's `PeakEwma`, but candidates are drawn with replacement, as in
+//! the other policies here. With weights, `outstanding` is counted per place ([`places`](crate::weighted_load)), so that
+//! equally fast endpoints share requests in proportion to their weights. Faster endpoints get more; so this policy
+//! guarantees no shares.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl PeakEwma {
         self.latency(slot, now) * (slot.stats.outstanding() as f32 + 1.0)
     }
 
-    /// The pick for unequal shares. It allocates for more than eight candidates.
+    /// Picks for unequal shares. It allocates for more than eight candidates.
     fn pick_uneven(&self, field: &Field<'_>, now: Time, rng: &mut Rng) -> Option<Index> {
         let drawn: SmallVec<[_; 8]> = (0..self.choices)
             .map(|_| field.draw(rng))

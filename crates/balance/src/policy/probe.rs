@@ -1,6 +1,6 @@
-//! `probe`: queries some servers for their true load when a request arrives, and takes the least
-//! loaded of those that answer in time. The choice of the shortest of d queues at any number of
-//! balancers, for 2·d messages and a round trip.
+//! `probe`: queries some servers for their true load when a request arrives, and takes the least loaded of those that
+//! answer in time. This is the choice of the shortest of d queues, at any number of balancers, for 2·d messages and a
+//! round trip.
 //!
 //! Candidates are distinct, unlike those of `lor`: a second query to a server adds nothing.
 
@@ -15,9 +15,9 @@ use crate::{Rng, View};
 #[derive(Debug)]
 pub(crate) struct Probe {
     choices: u32,
-    /// Outlives the view.
+    /// The timeout of queries, which outlives the view.
     timeout: Arc<AnswerTimeout>,
-    /// Set if weights are those of localities.
+    /// The localities of the endpoints; `None` if the weights are not those of localities.
     classes: Option<Classes>,
     local: LeastOutstanding,
 }
@@ -26,7 +26,7 @@ impl Probe {
     /// The maximum number of servers that one request may query.
     pub(crate) const MAX_CHOICES: u32 = 16;
 
-    /// Creates a policy for callers that select the compared endpoints.
+    /// Creates a policy for callers that select the endpoints to compare.
     pub(crate) fn new(choices: u32, timeout: Arc<AnswerTimeout>) -> Self {
         Self {
             choices,
@@ -96,7 +96,7 @@ impl Probe {
             .map_or(Step::Wait, |best| Step::send(Some(best)))
     }
 
-    /// Returns the least loaded of those that have answered.
+    /// Returns the least loaded of the servers that have answered.
     fn best(
         &self,
         decision: &mut Decision,
@@ -122,7 +122,7 @@ impl Probe {
 }
 
 impl Probe {
-    /// Returns the best of the answers received when the time is over.
+    /// Returns the best of the answers received before the timeout.
     pub(crate) fn settle(
         &self,
         decision: &mut Decision,

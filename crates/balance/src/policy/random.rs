@@ -1,5 +1,5 @@
-//! `random`: each request to a random endpoint, in proportion to the weights. The baseline that
-//! `lor` converges to as balancers multiply (LOR paper, Theorem 1).
+//! `random`: each request goes to a random endpoint, in proportion to the weights. `lor` converges to this baseline as
+//! the number of balancers grows (LOR paper, Theorem 1).
 
 use super::{Index, PickCtx, Policy};
 use crate::{Rng, View};

@@ -1,13 +1,13 @@
 //! `ring-hash`: consistent hashing on a ring, as libketama and Envoy build it.
 //!
-//! Each endpoint has points on the ring, in proportion to its weight: XXH64 of `key_0`, `key_1`, …
-//! A request goes to the first point at or after its hash. The ring grows beyond `min` so far that
-//! the lightest endpoint has a whole number of points, and never beyond `max`.
+//! Each endpoint has points on the ring, in proportion to its weight: XXH64 of `key_0`, `key_1`, … A request goes to
+//! the first point at or after its hash. The ring grows beyond `min`, but not beyond `max`, until the lightest endpoint
+//! has a whole number of points.
 //!
-//! The shares vary: with p points each they scatter by about 1/√p. Removing an endpoint moves no
-//! other key as long as p stays. If few endpoints share the `min` points p grows (256 each of four,
-//! 342 each of three), and the new points take keys from all others: about a tenth of them.
-//! `maglev` moves less than a hundredth, so prefer it unless the ring has to be that of an Envoy.
+//! The shares vary: with p points per endpoint, by about 1/√p. The removal of an endpoint moves no other key as long as
+//! p is unchanged. If few endpoints share the `min` points, p grows (from 256 for each of four to 342 for each of
+//! three), and the new points take about a tenth of the keys of all others. `maglev` moves less than a hundredth;
+//! prefer it, unless the ring has to be equal to Envoy's.
 
 use super::Index;
 use super::hashing::{Member, Table};
@@ -22,13 +22,12 @@ use crate::hash::hash_bytes;
 /// * `hash_balance_factor`: none (off)
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RingHashParams {
-    /// The least number of points on the ring, 1–8388608, not above `max`.
+    /// The minimum number of points on the ring, 1–8388608; at most `max`.
     pub min: u32,
-    /// The greatest number of points, 1–8388608. With fewer points than endpoints some get no
-    /// traffic.
+    /// The maximum number of points, 1–8388608. With fewer points than endpoints, some endpoints get no traffic.
     pub max: u32,
-    /// Bounded load: no endpoint gets more than this percentage of its fair share of outstanding
-    /// requests, 100–100000; `None` turns it off.
+    /// Bounded load: the maximum percentage of its fair share of outstanding requests that an endpoint gets,
+    /// 100–100000; `None` = unlimited.
     pub hash_balance_factor: Option<u32>,
 }
 
@@ -46,8 +45,7 @@ impl RingHashParams {
     /// Envoy's limit on both sizes: 8 Mi points.
     pub(crate) const LIMIT: u32 = 8 << 20;
 
-    /// Returns the smallest `max` with a point for each of `endpoints`, if this one has none for
-    /// some.
+    /// Returns, if this `max` leaves some of the `endpoints` without a point, the smallest `max` that does not.
     #[must_use]
     pub fn wanted_max(&self, endpoints: usize) -> Option<u32> {
         let wanted = u32::try_from(endpoints)
@@ -57,7 +55,7 @@ impl RingHashParams {
     }
 }
 
-/// The least and greatest number of points.
+/// The minimum and maximum number of points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RingSize {
     pub(crate) min: u32,

@@ -1,13 +1,12 @@
 //! `round-robin`: smooth weighted round robin that threads share without a lock.
 //!
-//! For each group one period of the order is computed when the policy is built, and an atomic
-//! cursor walks over it from a random start. The order is that of Tijdeman, "The chairman
-//! assignment problem" (1980): among the endpoints that have earned a turn, the one whose turn is
-//! due first.
+//! For each group, one period of the order is computed when the policy is built, and an atomic cursor advances over it
+//! from a random start. The order is that of Tijdeman, "The chairman assignment problem" (1980): among the endpoints
+//! that have earned a turn, the one whose turn is due first.
 //!
-//! Invariant: in every prefix of the period the number of turns of each of n endpoints differs from
-//! its exact share by at most 1 − 1/(2n − 2), the best possible bound; nginx's smooth order, to
-//! which it is equal or close for small sets, guarantees none.
+//! Invariant: in every prefix of the period the number of turns of each of n endpoints differs from its exact share by
+//! at most 1 − 1/(2n − 2), the best possible bound. nginx's smooth order, which is equal or similar for small sets,
+//! guarantees no bound.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,12 +16,12 @@ use super::{Index, PickCtx, Policy};
 use crate::view::{Group, Slot};
 use crate::{Rng, View};
 
-/// The longest period. Sums of weights above it (after division by their greatest common divisor)
-/// are scaled down, each weight to at least one turn.
+/// The maximum length of a period. Sums of weights above it (after division by their greatest common divisor) are
+/// scaled down, with at least one turn for each weight.
 const MAX_PERIOD: u64 = 1 << 16;
 
-/// The number of turns skipped (excluded, or held back by slow start) before changing to a random
-/// draw.
+/// The number of skipped turns (of endpoints that are excluded, or held back by slow start) after which an endpoint is
+/// drawn at random.
 const MAX_SKIPS: u32 = 64;
 
 #[derive(Debug)]
@@ -35,10 +34,10 @@ pub(crate) struct RoundRobin {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Turns {
-    /// Positions in the group; `None` means one after the other.
+    /// The order as positions in the group; `None` = the order of the group.
     order: Option<Box<[u32]>>,
     period: u64,
-    /// The next turn; 0 means not started, so that proxies started together are not synchronized.
+    /// The next turn; 0 = not started. The start is random, so that proxies started together are not synchronized.
     cursor: AtomicU64,
 }
 
@@ -127,8 +126,8 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
 
 /// Returns one period in which endpoint `i` has `turns[i]` turns.
 ///
-/// With share x and c turns had, an endpoint earns its next turn at time (c + ε)/x, and it is due
-/// at (c + 1 − ε)/x, where ε = 1/(2n − 2). Times count from 1; all values are exact integers.
+/// With share x and after c turns, an endpoint earns its next turn at time (c + ε)/x, and the turn is due at (c + 1 −
+/// ε)/x, where ε = 1/(2n − 2). Times count from 1; all values are exact integers.
 fn smooth_order(turns: &[u64]) -> Box<[u32]> {
     if turns.len() < 2 {
         return vec![0; turns.iter().sum::<u64>() as usize].into_boxed_slice();
@@ -168,7 +167,7 @@ fn smooth_order(turns: &[u64]) -> Box<[u32]> {
 mod tests {
     use super::*;
 
-    /// Every prefix within 1 − 1/(2n − 2) turns of the exact shares, and the period exact.
+    /// Asserts that every prefix is within 1 − 1/(2n − 2) turns of the exact shares, and that the period is exact.
     fn assert_smooth(turns: &[u64]) {
         let order = smooth_order(turns);
         let period: u64 = turns.iter().sum();

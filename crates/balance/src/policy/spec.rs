@@ -60,16 +60,16 @@ use crate::{View, prime};
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum PolicySpec {
-    /// Least outstanding requests, with counts corrected by servers' reports.
+    /// Least outstanding requests, with counts that are corrected by servers' reports.
     ALsq {
         /// The number of compared candidates.
         choices: Choices,
         /// The average number of reports that a server sends per request, 1–10000.
         overhead: NonZeroU32,
     },
-    /// Attempts servers until one is not too busy.
+    /// Tries servers until one is not too busy.
     Bounce {
-        /// The maximum number of attempted servers, 1–16.
+        /// The maximum number of servers to try, 1–16.
         attempts: NonZeroU32,
     },
     /// Least outstanding requests.
@@ -81,12 +81,12 @@ pub enum PolicySpec {
     Ledger {
         /// The approximate number of servers that share a ledger, 1–65536.
         group: NonZeroU32,
-        /// The policy when the ledger does not answer.
+        /// The policy to use when the ledger does not answer.
         fallback: Fallback,
     },
     /// Maglev hashing.
     Maglev(MaglevParams),
-    /// Latency average × (outstanding + 1).
+    /// Least latency average × (outstanding + 1).
     PeakEwma(PeakEwmaParams),
     /// Queries servers for their load.
     Probe {
@@ -108,20 +108,20 @@ pub enum PolicySpec {
 pub struct UnevenShares {
     /// The name of the parameter that bounds the table.
     pub parameter: &'static str,
-    /// Its value.
+    /// The present value of the parameter.
     pub value: u32,
-    /// The smallest value that is large enough.
+    /// The smallest value that is sufficient.
     pub wanted: u32,
 }
 
-/// Bounds of parameters that types do not express.
+/// The bounds of parameters that their types do not express.
 mod bounds {
     pub(super) const OVERHEAD: u32 = 10_000;
     pub(super) const ATTEMPTS: u32 = 16;
     pub(super) const GROUP: u32 = 65_536;
 }
 
-/// Converts a constant that is not zero.
+/// Converts a non-zero constant.
 const fn positive(n: u32) -> NonZeroU32 {
     match NonZeroU32::new(n) {
         Some(n) => n,
@@ -130,7 +130,7 @@ const fn positive(n: u32) -> NonZeroU32 {
 }
 
 impl PolicySpec {
-    /// Returns the policy's name without parameters, the label of metrics.
+    /// Returns the policy's name without parameters, which is a label in metrics.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -167,15 +167,15 @@ impl PolicySpec {
         matches!(self, Self::PeakEwma(_))
     }
 
-    /// Returns whether endpoints that are equally healthy have shares in proportion to their
-    /// weights, at every load. The other policies draw candidates by weight and prefer those that
-    /// respond fast (`peak-ewma`) or that are in the client's subset (`subset`).
+    /// Returns whether equally healthy endpoints have shares in proportion to their weights at every load. The other
+    /// policies draw candidates by weight, and prefer those that respond fast (`peak-ewma`) or that are in the client's
+    /// subset (`subset`).
     #[must_use]
     pub const fn keeps_weights(&self) -> bool {
         !matches!(self, Self::PeakEwma(_) | Self::Subset(_))
     }
 
-    /// Returns whether the policy needs the help of inbound proxies. Without it, it is `lor`.
+    /// Returns whether the policy needs the help of inbound proxies, without which it behaves like `lor`.
     #[must_use]
     pub const fn is_collaborative(&self) -> bool {
         matches!(
@@ -197,7 +197,7 @@ impl PolicySpec {
         }
     }
 
-    /// Returns the groups that servers form under this policy; one for each ledger.
+    /// Returns the groups that servers form under this policy, one for each ledger; `None` if it has no groups.
     #[must_use]
     pub fn groups(&self, view: &View) -> Option<Groups> {
         match self {
@@ -206,8 +206,8 @@ impl PolicySpec {
         }
     }
 
-    /// Returns a parameter that leaves `endpoints` with visibly unequal shares, and a better value;
-    /// `None` = shares are as equal as the policy guarantees.
+    /// Returns a parameter that leaves `endpoints` with visibly unequal shares, and a better value; `None` = shares are
+    /// as equal as the policy can make them.
     #[must_use]
     pub fn uneven_shares(&self, endpoints: usize) -> Option<UnevenShares> {
         let (parameter, value, wanted) = match self {
@@ -226,8 +226,8 @@ impl PolicySpec {
     ///
     /// # Errors
     ///
-    /// If a parameter is out of range. That cannot happen for a parsed `PolicySpec`, only for one
-    /// constructed in code.
+    /// If a parameter is out of range, which is possible only for a `PolicySpec` that was constructed in code and not
+    /// parsed.
     pub fn build(&self, view: &View) -> Result<Box<dyn Policy>, SpecError> {
         self.validate()?;
         Ok(self.build_valid(view, None))

@@ -1,11 +1,10 @@
-//! `subset`: least outstanding requests within a fixed subset of the endpoints, one subset per
-//! client.
+//! `subset`: least outstanding requests within a fixed subset of the endpoints, one subset per client.
 //!
-//! Deterministic subsetting (Beyer et al., "Site Reliability Engineering", 2016, chapter 20):
-//! clients are numbered; each run of `n / size` of them divides one random order of the endpoints
-//! among itself, so that every endpoint serves nearly the same number of clients. There are fewer
-//! connections, and each client's own counts contain more information about a server's queue; but a
-//! client cannot leave its subset when the other clients of that subset are busy.
+//! Deterministic subsetting (Beyer et al., "Site Reliability Engineering", 2016, chapter 20): clients are numbered, and
+//! each run of `n / size` clients divides one random order of the endpoints among its members, so that every endpoint
+//! serves nearly the same number of clients. There are fewer connections, and a client's own counts contain more
+//! information about a server's queue; but a client cannot leave its subset when other clients keep the endpoints of
+//! that subset busy.
 
 use smallvec::SmallVec;
 
@@ -15,8 +14,8 @@ use crate::view::{Field, Slot};
 use crate::weighted_load::{Candidate, least, unit_of};
 use crate::{Rng, View};
 
-/// The number of draws for each one that is expected to be needed to hit the subset; after that any
-/// endpoint is taken, because the subset is down or has been attempted.
+/// The number of draws for each one that is expected to be needed to hit the subset. After that, any endpoint is taken,
+/// because those of the subset are down or have been attempted.
 const PERSEVERANCE: usize = 16;
 
 /// Parameters of `subset`.
@@ -30,7 +29,7 @@ const PERSEVERANCE: usize = 16;
 pub struct SubsetParams {
     /// The number of endpoints in a subset, 1–65536.
     pub size: u32,
-    /// The number of this client; the configuration of several clients numbers them.
+    /// The number of this client. Each client is configured with a different number.
     pub client: u32,
     /// The number of compared candidates, 1–1024.
     pub choices: u32,
@@ -57,7 +56,7 @@ pub(crate) struct Subset {
     choices: u32,
     /// Whether each endpoint is in this client's subset.
     chosen: Box<[bool]>,
-    /// The number of draws before any endpoint is taken.
+    /// The number of draws after which any endpoint is taken.
     draws: usize,
 }
 
@@ -89,7 +88,7 @@ impl Subset {
     }
 }
 
-/// Returns the subset of a client, of more endpoints than `size`.
+/// Returns the subset of a client, if there are more endpoints than `size`.
 fn part(params: &SubsetParams, view: &View) -> Vec<Index> {
     let size = params.size as usize;
     let parts = view.len() / size;

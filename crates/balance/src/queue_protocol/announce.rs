@@ -2,24 +2,24 @@
 
 use crate::Rng;
 
-/// The recipients of a server's message that a request has ended. It follows from the policy of the
-/// server's clients; see [`PolicySpec::announce`](crate::PolicySpec::announce).
+/// The recipients of a server's message that a request has ended. They depend on the policy of the server's clients;
+/// see [`PolicySpec::announce`](crate::PolicySpec::announce).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Announce {
-    /// Its load, to each balancer with probability min(overhead / balancers, 1).
+    /// The server's load is sent to each balancer with probability min(overhead / balancers, 1).
     Balancers {
         /// The number of messages per request, on average.
         overhead: f64,
     },
-    /// A [`Report`](super::Report), to the ledger of its group.
+    /// A [`Report`](super::Report) is sent to the ledger of the server's group.
     Ledger,
-    /// No recipient.
+    /// No message is sent.
     Never,
 }
 
 impl Announce {
-    /// Chooses which of `balancers` balancers are notified this time, each independently of the
-    /// others; calls `notify` with their positions in increasing order.
+    /// Chooses which of `balancers` balancers are notified this time, each independently of the others, and calls
+    /// `notify` with their positions in increasing order.
     pub fn choose_balancers(self, balancers: u32, rng: &mut Rng, mut notify: impl FnMut(u32)) {
         let Self::Balancers { overhead } = self else {
             return;

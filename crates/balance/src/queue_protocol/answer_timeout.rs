@@ -1,12 +1,11 @@
-//! The time to wait for an answer, and whether to send a query at all: learnt from the answers
-//! themselves.
+//! The timeout of queries, and the decision whether to query a host at all; both are learnt from the answers.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Time;
 
-/// The timeout in round trips. Late answers are useless, so it is well above the usual spread.
+/// The timeout in round trips. Since late answers are useless, it is well above the usual spread.
 const ROUND_TRIPS: u64 = 4;
 
 /// The bounds of the timeout, and its value before the first answer.
@@ -17,36 +16,34 @@ const FIRST: Duration = Duration::from_millis(10);
 /// The inverse of the weight of a new round trip in the average.
 const SMOOTHING: u64 = 8;
 
-/// The number of consecutive time-outs for which the timeout is doubled once, and the maximum
-/// number of doublings.
+/// The number of consecutive timeouts after which the timeout is doubled once, and the maximum number of doublings.
 const SILENCES_A_DOUBLING: u32 = 4;
 const MAX_DOUBLINGS: u32 = 6;
 
-/// The number of consecutive time-outs after which a host is not queried for a while. One or two
-/// occur on lossy links.
+/// The number of consecutive timeouts after which a host is not queried for a while. One or two occur on lossy links.
 const STRIKES: u32 = 3;
 
-/// The length of the first pause; doubled with each further strike.
+/// The length of the first pause, which is doubled with each further strike.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The maximum number of doublings of the pause: at most 4 s, the time for which a host that is
-/// back stays undetected.
+/// The maximum number of doublings of the pause, which is then 4 s. For this time, the recovery of a host may stay
+/// undetected.
 const DOUBLINGS: u32 = 4;
 
-/// The time to wait for answers of one kind.
+/// The timeout of queries of one kind.
 ///
 /// Accesses are `Relaxed`: a lost update of an average does no harm.
 #[derive(Debug, Default)]
 pub struct AnswerTimeout {
     /// The average round trip in nanoseconds; 0 before the first answer.
     round_trip: AtomicU64,
-    /// The number of time-outs since the last answer.
+    /// The number of timeouts since the last answer.
     silences: AtomicU32,
 }
 
 impl AnswerTimeout {
-    /// Records a time-out. Several in a row make the timeout grow: otherwise a longer round trip
-    /// would never be measured. Single ones are losses, and contain no information about time.
+    /// Records a timeout. Several in a row increase the timeout, because otherwise a longer round trip would never be
+    /// measured. Single timeouts are losses, and contain no information about time.
     pub fn expired(&self) {
         self.silences.fetch_add(1, Ordering::Relaxed);
     }
@@ -78,18 +75,19 @@ impl AnswerTimeout {
     }
 }
 
-/// Whether a host has answered recently.
+/// Whether a host has answered recently, and so may be queried.
 #[derive(Debug, Default)]
 pub struct Trust {
     strikes: AtomicU32,
-    /// When the last strike was counted, in nanoseconds.
+    /// When the last strike was counted, in nanoseconds since the epoch.
     struck_at: AtomicU64,
-    /// The end of the pause in nanoseconds.
+    /// The end of the pause, in nanoseconds since the epoch.
     shunned_until: AtomicU64,
 }
 
 impl Trust {
-    /// Returns whether to query it. After the pause, one query per pause is allowed to find out.
+    /// Returns whether to query the host. After the pause, one query per pause is allowed, to detect the host's
+    /// recovery.
     pub fn allows(&self, now: Time) -> bool {
         let until = self.shunned_until.load(Ordering::Relaxed);
         if until == 0 {
@@ -116,8 +114,8 @@ impl Trust {
         }
     }
 
-    /// Records that a query sent at `asked_at` has had no answer. Concurrent queries are one
-    /// strike: a host that stalls for a moment leaves all of them without answer.
+    /// Records that a query sent at `asked_at` has had no answer. Concurrent queries count as one strike: if a host
+    /// stalls for a moment, none of them gets an answer.
     pub fn silent(&self, asked_at: Time, now: Time) {
         if asked_at.as_nanos() < self.struck_at.load(Ordering::Relaxed) {
             return;

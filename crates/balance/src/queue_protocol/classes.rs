@@ -1,15 +1,14 @@
-//! The classes of endpoints that may be compared with each other by their true loads.
+//! The classes of endpoints whose true loads may be compared.
 //!
-//! A class is one priority level, and one locality if traffic is divided by localities: comparing
-//! across these bounds would violate shares and priorities. If weights are those of localities, it
-//! is also one locality. `localFirst` assigns each node weights of its own, which determine how
-//! much of the node's calls goes where; compared with counts of requests from everywhere they would
-//! be interpreted as how many requests each server should have, which is the same for all. So a
-//! request is assigned to a locality by the weights, and to a server there by the loads.
+//! A class is one priority level, and one locality if traffic is divided by localities: a comparison across these
+//! bounds would violate shares and priorities. If weights are those of localities, a class is also one locality.
+//! `localFirst` assigns weights to each node that determine how much of the node's calls goes to each locality. In a
+//! comparison with counts of requests from all nodes, they would be interpreted as how many requests each server should
+//! have, which is the same for all nodes. So a request is assigned to a locality by the weights, and to a server in
+//! that locality by the loads.
 //!
-//! Weights are treated as those of localities if endpoints of the same locality have the same
-//! weight, and those of two localities differ; endpoints without a locality form one. Other weights
-//! are the servers' own.
+//! Weights are treated as those of localities if endpoints of the same locality have the same weight, and those of two
+//! localities differ; endpoints without a locality count as one locality. Other weights belong to single servers.
 //!
 //! Invariant: each usable endpoint is in exactly one class.
 
@@ -19,10 +18,10 @@ use crate::policy::Index;
 use crate::view::Group;
 use crate::{Locality, View};
 
-/// No class: the endpoint is not usable.
+/// The value for an endpoint that is not usable and belongs to no class.
 const NONE: u32 = u32::MAX;
 
-/// The classes; see the module's documentation.
+/// The classes of a view's endpoints; see the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
     classes: Vec<Class>,
@@ -32,7 +31,7 @@ pub(crate) struct Classes {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Class {
     pub(crate) members: Vec<Index>,
-    /// Whether all have the same weight.
+    /// Whether all endpoints of the class have the same weight.
     pub(crate) equal: bool,
 }
 
@@ -61,8 +60,7 @@ impl Classes {
         all
     }
 
-    /// Returns the classes if weights are those of localities; `None` if the parts of the view are
-    /// the classes.
+    /// Returns the classes if weights are those of localities; `None` = the parts of the view are the classes.
     pub(crate) fn by_locality(view: &View) -> Option<Self> {
         let mut groups = view.groups().iter();
         groups
@@ -77,7 +75,7 @@ impl Classes {
         self.classes.push(Class { members, equal });
     }
 
-    /// Returns the class of an endpoint; `None` if it is not usable, or of another view.
+    /// Returns the class of an endpoint; `None` if it is not usable, or belongs to another view.
     pub(crate) fn of(&self, index: Index) -> Option<u32> {
         let class = self.of.get(index.get()).copied();
         class.filter(|class| *class != NONE)

@@ -1,10 +1,10 @@
-//! The assignment of one request to an endpoint, for policies that query others.
+//! The assignment of one request to an endpoint, for policies that query servers or ledgers.
 //!
-//! The caller keeps a [`Decision`] with the request, executes each [`Step`] and passes its result
-//! back, until the request is sent and admitted. A local policy needs one step. The state is the
-//! caller's, so that a policy can be shared by threads and a request can be dropped at any point.
+//! The caller keeps a [`Decision`] with the request, executes each [`Step`] and passes its result back, until the
+//! request is sent and admitted. A local policy needs one step. The caller owns the state, so that threads can share a
+//! policy and a request can be dropped at any point.
 //!
-//! Invariant: a decision ends. Each answer, rejection or time-out brings it nearer to a step
+//! Invariant: a decision ends. Each answer, rejection or timeout brings it nearer to a step
 //! `Send { admission: Always, … }`, which cannot be rejected.
 
 use std::time::Duration;
@@ -18,41 +18,42 @@ use crate::policy::{Index, PickCtx};
 use crate::weighted_load::Candidate;
 use crate::{Rng, Time, View};
 
-/// The endpoints that are queried at once: most often one, with `probe(choices=2)` two.
+/// The endpoints that are queried at once: usually one, with `probe(choices=2)` two.
 pub type Asked = SmallVec<[Index; 4]>;
 
 /// The next action for a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
     /// Send a query to the inbound proxies of these endpoints, and pass each answer to
-    /// [`Balancer::answered`](crate::Balancer::answered) as it arrives. If not all arrive within
-    /// `timeout`, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
+    /// [`Balancer::answered`](crate::Balancer::answered) as it arrives. If some answers do not arrive within `timeout`,
+    /// call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
     Ask {
-        /// The queried endpoints.
+        /// The endpoints to query.
         to: Asked,
         /// The query.
         question: Question,
-        /// How long the request waits for answers.
+        /// The maximum time for which the request waits for answers.
         timeout: Duration,
     },
-    /// No endpoint is usable.
+    /// Fail the request, because no endpoint is usable.
     Fail,
     /// Send the request, with the condition and the ticket in its head. If the endpoint rejects it,
     /// call [`Balancer::refused`](crate::Balancer::refused).
     Send {
-        /// The endpoint.
+        /// The endpoint to send the request to.
         to: Index,
-        /// The condition of its admission.
+        /// The condition under which the endpoint admits the request.
         admission: Admission,
-        /// The ticket from the ledger.
+        /// The ticket from the ledger; `None` if no ledger has selected the endpoint.
         ticket: Option<Ticket>,
     },
-    /// Continue to wait: not all have answered yet.
+    /// Continue to wait, because some answers have not arrived yet.
     Wait,
 }
 
 impl Step {
-    /// Returns a step that cannot be rejected.
+    /// Returns a step that sends the request without condition, so that it cannot be rejected; [`Fail`](Self::Fail)
+    /// without an endpoint.
     #[must_use]
     pub fn send(to: Option<Index>) -> Self {
         to.map_or(Self::Fail, |to| Self::Send {
@@ -71,29 +72,28 @@ impl Step {
     }
 }
 
-/// The state of a request's assignment. Reused from request to request it does not allocate.
+/// The state of a request's assignment. If it is reused for further requests, it does not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// The endpoints whose true load is known, from an answer or a rejection.
     pub(crate) seen: SmallVec<[KnownLoad; 4]>,
-    /// The ledger's group of servers that the request stays with.
+    /// The ledger's group of servers to which the request is restricted; `None` = all servers.
     pub(crate) scope: Option<u32>,
-    /// The part of the view, of one priority level and locality, that it stays in: comparing across
-    /// its bounds would violate shares and priorities.
+    /// The part of the view, of one priority level and locality, to which the request is restricted: a comparison
+    /// across its bounds would violate shares and priorities.
     pub(crate) part: Option<u32>,
-    /// The class of endpoints that it stays in, if a part has several.
+    /// The class of endpoints to which the request is restricted, if a part has several classes.
     pub(crate) class: Option<u32>,
-    /// The number of answers to come.
+    /// The number of outstanding answers.
     pub(crate) waiting: u32,
     /// When the query was sent.
     pub(crate) asked_at: Time,
-    /// Whether the first plan failed and the fallback decides.
+    /// Whether the policy's first plan has failed, so that the fallback decides.
     pub(crate) fallen_back: bool,
-    /// The results of the next draws, if the request may go there.
+    /// The endpoints that the next draws return, if the request may go there.
     pub(crate) first: SmallVec<[Index; 2]>,
-    /// Determines the candidates and the random numbers of unequal shares; 0 before it is drawn.
-    /// The candidates are drawn again from it at each step rather than kept, which would take memory
-    /// in every request.
+    /// The seed of the candidates and the random numbers for unequal shares; 0 before it is drawn. At each step, the
+    /// candidates are drawn again from the seed instead of being stored, which would take memory in every request.
     seed: u64,
 }
 
@@ -105,13 +105,13 @@ pub(crate) struct KnownLoad {
 }
 
 impl Decision {
-    /// Creates the state of a request without any knowledge.
+    /// Creates the state of a request about which nothing is known.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Resets it, for the next request or the next attempt of this one.
+    /// Resets the state, for the next request or the next attempt of this one.
     pub fn reset(&mut self) {
         self.seen.clear();
         self.scope = None;
@@ -123,8 +123,7 @@ impl Decision {
         self.seed = 0;
     }
 
-    /// Chooses the class of endpoints over which the request is compared, by drawing the first one
-    /// of them.
+    /// Chooses the class of endpoints to compare for the request, by drawing the first of them.
     pub(crate) fn enter_class(
         &mut self,
         classes: Option<&Classes>,
@@ -138,30 +137,30 @@ impl Decision {
         self.first.extend(drawn);
     }
 
-    /// Returns the endpoints over which it is compared; `None`: those of a part of the view.
+    /// Returns the endpoints to compare for the request; `None` = those of a part of the view.
     pub(crate) fn members_of_class<'c>(&self, classes: Option<&'c Classes>) -> Option<&'c [Index]> {
         let class = classes?.get(self.class?)?;
         Some(&class.members)
     }
 
-    /// Returns whether the policy's first plan failed: no answer in time, or a useless one.
+    /// Returns whether the policy's first plan has failed: no answer arrived in time, or a useless one.
     #[must_use]
     pub fn has_fallen_back(&self) -> bool {
         self.fallen_back
     }
 
-    /// Records that the policy's first plan failed.
+    /// Records that the policy's first plan has failed.
     pub fn fall_back(&mut self) {
         self.fallen_back = true;
     }
 
-    /// Returns the group of servers that the request stays with.
+    /// Returns the group of servers to which the request is restricted; `None` = all servers.
     #[must_use]
     pub fn scope(&self) -> Option<u32> {
         self.scope
     }
 
-    /// Makes the request stay with a group of servers.
+    /// Restricts the request to a group of servers.
     pub fn stay_with(&mut self, scope: Option<u32>) {
         self.scope = scope;
     }
@@ -176,7 +175,7 @@ impl Decision {
         self.seen.push(KnownLoad { index, in_flight });
     }
 
-    /// Returns the least loaded of those seen; the first of equals, as they were drawn
+    /// Returns the least loaded of the endpoints with known load; the first of equals, because they were drawn
     /// independently.
     pub(crate) fn best(&self) -> Option<KnownLoad> {
         self.seen.iter().copied().min_by_key(|seen| seen.in_flight)
@@ -193,9 +192,9 @@ impl Decision {
         }
     }
 
-    /// Draws an endpoint that the request has neither attempted nor seen, and that is not in `but`;
-    /// `None` when there is none left. `members` restricts the choice to a group; without them all
-    /// draws of a request are from the part of the view that the first one was from.
+    /// Draws an endpoint that the request has not attempted, whose load is not known, and that is not in `but`; `None`
+    /// if there is none. `members` restricts the choice to a group; without it, all draws of a request are from the
+    /// same part of the view.
     pub(crate) fn draw(
         &mut self,
         view: &View,
@@ -227,11 +226,10 @@ impl Decision {
         draw_member(view, members, &known, rng)
     }
 
-    /// Returns the candidates of a request with unequal shares: `attempts` places, as in
-    /// [`places`](crate::places), drawn by weight, each once at most. So a server can be drawn
-    /// several times, and less often the nearer the weights are to each other, never if they are
-    /// equal. Draws of distinct servers would make a light one the second choice of nearly all
-    /// requests.
+    /// Returns the candidates of a request with unequal shares: `attempts` places, as in [`places`](crate::weighted_load),
+    /// which are drawn by weight, each at most once. So a server can be drawn several times, but more rarely the closer
+    /// the weights are to each other, and never if they are equal. If only distinct servers were drawn, a light one
+    /// would be the second choice of nearly all requests.
     pub(crate) fn candidates(
         &mut self,
         view: &View,
@@ -272,18 +270,18 @@ impl Decision {
         drawn
     }
 
-    /// Returns the random numbers of the candidates, in their order.
+    /// Returns the random numbers for the candidates, in their order.
     pub(crate) fn tosses(&self) -> Rng {
         Rng::seed(mix(self.seed))
     }
 
-    /// Returns the requests in flight at an endpoint, if it has been seen.
+    /// Returns the number of requests in flight at an endpoint, if it is known.
     pub(crate) fn load_of(&self, index: Index) -> Option<u32> {
         let seen = self.seen.iter().find(|seen| seen.index == index);
         seen.map(|seen| seen.in_flight)
     }
 
-    /// Returns whether a further [`draw`](Self::draw) could return anything but `next`.
+    /// Returns whether a further [`draw`](Self::draw) could return an endpoint other than `next`.
     pub(crate) fn has_more_than(
         &self,
         next: Index,
@@ -308,13 +306,13 @@ impl Decision {
     }
 }
 
-/// Places drawn by weight, usually not more than four.
+/// Places drawn by weight, usually at most four.
 pub(crate) type Candidates = SmallVec<[Candidate<Index>; 4]>;
 
-/// The number of repeated draws of the same places before a draw is given up.
+/// The number of draws of places already drawn after which a draw is given up.
 const REPEATS: u32 = 16;
 
-/// Draws `attempts` places by `draw`, which draws servers by weight; `unit` is the size of a place.
+/// Draws `attempts` places with `draw`, which draws servers by weight; `unit` is the size of a place.
 fn draw_places(
     drawn: &mut Candidates,
     unit: f64,
@@ -372,7 +370,7 @@ fn draw_members(
     draw_places(drawn, unit, attempts, draw, rng);
 }
 
-/// The number of draws before the members are checked one by one.
+/// The number of random draws after which the members are checked one by one.
 const DRAWS: u32 = 8;
 
 fn draw_member(view: &View, members: &[Index], known: &[Index], rng: &mut Rng) -> Option<Index> {

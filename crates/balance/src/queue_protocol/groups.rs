@@ -1,16 +1,14 @@
-//! Divides servers into groups, and selects the member of each that hosts the group's ledger.
+//! Divides servers into groups, and selects the member of each group that hosts its ledger.
 //!
-//! Every process computes it from the membership, without coordination. Only names are used:
-//! priorities, localities, weights and health differ from process to process, so a group may hold
-//! servers that a balancer must not compare; the balancer itself restricts the choice
-//! ([`Among`](super::Among)).
+//! Every process computes the groups from the membership, without coordination. Only names are used: priorities,
+//! localities, weights and health differ from process to process. So a group may contain servers that a balancer must
+//! not compare; the balancer itself restricts the choice ([`Among`](super::Among)).
 //!
-//! Groups of about a given size are the leaves of a binary tree over the hashes of names: a node is
-//! split by the next bit while it holds 1.5 times that size or more, unless a tiny part would be
-//! split off (see [`is_leaf`]). So a server that joins or leaves changes the groups of at most one
-//! group's servers, whereas positions in a sorted list would move a part of every group. The host
-//! is the member with the highest hash of name and purpose (rendezvous, Thaler and Ravishankar,
-//! 1998), so that a host which leaves moves its own ledger only.
+//! Groups of about a given size are the leaves of a binary tree over the hashes of names: a node is split by the next
+//! bit while it contains at least 1.5 times that number of servers, unless a tiny part would be split off (see
+//! [`is_leaf`]). So a server that joins or leaves changes the groups of at most one group's servers, whereas positions
+//! in a sorted list would move a part of every group. The host is the member with the highest hash of name and purpose
+//! (rendezvous, Thaler and Ravishankar, 1998), so that a host which leaves moves only its own ledger.
 //!
 //! Invariant: each endpoint is in exactly one group, and its group's host is a member.
 
@@ -19,19 +17,19 @@ use crate::View;
 use crate::hash::mix;
 use crate::policy::Index;
 
-/// Mixed into a name when hosts are compared, so that hosts do not depend on the order of names.
+/// A constant that is mixed into names when hosts are compared, so that hosts do not depend on the order of names.
 const HOSTING: u64 = 0x6c65_6467_6572_2121;
 
-/// Mixed into a name for its position in the tree.
+/// A constant that is mixed into a name for its position in the tree.
 const GROUPING: u64 = 0x6772_6f75_7069_6e67;
 
 /// A partition of a view's endpoints.
 #[derive(Clone, Debug)]
 pub struct Groups {
     groups: Box<[Group]>,
-    /// The group of each endpoint.
+    /// The number of the group of each endpoint.
     of: Box<[u32]>,
-    /// Endpoints by name, as used in messages.
+    /// Endpoints by name, as messages refer to them.
     names: Box<[(Name, Index)]>,
 }
 
@@ -63,7 +61,7 @@ impl Groups {
         Self::new(view, parts)
     }
 
-    /// Creates this number of groups; those without servers are left out.
+    /// Creates this number of groups, without those that would have no servers.
     #[must_use]
     pub fn of_count(view: &View, groups: u32) -> Self {
         let mut parts = vec![Vec::new(); groups.max(1) as usize];
@@ -131,8 +129,8 @@ impl Groups {
             .map_or(&[], |group| &group.members)
     }
 
-    /// Returns the restriction of a ledger query to these members; `None` if the group is too large
-    /// for that.
+    /// Returns the restriction of a ledger query to the members `some`; `None` if the group is too large for a
+    /// restriction.
     pub(crate) fn among(&self, group: u32, some: &[Index], equal: bool) -> Option<Among> {
         let group = self.groups.get(group as usize)?;
         if group.members.len() > Among::MOST {
@@ -155,7 +153,7 @@ impl Groups {
         self.groups.get(group as usize).map(|group| group.host)
     }
 
-    /// Returns the endpoint that a message names; `None` = it is unknown.
+    /// Returns the endpoint that a message names; `None` if the name is unknown.
     #[must_use]
     pub fn named(&self, name: Name) -> Option<Index> {
         let at = self.names.binary_search_by_key(&name, |(name, _)| *name);
@@ -176,8 +174,8 @@ fn leaves(view: &View) -> Vec<Leaf> {
     endpoints.map(leaf).collect()
 }
 
-/// Adds the groups of a node of the tree to `groups`. `leaves` are ordered, and have their first
-/// `depth` bits in common.
+/// Adds the groups of a node of the tree to `groups`. The `leaves` are ordered and have their first `depth` bits in
+/// common.
 fn split(leaves: &[Leaf], depth: u32, size: usize, groups: &mut Vec<Vec<Leaf>>) {
     if leaves.is_empty() {
         return;
@@ -191,9 +189,9 @@ fn split(leaves: &[Leaf], depth: u32, size: usize, groups: &mut Vec<Vec<Leaf>>) 
     split(ones, depth + 1, size, groups);
 }
 
-/// Returns whether a node of the tree is a group. It depends on the node's members only, so that a
-/// join or a leave affects only one path from the root: the highest node there that becomes a
-/// group, or ceases to be one, holds all servers whose group changes.
+/// Returns whether a node of the tree is a group. This depends only on the node's members, so that a join or a leave
+/// affects one path from the root: the highest node on it that becomes a group, or ceases to be one, contains all
+/// servers whose group changes.
 fn is_leaf(leaves: &[Leaf], depth: u32, size: usize) -> bool {
     // 50 servers in groups of 40 are one group, 60 are two.
     if 2 * leaves.len() < 3 * size || depth == u64::BITS {
@@ -210,7 +208,7 @@ fn is_leaf(leaves: &[Leaf], depth: u32, size: usize) -> bool {
     less.len() < least && is_leaf(more, depth + 1, size)
 }
 
-/// Returns the members of a node without and with the bit at `depth`.
+/// Returns the members of a node whose bit at `depth` is not set, and those whose bit is set.
 fn halves(leaves: &[Leaf], depth: u32) -> (&[Leaf], &[Leaf]) {
     let bit = 1_u64 << (u64::BITS - 1 - depth);
     leaves.split_at(leaves.partition_point(|leaf| leaf.hash & bit == 0))

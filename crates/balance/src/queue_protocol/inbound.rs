@@ -1,15 +1,15 @@
-//! The server's side: the inbound proxy's knowledge that no balancer has.
+//! The server's side: the load of a server, which only its inbound proxy knows.
 //!
-//! A request that waits for calls of its own to other services does not load its server meanwhile.
-//! An inbound proxy that sees those calls, as a sidecar does, records it ([`Admitted::wait`]), and
-//! the request does not count until the calls have ended: in a chain of services counts would
-//! describe the queues below otherwise.
+//! A request that waits for calls of its own to other services does not load its server meanwhile. An inbound proxy
+//! that sees those calls, as a sidecar does, records the wait ([`Admitted::wait`]), and the request does not count
+//! until the calls have ended. Otherwise, in a chain of services, counts would describe the queues of the services
+//! below.
 //!
-//! A request with an error response keeps its slot until a good response would have arrived
-//! ([`Admitted::fail`], [`Usual`]), so that a server that fails fast looks neither idle nor fast.
+//! A request with an error response keeps its slot until a good response would have arrived ([`Admitted::fail`],
+//! [`Usual`]), so that a server that fails fast looks neither idle nor fast.
 //!
-//! Invariant: `in_flight` is exactly the number of live [`Admitted`] guards that do not wait, and of live
-//! [`Held`] ones.
+//! Invariant: `in_flight` is exactly the number of live [`Admitted`] guards that do not wait, and of live [`Held`]
+//! ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,69 +24,69 @@ const SMOOTHING: u64 = 16;
 /// How long a slot is held after the first error of a server without any good response so far.
 const FIRST_HOLD: Duration = Duration::from_millis(100);
 
-/// The maximum number of slots held at once: each takes a timer.
+/// The maximum number of slots held at the same time, since each takes a timer.
 const MOST_HELD: u32 = 1024;
 
-/// The number of separate latency averages, by the number of requests ahead; the last one includes
-/// all larger numbers.
+/// The number of separate latency averages, by the number of requests ahead; the last average includes all larger
+/// numbers.
 const DEPTHS: usize = 8;
 
-/// A server's true load. Shared by the workers of an inbound proxy.
+/// A server's true load, shared by the workers of its inbound proxy.
 ///
-/// All accesses are `Relaxed`: the numbers are advisory, each complete in itself.
+/// All accesses are `Relaxed`: the numbers are advisory, and each is complete in itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Inbound {
     in_flight: AtomicU32,
-    /// The latest ticket, epoch in the upper half; 0 before the first one.
+    /// The latest ticket, with the epoch in the upper half; 0 before the first one.
     ticket: AtomicU64,
-    /// When the last request ended, or the first of a busy period arrived, in nanoseconds.
+    /// When the last request ended, or when the first request of a busy period arrived, in nanoseconds since the epoch.
     progress_at: AtomicU64,
-    /// Average nanoseconds between ends of requests while busy; 0 while unknown.
+    /// The average time in nanoseconds between ends of requests while the server is busy; 0 while unknown.
     pace: AtomicU64,
-    /// The average nanoseconds from arrival to end, by the number of requests ahead at the arrival;
-    /// 0 while unknown. An average over all would not predict the next request.
+    /// The average time in nanoseconds from arrival to end, by the number of requests ahead at the arrival; 0 while
+    /// unknown. A single average over all requests would not predict the next one.
     latency: [AtomicU64; DEPTHS],
-    /// The usual duration of good responses, not counting calls of their own.
+    /// The usual duration of good responses, without the time of their own calls.
     usual: Usual,
     /// The number of slots held after errors; they are included in `in_flight`.
     held: AtomicU32,
 }
 
-/// The slot of a request whose error response came earlier than a good one would have: it counts as
-/// in flight until it is dropped, at [`until`](Self::until).
+/// The slot of a request whose error response came earlier than a good response would have. The request counts as in
+/// flight until this guard is dropped, at [`until`](Self::until).
 #[derive(Debug)]
 pub struct Held {
     inbound: Arc<Inbound>,
     until: Time,
 }
 
-/// An admitted request: counts as in flight until finished or dropped, but not while it waits.
+/// An admitted request, which counts as in flight until it is finished or dropped, except while it waits.
 #[derive(Debug)]
 pub struct Admitted {
     inbound: Arc<Inbound>,
     since: Time,
-    /// The number of requests in flight before it.
+    /// The number of requests in flight before this one.
     ahead: u32,
     waiting: bool,
-    /// When it last began to count.
+    /// When the request last began to count.
     counts_since: Time,
-    /// How long it counted before that.
+    /// For how long the request counted before that.
     counted: Duration,
 }
 
 impl Inbound {
-    /// Creates the state without requests and measurements.
+    /// Creates the state of a server without requests and measurements.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Admits a request, or returns the number in flight if that is above its limit.
+    /// Admits a request, or rejects it if the number of requests in flight is above its limit.
     ///
     /// # Errors
     ///
-    /// The number in flight, for the balancer's next attempt.
+    /// The number of requests in flight, for the balancer's next attempt.
     pub fn admit(
         self: &Arc<Self>,
         admission: Admission,
@@ -123,8 +123,8 @@ impl Inbound {
         }
     }
 
-    /// Keeps the latest ticket: one that was overtaken in transit is outdated, one of another epoch
-    /// comes from a ledger that has restarted or moved.
+    /// Keeps the latest ticket. A ticket that was overtaken in transit is outdated; one with another epoch comes from a
+    /// ledger that has restarted or moved.
     fn saw(&self, ticket: Ticket) {
         let word = u64::from(ticket.epoch) << 32 | u64::from(ticket.number);
         let _ = self
@@ -168,7 +168,7 @@ impl Inbound {
         }
     }
 
-    /// Records that the server has finished its work on a request, for now.
+    /// Records that the server has, at least for now, finished its work on a request.
     fn progressed(&self, now: Time) {
         let progress = Time::from_nanos(self.progress_at.swap(now.as_nanos(), Ordering::Relaxed));
         smooth(&self.pace, now.saturating_since(progress));
@@ -179,7 +179,7 @@ fn depth(ahead: u32) -> usize {
     (ahead as usize).min(DEPTHS - 1)
 }
 
-/// Updates a moving average. Two workers at once may lose a sample, which is tolerable in an
+/// Updates a moving average. If two workers do so at the same time, a sample may be lost, which is tolerable in an
 /// average.
 fn smooth(average: &AtomicU64, sample: Duration) {
     let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -193,13 +193,13 @@ fn smooth(average: &AtomicU64, sample: Duration) {
 }
 
 impl Admitted {
-    /// Returns the number of requests in flight before it.
+    /// Returns the number of requests in flight before this one.
     #[must_use]
     pub fn ahead(&self) -> u32 {
         self.ahead
     }
 
-    /// Marks the request as waiting for calls of its own. Returns the report: the server has one
+    /// Marks the request as waiting for calls of its own. Returns the report, according to which the server has one
     /// request less to work on.
     pub fn wait(&mut self, now: Time) -> Report {
         if !std::mem::replace(&mut self.waiting, true) {
@@ -210,7 +210,7 @@ impl Admitted {
         self.inbound.report()
     }
 
-    /// Marks the request as active again, when none of its calls is in progress any more.
+    /// Marks the request as active again, when no call of its own is in progress any more.
     pub fn resume(&mut self, now: Time) {
         if std::mem::replace(&mut self.waiting, false) {
             self.counts_since = now;
@@ -222,8 +222,8 @@ impl Admitted {
         }
     }
 
-    /// Ends the request: adds it to the averages and returns the report. There is none if it was
-    /// waiting until its end, because the server's load has not changed.
+    /// Ends the request, adds it to the averages, and returns the report. There is no report if the request was waiting
+    /// until its end, because the server's load has not changed.
     pub fn finish(mut self, now: Time) -> Option<Report> {
         let latency = now.saturating_since(self.since);
         smooth(&self.inbound.latency[depth(self.ahead)], latency);
@@ -238,18 +238,19 @@ impl Admitted {
         self.leave()
     }
 
-    /// Ends a request without measurements: its client has disconnected. Returns the report.
+    /// Ends a request without measurements, because its client has disconnected. Returns the report, if the server's
+    /// load has changed.
     pub fn abandon(self) -> Option<Report> {
         self.leave()
     }
 
-    /// Ends a request with an error response or without any. That is no measurement of speed: it
-    /// does not count in the pace, counts as slow in the latency, and keeps its slot until a good
-    /// response would have arrived. Returns the report.
+    /// Ends a request with an error response or without a response, which is no measurement of speed. The request does
+    /// not count in the pace, counts as slow in the latency, and keeps its slot until a good response would have
+    /// arrived. Returns the report.
     ///
     /// # Errors
     ///
-    /// The slot, to be dropped in time; then there is something to report.
+    /// The slot, to be dropped at its time; a report is due then.
     pub fn fail(mut self, now: Time) -> Result<Option<Report>, Held> {
         if !self.waiting {
             self.counted += now.saturating_since(self.counts_since);
@@ -283,7 +284,7 @@ impl Admitted {
 }
 
 impl Held {
-    /// Returns when to drop it.
+    /// Returns the time at which to drop this guard.
     #[must_use]
     pub fn until(&self) -> Time {
         self.until

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use super::{AnswerTimeout, Groups, Name, Trust};
 use crate::View;
 
-/// The knowledge about the hosts of groups. It outlives the view.
+/// What a balancer knows of the hosts of groups. It outlives the view.
 #[derive(Debug, Default)]
 pub struct KnownHosts {
     /// The timeout of queries to hosts.
     pub timeout: Arc<AnswerTimeout>,
     /// The timeout of queries by the policy's fallback.
     pub probe: Arc<AnswerTimeout>,
-    /// The trust in each group's host, with its name.
+    /// The trust in the host of each group, with the name of the host.
     trust: Box<[(Name, Arc<Trust>)]>,
 }
 
 impl KnownHosts {
-    /// Keeps the state of hosts that were known before.
+    /// Creates the state for a view; the state of hosts that are in `previous` is kept.
     #[must_use]
     pub fn new(view: &View, groups: &Groups, previous: Option<&Self>) -> Self {
         let trust = (0..groups.len() as u32).filter_map(|group| {

@@ -1,26 +1,25 @@
-//! The ledger: tracks the true load of every server of a group in one place, and returns the least
-//! loaded server for each request.
+//! The ledger: tracks the true load of every server of a group in one place, and returns the least loaded server for
+//! each request.
 //!
-//! For a server it estimates `in flight, as last reported + referrals not yet seen there`.
-//! Referrals carry numbers, and a report names the latest that has arrived: each one before it has
-//! either arrived, and is then among those in flight, or was lost, and is then dropped. So losses,
-//! duplicates, reordering and traffic without referrals are corrected by the next report.
+//! The estimated load of a server is
+//! `requests in flight, as last reported + referrals that have not arrived there yet`. Referrals have numbers, and a
+//! report contains the latest number that has arrived: each referral before it has either arrived, and is among the
+//! requests in flight, or was lost, and is dropped. So losses, duplicates, reordering and traffic without referrals are
+//! corrected by the next report.
 //!
-//! Silence is not corrected by reports: an idle server has nothing to report, though the ledger may
-//! estimate it as busy because the last referral or report was lost. The ledger therefore audits a
-//! server that has been silent for several service times although it should be busy.
+//! Reports do not correct a silent server: an idle server has nothing to report, though the ledger may estimate it as
+//! busy because the last referral or report was lost. The ledger therefore audits a server that has been silent for
+//! several service times although it should be busy.
 //!
-//! After a restart the ledger estimates all servers idle, and corrects this as soon as each of them
-//! has ended a request. Its new epoch excludes tickets of its former life.
+//! After a restart, the ledger estimates all servers as idle, and corrects this as soon as each of them has ended a
+//! request. Its new epoch excludes tickets from before the restart.
 //!
-//! A server that does not answer audits either is excluded until it reports again, see
-//! [`Ledger::ask`].
+//! A server that does not answer audits either is excluded until it reports again; see [`Ledger::ask`].
 //!
-//! A host that has just started sees all servers for the first time. It takes their ages, which
-//! slow start depends on, from their reports.
+//! To a host that has just started, all servers are new. It takes their ages, which slow start depends on, from their
+//! reports.
 //!
-//! Invariant: an estimate is never below zero, and every member that is not excluded can be
-//! referred to.
+//! Invariant: an estimate is never below zero, and every member that is not excluded can be referred to.
 
 mod ages;
 mod pace;
@@ -35,14 +34,14 @@ use super::message::{Among, Name, Referral, Report, Ticket};
 use crate::weighted_load::{Candidate, Contest, Tie};
 use crate::{Rng, SlowStart, Time};
 
-/// The silence after which a busy server is audited, in its own mean service times. An exponential
-/// service lasts longer with probability e⁻⁴ = 1.8 %; audits cost 0.03 messages a request.
+/// The silence after which a busy server is audited, in mean service times of that server. An exponential service lasts
+/// longer with probability e⁻⁴ = 1.8 %; audits cost 0.03 messages per request.
 const SILENCE: u32 = 4;
 
 /// The silence before an audit while the pace of the servers is unknown.
 const FIRST_SILENCE: Duration = Duration::from_millis(100);
 
-/// The age after which a referral has reached its server or never will.
+/// The age after which a referral has either reached its server or been lost.
 const TRANSIT: Duration = Duration::from_millis(20);
 
 /// The number of unanswered audits after which a server is excluded. One or two occur on lossy
@@ -55,7 +54,7 @@ const AUDIT_WAIT: Duration = Duration::from_millis(50);
 /// The interval of audits of an excluded server.
 const LOST_AUDIT: Duration = Duration::from_secs(1);
 
-/// The number of computations of the shares in slow start per window.
+/// The number of times per window that the shares in slow start are computed.
 const RAMP_STEPS: u32 = 256;
 
 /// The loads of one group's servers.
@@ -64,31 +63,30 @@ pub struct Ledger {
     epoch: u32,
     /// The servers, ordered by name.
     entries: Vec<Entry>,
-    /// The indices of entries, the greatest share first.
+    /// The indices of entries, in descending order of their shares.
     order: Vec<u32>,
     slow_start: Option<SlowStart>,
-    /// When shares have to be computed again; `None` if none changes over time.
+    /// When shares have to be computed again; `None` if no share changes over time.
     weigh_at: Option<Time>,
     paces: Paces,
-    /// Identifies the membership, for balancers that name some of the servers.
+    /// Identifies the membership, for balancers that restrict queries to some of the servers.
     membership: u64,
 }
 
 /// A server of a ledger's group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Member {
-    /// Its name.
+    /// The name of the server.
     pub name: Name,
-    /// Its share of the requests relative to the others; 0 counts as 1.
+    /// The share of requests relative to the other servers; 0 counts as 1.
     pub weight: u32,
-    /// When it joined: slow start begins here.
+    /// When the server joined, which is the beginning of slow start.
     pub joined: Time,
-    /// Whether it may be referred to by queries that do not list the allowed servers. A draining
-    /// one may not.
+    /// Whether queries that do not list the allowed servers may return this one. False for a draining server.
     pub offered: bool,
 }
 
-/// A request of a ledger for a report from a server that has been silent for long.
+/// A request of a ledger for a report from a server that has been silent for too long.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Audit(pub Name);
 
@@ -99,30 +97,30 @@ struct Entry {
     weight: u32,
     joined: Time,
     offered: bool,
-    /// Its weight, reduced during slow start.
+    /// The weight of the server, reduced during slow start.
     share: f64,
-    /// Its reported age, and when; the oldest of all reports.
+    /// The age in a report, and when it was reported; of all reports, the one with the greatest age.
     reported_age: Option<(Duration, Time)>,
-    /// Its last report.
+    /// The last report of the server.
     reported: Report,
-    /// The number of the latest referral to it.
+    /// The number of the latest referral to the server.
     sent: u32,
-    /// The number of the latest referral that it is known to have received, or that is given up.
+    /// The number of the latest referral that the server is known to have received, or that is given up.
     seen: u32,
     sent_at: Time,
-    /// When the first referral since its last report was made.
+    /// When the first referral since the last report was made.
     pending_since: Time,
-    /// When it last reported or was last audited.
+    /// When the server last reported or was last audited.
     reported_at: Time,
-    /// The number of audits since it last reported.
+    /// The number of audits since the last report.
     audits: u32,
-    /// Whether it is excluded because it does not report.
+    /// Whether the server is excluded because it does not report.
     lost: bool,
     pace: Pace,
 }
 
 impl Member {
-    /// Creates a server that has existed from the beginning.
+    /// Creates a server that has been a member from the beginning.
     #[must_use]
     pub fn new(name: Name, weight: u32) -> Self {
         Self {
@@ -134,29 +132,29 @@ impl Member {
     }
 }
 
-/// The servers that a query is about.
+/// The servers to which a query is restricted.
 #[derive(Clone, Copy, Debug)]
 enum Scope {
     /// The servers at these positions.
     Among(Among),
-    /// All that are offered.
+    /// All servers that are offered.
     Offered,
 }
 
 /// The result of a pass over all servers.
 struct Scan {
-    /// The server to refer to.
+    /// The server to refer to; `None` if there is none.
     best: Option<usize>,
-    /// A server that has been silent for too long.
+    /// A server that has been silent for too long; `None` if there is none.
     silent: Option<usize>,
-    /// The sum of the shares of the servers in question, and of the excluded ones among them.
+    /// The sum of the shares of the servers in the scope, and of the excluded ones among them.
     weight: f64,
     lost: f64,
 }
 
 impl Ledger {
-    /// Creates a ledger for the servers of a group. `epoch` must differ from that of earlier
-    /// ledgers of the group with high probability: a random number is sufficient. 0 counts as 1.
+    /// Creates a ledger for the servers of a group. `epoch` must differ, with high probability, from that of earlier
+    /// ledgers of the group; a random number is sufficient. 0 counts as 1.
     #[must_use]
     pub fn new(
         members: impl IntoIterator<Item = Member>,
@@ -198,7 +196,7 @@ impl Ledger {
         self.weigh_at = Some(Time::ZERO);
     }
 
-    /// Computes shares as of `now`.
+    /// Computes the shares as of `now`.
     fn weigh(&mut self, now: Time) {
         self.weigh_at = None;
         for entry in &mut self.entries {
@@ -221,20 +219,19 @@ impl Ledger {
         self.order.sort_by(|a, b| share(b).total_cmp(&share(a)));
     }
 
-    /// Answers [`Question::Referral`](super::Question::Referral): returns the server with the least
-    /// estimated load for its weight, which counts one more from now on. Also returns a server to
-    /// audit.
+    /// Answers [`Question::Referral`](super::Question::Referral): returns the server with the least estimated load for
+    /// its weight, whose estimate is then one higher. Also returns a server to audit, if there is one.
     ///
-    /// A server that neither reports nor answers audits is excluded here: its estimated load would
-    /// grow without bound, and the others' with it. Its share of the requests is left to balancers.
+    /// A server that neither reports nor answers audits is excluded here: its estimated load would grow without bound,
+    /// and the others' with it. Balancers send it its share of the requests.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
         self.ask_among(None, now, rng)
     }
 
-    /// Answers the same query for some servers only.
+    /// Answers [`Question::ReferralAmong`](super::Question::ReferralAmong), for some servers only.
     ///
-    /// The positions of a balancer with another membership than the ledger's refer to other
-    /// servers: it gets no referral, or any server if it may use most of the group.
+    /// If the balancer has another membership than the ledger, its positions refer to other servers. Then there is no
+    /// referral, or one to any server if the query allows most of the group.
     pub fn ask_among(
         &mut self,
         among: Option<Among>,
@@ -278,7 +275,7 @@ impl Ledger {
         (Some(referral), audit)
     }
 
-    /// Audits a server that has been silent for too long, or excludes it.
+    /// Audits a server that has been silent for too long, or excludes it after too many audits.
     fn audit(&mut self, at: usize, now: Time) -> Option<Audit> {
         let entry = &mut self.entries[at];
         entry.reported_at = now;
@@ -290,7 +287,7 @@ impl Ledger {
         None
     }
 
-    /// Processes a server's report, unsolicited or after an audit.
+    /// Processes a server's report, unsolicited or in answer to an audit.
     pub fn report(&mut self, from: Name, report: &Report, now: Time) {
         let Some(at) = self.find(from) else {
             return;
@@ -328,7 +325,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the ledger's estimate of the requests in flight at a server; `None` = it is unknown.
+    /// Returns the ledger's estimate of the number of requests in flight at a server; `None` if the server is unknown.
     #[must_use]
     pub fn estimated_load(&self, name: Name) -> Option<u32> {
         self.find(name).map(|at| self.entries[at].estimated_load())
@@ -340,7 +337,7 @@ impl Ledger {
             .ok()
     }
 
-    /// Returns the servers of a query; `None` if their positions refer to another membership.
+    /// Returns the servers that a query allows; `None` if its positions refer to another membership.
     fn scope(&self, among: Option<Among>) -> Option<Scope> {
         let Some(among) = among else {
             return Some(Scope::Offered);
@@ -352,8 +349,8 @@ impl Ledger {
         most.then_some(Scope::Offered)
     }
 
-    /// Finds in one pass the server to refer to, by its estimated load and its share
-    /// ([`places`](crate::places)), and one that has been silent for too long.
+    /// Finds in one pass the server to refer to, by its estimated load and its share ([`places`](crate::weighted_load)), and a
+    /// server that has been silent for too long.
     fn scan(&self, scope: Scope, now: Time, rng: &mut Rng) -> Scan {
         let limit = self.silence();
         let mut contest = Contest::new();
@@ -389,7 +386,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the indices of entries, the greatest share first.
+    /// Returns the indices of entries in the scope, in descending order of their shares.
     fn order(&self, scope: Scope) -> Cow<'_, [u32]> {
         let ramps = self.weigh_at.is_some();
         if !ramps || !matches!(scope, Scope::Among(Among { equal: true, .. })) {
@@ -449,8 +446,8 @@ impl Entry {
         }
     }
 
-    /// Returns the same server as it is listed now. The reported age applies while it has not
-    /// joined again.
+    /// Returns the entry with the present properties of the member. A reported age is kept unless the server has joined
+    /// again.
     fn described(&self, member: &Member) -> Self {
         Self {
             weight: member.weight.max(1),
@@ -466,7 +463,7 @@ impl Entry {
         reported.saturating_add(self.sent.wrapping_sub(self.seen))
     }
 
-    /// Prefers, of servers with the same share and load, the one that is clearly faster.
+    /// Compares two servers with the same share and load: the one that is clearly faster is preferred.
     fn against(&self, best: &Self) -> Tie {
         if self.pace.beats(&best.pace) {
             Tie::Better

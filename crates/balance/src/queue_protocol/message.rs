@@ -1,11 +1,11 @@
-//! The messages. All of them fit into 24 bytes, refer to servers by name and carry no state that
-//! the receiver has to keep for longer than until the next one.
+//! The messages. Each of them fits into 24 bytes, refers to servers by name, and carries no state that the receiver has
+//! to keep for longer than until the next message.
 
 use std::time::Duration;
 
 use crate::hash::{hash_bytes, mix};
 
-/// An endpoint in messages: the hash (XXH64) of its key, the same in every process.
+/// The name of an endpoint in messages: the hash (XXH64) of its key, which is the same in every process.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Name(u64);
 
@@ -16,7 +16,7 @@ impl Name {
         Self(hash_bytes(key.as_bytes()))
     }
 
-    /// Decodes a name of a message.
+    /// Decodes a name from a message.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -32,43 +32,41 @@ impl Name {
 /// The condition under which a server's inbound proxy admits a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Admission {
-    /// It admits the request in any case.
+    /// The request is admitted unconditionally.
     Always,
-    /// It admits the request if no more than this number of requests are in flight there, not
-    /// counting this one.
+    /// The request is admitted if at most this number of other requests are in flight at the server.
     AtMost(u32),
 }
 
-/// A balancer's query before it sends a request.
+/// A query of a balancer before it sends a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Question {
-    /// To a server's inbound proxy: what is its load?
+    /// To a server's inbound proxy: the load of the server.
     Load,
-    /// To a ledger: which server should get this request?
+    /// To a ledger: the server that should get the request.
     Referral,
-    /// The same, if only some servers of the group are allowed.
+    /// To a ledger: the server, of these servers of the group, that should get the request.
     ReferralAmong(Among),
 }
 
-/// The servers of a group to which a balancer may send a request: those of the priority level and
-/// locality of the request's share of the traffic, without those that are down from the balancer's
-/// view, and those that the request has attempted.
+/// The servers of a group to which a balancer may send a request: those of one priority level and locality, without the
+/// servers that the balancer considers down and those that the request has attempted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Among {
-    /// Identifies the servers of the group, see [`membership`](Self::membership).
+    /// Identifies the members of the group, see [`membership`](Self::membership).
     pub membership: u64,
-    /// Whether they should have equal shares, whatever weights the ledger knows. Weights may differ
-    /// from node to node: `localFirst` assigns each its own.
+    /// Whether the servers should have equal shares, whatever weights the ledger knows. Weights may differ from node to
+    /// node: `localFirst` assigns different ones to each.
     pub equal: bool,
-    /// Positions in the group, ordered by name, one bit each.
+    /// The allowed servers, one bit for each position in the group, which is ordered by name.
     pub servers: u128,
 }
 
 impl Among {
-    /// The size of the largest group of which a part can be named.
+    /// The size of the largest group for which a query can be restricted.
     pub const MOST: usize = 128;
 
-    /// Returns a number that differs between two sets of names with near certainty. Never 0; its
+    /// Returns a number that is different for two different sets of names with near certainty. It is never 0, and its
     /// lowest bit is 0.
     #[must_use]
     pub fn membership(names: impl IntoIterator<Item = Name>) -> u64 {
@@ -81,58 +79,56 @@ impl Among {
 /// The answer to a [`Question`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// To [`Question::Load`].
+    /// The answer to [`Question::Load`].
     Load(Load),
-    /// To [`Question::Referral`]; `None` when the ledger knows no server.
+    /// The answer to [`Question::Referral`]; `None` if the ledger has no server to refer to.
     Referral(Option<Referral>),
 }
 
 /// A server's load according to its inbound proxy.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Load {
-    /// Requests between arrival and end of response, from all balancers.
+    /// The number of requests of all balancers between arrival and end of the response.
     pub in_flight: u32,
-    /// The recent latency, from arrival to end of response, of requests that arrived with this
-    /// number in flight; zero while unknown.
+    /// The recent latency, from arrival to the end of the response, of requests that arrived with this number in
+    /// flight; zero while unknown.
     pub latency: Duration,
 }
 
 /// The server that a ledger selects for a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Referral {
-    /// The server.
+    /// The name of the server.
     pub server: Name,
-    /// The ticket travels with the request to the least loaded server of the group, so that the
-    /// server can report to the ledger which requests have reached it. `None`: the server does not
-    /// report, so that its load is unknown, and it is its turn; the balancer uses its fallback,
-    /// beginning with this server.
+    /// The ticket, which travels with the request, so that the server can report to the ledger which requests have
+    /// reached it. `None` = the server does not report, its load is unknown, and it is its turn; the balancer then uses
+    /// its fallback, beginning with this server.
     pub ticket: Option<Ticket>,
-    /// Without a ticket, the server that the fallback considers next; `None`: any. The ledger names
-    /// one if most of the servers do not report: those that do have their share by its referrals,
-    /// and would have more than that if they were the second candidates of all other requests.
+    /// Without a ticket, the server that the fallback considers next; `None` = any. The ledger names one if most of the
+    /// servers do not report: the servers that do report get their share by referrals, and would get more than that as
+    /// the second candidates of all other requests.
     pub second: Option<Name>,
 }
 
-/// The number of a referral: consecutive for one server and one life of the ledger.
+/// The number of a referral: consecutive for one server in one epoch of the ledger.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ticket {
-    /// Identifies the life of the ledger; another one after each restart. Never 0.
+    /// The epoch of the ledger, which is different after each restart. Never 0.
     pub epoch: u32,
-    /// 1 for the first referral to this server, and so on, wrapping.
+    /// The number of the referral to this server, from 1; it wraps around.
     pub number: u32,
 }
 
-/// The report of an inbound proxy after a request has ended there.
+/// The report of an inbound proxy, sent after a request has ended.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Report {
-    /// Requests that are still in flight.
+    /// The number of requests that are still in flight.
     pub in_flight: u32,
     /// The latest ticket that has arrived; `None` before the first one.
     pub latest: Option<Ticket>,
-    /// The mean time between ends of requests while the server was busy: the reciprocal of its
-    /// throughput. Zero while unknown.
+    /// The mean time between ends of requests while the server was busy: the reciprocal of its throughput. Zero while
+    /// unknown.
     pub pace: Duration,
-    /// How long the server has been a member of its service, according to its own proxy; `None`:
-    /// not reported.
+    /// How long the server has been a member of its service, according to its own proxy; `None` = not reported.
     pub age: Option<Duration>,
 }

@@ -1,19 +1,19 @@
-//! The candidates of one pick: a group, without the endpoints that the request has attempted,
-//! thinned by slow start.
+//! The candidates of one pick: a group without the endpoints that the request has attempted, and without those that
+//! slow start holds back.
 //!
-//! Invariant: every draw is proportional to `weight × slow-start factor` among the endpoints that
-//! are not excluded. Without exclusions and ramps it costs one test more than a plain draw.
+//! Invariant: every draw is proportional to `weight × slow-start factor` among the endpoints that are not excluded.
+//! Without exclusions and slow start it costs one test more than a plain draw.
 
 use super::group::{Group, Slot};
 use super::{SlowStart, View};
 use crate::policy::{Index, PickCtx};
 use crate::{Rng, Time};
 
-/// The number of rejections after which a draw changes to an exact scan. With half of the weight
-/// admissible the scan is reached once in 65 536 draws.
+/// The number of rejections after which a draw changes to an exact scan. If half of the weight is admissible, the scan
+/// is needed once in 65 536 draws.
 const MAX_REJECTIONS: u32 = 16;
 
-/// The candidates of one pick. Small and by value, so that a plain pick keeps it in registers.
+/// The candidates of one pick. The type is small and passed by value, so that a plain pick keeps it in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'v> {
     view: &'v View,
@@ -25,21 +25,21 @@ pub(crate) struct Field<'v> {
 /// The restrictions of the group to its candidates.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Narrowing {
-    /// Exclusions and slow start.
+    /// Attempted endpoints are excluded, and slow start applies.
     Full,
-    /// No restriction: the whole group.
+    /// The whole group, without restriction.
     None,
-    /// Slow start only: all endpoints have been attempted.
+    /// Only slow start applies, because all endpoints have been attempted.
     RampOnly,
 }
 
-/// Slow start as of one moment.
+/// Slow start at a point in time.
 #[derive(Clone, Copy)]
 struct Ramp<'v> {
     slow_start: &'v SlowStart,
     now: Time,
-    /// The factor of the oldest endpoint. Factors are taken relative to it, so that a set that is
-    /// entirely new is not thinned at all: only ratios of weights matter.
+    /// The factor of the oldest endpoint. Factors are relative to it: only ratios of weights matter, so a set that is
+    /// entirely new is not restricted at all.
     best: f64,
 }
 
@@ -50,12 +50,11 @@ impl Ramp<'_> {
 }
 
 impl View {
-    /// Returns the candidates of a pick; `None` when no endpoint is usable.
+    /// Returns the candidates of a pick; `None` if no endpoint is usable.
     ///
-    /// The group is drawn by its share of the traffic. If the request has attempted all of it, the
-    /// highest group with an unattempted endpoint is taken instead, even one that gets no traffic
-    /// of its own; if all endpoints have been attempted, the exclusions are ignored: a repeated
-    /// attempt is better than none.
+    /// The group is drawn by its share of the traffic. If the request has attempted all of its endpoints, the highest
+    /// group with an unattempted endpoint is taken instead, even one that gets no traffic of its own. If all endpoints
+    /// have been attempted, the exclusions are ignored, because a repeated attempt is better than none.
     #[inline]
     pub(crate) fn field<'v>(&'v self, ctx: &'v PickCtx<'_>, rng: &mut Rng) -> Option<Field<'v>> {
         let group = match &*self.groups {
@@ -73,9 +72,8 @@ impl View {
         Some(self.narrowed(group, ctx))
     }
 
-    /// Returns the candidates of a further pick of a request that compares endpoints one by one:
-    /// those of the [`part`](Field::part) that the first was from, even when all of them have been
-    /// attempted.
+    /// Returns the candidates of a further pick of a request that compares endpoints one by one: those of the same
+    /// [`part`](Field::part) as the first pick, even if all of them have been attempted.
     pub(crate) fn field_within<'v>(&'v self, part: u32, ctx: &'v PickCtx<'_>) -> Option<Field<'v>> {
         Some(Field {
             view: self,
@@ -100,7 +98,7 @@ impl View {
         self.uneven || now < self.ramp_end
     }
 
-    /// Returns an endpoint's weight as of `now`; 0 for an index of another view.
+    /// Returns an endpoint's weight as of `now`; 0 if the index belongs to another view.
     pub(crate) fn weight_of(&self, index: Index, now: Time) -> f64 {
         let Some(endpoint) = self.endpoint(index) else {
             return 0.0;
@@ -144,10 +142,9 @@ impl View {
         })
     }
 
-    /// Returns whether slow start admits a request to this endpoint whose key has the uniform
-    /// `bits`. The same key is admitted from the same moment on, so hashed traffic ramps without
-    /// flapping. The upper half of the bits has chosen the level, so that the lower one decides
-    /// here.
+    /// Returns whether slow start admits a request to this endpoint whose key has the uniform `bits`. A key is admitted
+    /// from a certain moment on, so hashed traffic ramps up without flapping. The lower half of the bits decides,
+    /// because the upper half has chosen the level.
     pub(crate) fn admits(&self, index: Index, level: usize, now: Time, bits: u64) -> bool {
         let Some(ramp) = self.ramp(level, now) else {
             return true;
@@ -172,7 +169,7 @@ fn has_untried(group: &Group, excluded: &[Index]) -> bool {
 }
 
 impl<'v> Field<'v> {
-    /// Draws one candidate, independent of earlier ones (with replacement).
+    /// Draws one candidate, independently of earlier draws (with replacement).
     #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> &'v Slot {
         if self.is_plain() {
@@ -182,7 +179,7 @@ impl<'v> Field<'v> {
         }
     }
 
-    /// Returns the number of its group.
+    /// Returns the number of the group.
     pub(crate) fn part(&self) -> Option<u32> {
         let groups = self.view.groups.iter();
         let at = groups
@@ -203,7 +200,7 @@ impl<'v> Field<'v> {
         self.group.equal_weights() && (self.is_plain() || self.ramp().is_none())
     }
 
-    /// Returns an endpoint's weight as of now.
+    /// Returns an endpoint's weight as of the time of the pick.
     pub(crate) fn weight(&self, slot: &Slot) -> f64 {
         let weight = f64::from(slot.weight);
         if self.is_plain() {
@@ -213,19 +210,19 @@ impl<'v> Field<'v> {
         }
     }
 
-    /// Returns a lower bound of the candidates' weights.
+    /// Returns a lower bound on the candidates' weights.
     pub(crate) fn least_weight(&self) -> f64 {
         let floor = self.ramp().map_or(1.0, |ramp| ramp.slow_start.floor());
         f64::from(self.group.least_weight()) * floor
     }
 
-    /// Returns whether this endpoint is a candidate of this pick: not excluded, and admitted by a
-    /// random draw of slow start.
+    /// Returns whether this endpoint is a candidate of this pick: it is not excluded, and a random draw of slow start
+    /// admits it.
     pub(crate) fn admits(&self, slot: &Slot, rng: &mut Rng) -> bool {
         self.is_untried(slot) && self.passes(slot, self.ramp(), rng)
     }
 
-    /// Returns whether the request has not attempted this endpoint yet, or must repeat one anyway.
+    /// Returns whether the request has not attempted this endpoint yet, or has attempted all endpoints.
     pub(crate) fn is_untried(&self, slot: &Slot) -> bool {
         self.narrowing != Narrowing::Full || !self.ctx.excluded.contains(&slot.index)
     }
@@ -257,8 +254,7 @@ impl<'v> Field<'v> {
         self.scan(ramp, rng)
     }
 
-    /// Draws with the same distribution as by rejection, in one pass over the running sum of
-    /// weights.
+    /// Draws with the same distribution as by rejection, in one pass over the cumulative weights.
     fn scan(&self, ramp: Option<Ramp<'_>>, rng: &mut Rng) -> &'v Slot {
         let slots = self.group.slots();
         let weight = |slot: &Slot| {

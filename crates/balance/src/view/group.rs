@@ -1,6 +1,6 @@
-//! A group: endpoints of one priority level (and locality) among which a policy chooses.
+//! A group: the endpoints of one priority level (and locality) among which a policy chooses.
 //!
-//! Invariant: a group is never empty, and a draw takes O(1) whatever the weights.
+//! Invariant: a group is never empty, and a draw takes O(1) for any weights.
 
 use std::hint::select_unpredictable;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(crate) struct Slot {
 /// Endpoints that share traffic in proportion to their weights.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The upper end of this group's part of [0, 2^32); a part of no width is never drawn.
+    /// The upper end of this group's part of [0, 2^32); a part with no width is never drawn.
     pub(super) threshold: u64,
     pub(super) level: usize,
     slots: Box<[Slot]>,
-    /// `None` when all weights are equal.
+    /// The alias table; `None` if all weights are equal.
     alias: Option<Box<[AliasEntry]>>,
     least_weight: u32,
 }
@@ -68,15 +68,15 @@ impl Group {
     }
 }
 
-/// A column of the alias table: stay with probability `threshold / 2^32`, else go to `alias`.
+/// A column of the alias table: it yields itself with probability `threshold / 2^32`, and `alias` otherwise.
 #[derive(Clone, Copy, Debug)]
 struct AliasEntry {
     threshold: u32,
     alias: u32,
 }
 
-/// Uses one word for both draws: its upper half chooses the column (bias below n / 2^32), its lower
-/// half decides whether to stay.
+/// Draws an index with one random word: the upper half chooses the column (bias below n / 2^32), and the lower half
+/// decides between the column and its alias.
 fn draw_column(alias: &[AliasEntry], rng: &mut Rng) -> usize {
     let bits = rng.next_u64();
     let column = (((bits >> 32) * alias.len() as u64) >> 32) as usize;
@@ -135,7 +135,7 @@ mod tests {
         Group::new(slots, 0, 1 << 32)
     }
 
-    /// The probability of each endpoint, read off the table.
+    /// Returns the probability of each endpoint according to the table.
     fn law(group: &Group) -> Vec<f64> {
         let n = group.slots.len();
         let mut law = vec![0.0; n];

@@ -1,4 +1,4 @@
-//! Computes a view: from levels and their loads to groups of endpoints with parts of the traffic.
+//! Computes the layout of a view: from levels and their loads to groups of endpoints with parts of the traffic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,8 +42,7 @@ impl View {
         self.levels = levels.into_boxed_slice();
     }
 
-    /// Returns the usable members of a level by locality, with the part of the level's traffic of
-    /// each.
+    /// Returns the usable members of a level by locality, each locality with its share of the level's traffic.
     fn split(&self, members: &[Index], load: Load, factor: f64) -> Vec<(Vec<Index>, f64)> {
         let usable = self.choose_usable(members, load.panic);
         if usable.is_empty() {
@@ -93,7 +92,7 @@ impl View {
             .collect()
     }
 
-    /// Returns the available members; in panic all that are not draining; if all are, those too.
+    /// Returns the available members; in panic, all members that are not draining; if all are draining, all members.
     fn choose_usable(&self, members: &[Index], panic: bool) -> Vec<Index> {
         let keep = |test: &dyn Fn(&Endpoint) -> bool| -> Vec<Index> {
             members

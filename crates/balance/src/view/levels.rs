@@ -8,8 +8,7 @@
 pub(super) struct Census {
     /// The number of endpoints that may take requests.
     pub(super) available: usize,
-    /// The number of endpoints without draining ones: these leave on purpose and do not indicate
-    /// failures.
+    /// The number of endpoints without draining ones, which leave on purpose and do not indicate failures.
     pub(super) total: usize,
     /// The number of endpoints, including draining ones.
     pub(super) members: usize,
@@ -18,10 +17,9 @@ pub(super) struct Census {
 /// The load of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Load {
-    /// The share of all traffic, 0–1; the shares of all levels sum to 1, or to 0 if nothing is
-    /// usable.
+    /// The share of all traffic, 0–1. The shares of all levels sum to 1, or to 0 if no endpoint is usable.
     pub(super) share: f64,
-    /// Whether all endpoints are used regardless of health.
+    /// Whether all endpoints of the level are used regardless of health.
     pub(super) panic: bool,
 }
 
@@ -37,9 +35,9 @@ impl Census {
 
 /// Divides traffic over levels, highest priority first.
 ///
-/// Each level takes as much as its health allows and passes the rest on. If all levels together
-/// cannot take everything, the shares are scaled up, and each level below the panic threshold
-/// panics; if all do, traffic is divided by their sizes.
+/// Each level takes as much traffic as its health allows and passes the rest on. If all levels together cannot take
+/// everything, the shares are scaled up, and levels below the panic threshold are in panic; if all levels are, traffic
+/// is divided by their sizes.
 pub(super) fn divide(levels: &[Census], factor: f64, panic_percent: u8) -> Vec<Load> {
     let health: Vec<f64> = levels.iter().map(|level| level.health(factor)).collect();
     let capacity = health.iter().sum::<f64>().min(1.0);

@@ -19,16 +19,15 @@ use crate::Time;
 /// * `slow_start`: none
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViewParams {
-    /// When fewer than this percentage of a level's endpoints are available, and the levels
-    /// together cannot take all traffic, the level uses all its endpoints. 0 turns panic off;
-    /// values above 100 mean 100.
+    /// The panic threshold: if less than this percentage of a level's endpoints is available, and the levels together
+    /// cannot take all traffic, the level uses all its endpoints. 0 disables panic; values above 100 mean 100.
     pub panic_threshold_percent: u8,
-    /// A level takes all traffic while `factor × available / total ≥ 1`; the rest goes to the next
-    /// level. Values below 1, and NaN, mean 1.
+    /// The overprovisioning factor: a level takes all traffic while `factor × available / total ≥ 1`; otherwise the
+    /// rest goes to the next level. Values below 1, and NaN, mean 1.
     pub overprovisioning_factor: f64,
-    /// Splits a level's traffic over localities. `None`: localities are ignored.
+    /// The shares of a level's traffic by locality; `None` = localities are ignored.
     pub locality_weights: Option<LocalityWeights>,
-    /// Ramps the share of endpoints that have just joined. `None`: no ramp.
+    /// The ramp of endpoints that have just joined; `None` = no ramp.
     pub slow_start: Option<SlowStart>,
 }
 
@@ -46,16 +45,16 @@ impl Default for ViewParams {
 /// The location of an endpoint.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Locality {
-    /// The region, e.g. `eu-west`. Empty when unknown, as are the others.
+    /// The region, such as `eu-west`. Like the other parts, it is empty if unknown.
     pub region: Arc<str>,
     /// The zone in the region.
     pub zone: Arc<str>,
-    /// The part of the zone; in an edge cluster, the node.
+    /// The part of the zone; in an edge cluster, this is the node.
     pub sub_zone: Arc<str>,
 }
 
 impl Locality {
-    /// Creates a locality of its three parts.
+    /// Creates a locality from its three parts.
     #[must_use]
     pub fn new(
         region: impl Into<Arc<str>>,
@@ -70,23 +69,23 @@ impl Locality {
     }
 }
 
-/// Formats as `region/zone/sub_zone`.
+/// Formats the locality as `region/zone/sub_zone`.
 impl fmt::Display for Locality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.region, self.zone, self.sub_zone)
     }
 }
 
-/// Relative traffic of localities within each priority level.
+/// The relative traffic of localities within each priority level.
 ///
-/// A locality that is not listed (and an endpoint without one) has weight 0: it is used only when
-/// no listed one is available. A locality that has lost endpoints keeps its weight as long as
-/// `overprovisioning_factor × available / total ≥ 1`, then loses it in proportion.
+/// A locality that is not listed, and an endpoint without a locality, has weight 0: it is used only if no listed
+/// locality is available. A locality that has lost endpoints keeps its weight while
+/// `overprovisioning_factor × available / total ≥ 1`; below that, the weight is reduced in proportion.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LocalityWeights(BTreeMap<Locality, u32>);
 
 impl LocalityWeights {
-    /// Returns the weight of a locality; 0 when it is absent or unlisted.
+    /// Returns the weight of a locality; 0 if it is absent or not listed.
     #[must_use]
     pub fn weight(&self, locality: Option<&Locality>) -> u32 {
         locality.and_then(|l| self.0.get(l)).copied().unwrap_or(0)
@@ -101,7 +100,7 @@ impl FromIterator<(Locality, u32)> for LocalityWeights {
 
 /// The ramp of an endpoint that has just joined.
 ///
-/// At time `t` after joining, for `t < window`, its weight is multiplied by
+/// At time `t` after joining, for `t < window`, the weight of the endpoint is multiplied by
 /// `max((t / window)^(1 / aggression), min_weight_percent / 100)`.
 ///
 /// # Defaults
@@ -111,11 +110,12 @@ impl FromIterator<(Locality, u32)> for LocalityWeights {
 /// * `min_weight_percent`: 10
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlowStart {
-    /// The length of the ramp. Zero means no ramp.
+    /// The length of the ramp; zero = no ramp.
     pub window: Duration,
-    /// The shape: 1 is linear, above 1 rises faster at first. Values that are not positive mean 1.
+    /// The shape of the ramp: 1 is linear; above 1, the weight rises faster at first. Values that are not positive mean
+    /// 1.
     pub aggression: f64,
-    /// The start of the ramp, in percent of the full weight, 1–100; values outside are clamped.
+    /// The start of the ramp, in percent of the full weight, 1–100; values out of range are clamped.
     pub min_weight_percent: u8,
 }
 
@@ -130,12 +130,12 @@ impl Default for SlowStart {
 }
 
 impl SlowStart {
-    /// Returns the least factor.
+    /// Returns the minimum factor.
     pub(crate) fn floor(&self) -> f64 {
         f64::from(self.min_weight_percent.clamp(1, 100)) / 100.0
     }
 
-    /// Returns the factor on the weight, in (0, 1], of an endpoint that joined at `added_at`.
+    /// Returns the factor, in (0, 1], for the weight of an endpoint that joined at `added_at`.
     #[must_use]
     pub fn factor(&self, added_at: Time, now: Time) -> f64 {
         let age = now.saturating_since(added_at);

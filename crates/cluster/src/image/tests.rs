@@ -30,7 +30,7 @@ fn shared_libraries_go_along() {
     assert_eq!(library("\tlinux-vdso.so.1 (0x00007ffd)"), None);
 }
 
-/// The tar of the system reads what we write; the layer has the digest that the configuration names.
+/// The system's `tar` reads an archive; the layer has the digest that the configuration names.
 #[test]
 fn an_archive_holds_its_files_and_says_so() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The names that nginx and Envoy have for the fields of the access log, so that errors can suggest what to write instead.
+//! The names of access log fields in nginx and Envoy, for errors that suggest our notation.
 
-/// Our notation, with nginx' variables and Envoy's commands (both "access logging") that mean the same.
+/// Our notation, with the variables of nginx and the commands of Envoy (both "access logging") that mean the same.
 const NAMES: &[(&str, &[&str], &[&str])] = &[
     (
         "{client}",
@@ -49,6 +49,11 @@ const NAMES: &[(&str, &[&str], &[&str])] = &[
         &["PATH", "REQ(:PATH)", "REQ(X-ENVOY-ORIGINAL-PATH?:PATH)"],
     ),
     (
+        "{trace_id}",
+        &["otel_trace_id", "opentelemetry_trace_id"],
+        &["TRACE_ID"],
+    ),
+    (
         "{time}",
         &["time_local", "time_iso8601", "msec"],
         &["START_TIME"],
@@ -68,7 +73,7 @@ const NAMES: &[(&str, &[&str], &[&str])] = &[
     ),
 ];
 
-/// Returns our notation for a name, as it is in nginx without `$` or in Envoy without `%`.
+/// Returns our notation for a name of nginx, without `$`, or of Envoy, without `%`.
 pub(crate) fn notation(name: &str) -> Option<&'static str> {
     // `REQ(HOST):10` has a length.
     let bare = match name.split_once(')') {
@@ -81,17 +86,17 @@ pub(crate) fn notation(name: &str) -> Option<&'static str> {
     found.map(|(ours, ..)| *ours)
 }
 
-/// A name of another proxy in a template, and the template in our notation.
+/// A name of another proxy in a template, and the whole template in our notation.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Foreign {
-    /// The first name, as written.
+    /// The first name of another proxy, as written.
     pub(crate) found: String,
     pub(crate) program: &'static str,
-    /// The whole template, as far as its names are known.
+    /// The whole template, with all known names replaced.
     pub(crate) ours: String,
 }
 
-/// Finds names of other proxies in a template; `$5` and `100 %` are text.
+/// Finds names of other proxies in a template; `$5` and `100 %` are literal text.
 pub(crate) fn translate(template: &str) -> Option<Foreign> {
     let (mut ours, mut first, mut rest) = (String::new(), None, template);
     while let Some(at) = rest.find(['$', '%']) {
@@ -122,7 +127,7 @@ pub(crate) fn translate(template: &str) -> Option<Foreign> {
     })
 }
 
-/// Returns the variable at the beginning of a text, as written and as named: `$status`, `${status}`.
+/// Returns the nginx variable at the beginning of a text, as written and as named: `$status`, `${status}`.
 fn variable(text: &str) -> Option<(&str, &str)> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let inner = text.strip_prefix('$')?;
@@ -137,7 +142,7 @@ fn variable(text: &str) -> Option<(&str, &str)> {
         .then(|| (&text[..=end], name))
 }
 
-/// Returns the command at the beginning of a text: `%REQ(:METHOD)%`.
+/// Returns the Envoy command at the beginning of a text: `%REQ(:METHOD)%`.
 fn command(text: &str) -> Option<(&str, &str)> {
     let (name, _) = text.strip_prefix('%')?.split_once('%')?;
     let upper = |c: char| c.is_ascii_uppercase() || c == '_';

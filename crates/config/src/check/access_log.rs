@@ -7,7 +7,7 @@ use crate::{
     suggest,
 };
 
-/// The longest template that a message has in our notation.
+/// The maximum length, in bytes, of a translated template in a message.
 const LONGEST_HELP: usize = 500;
 
 pub(super) fn settings(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> {
@@ -67,7 +67,7 @@ fn format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
     AccessLogFormat::Fields(keys)
 }
 
-/// Fields whose names are the keys.
+/// Returns the fields of these names, each with its name as the key.
 fn names_of(names: &[String], at: &At<'_>) -> Vec<AccessLogKey> {
     let mut keys: Vec<AccessLogKey> = Vec::new();
     for (i, name) in names.iter().enumerate() {
@@ -84,7 +84,7 @@ fn names_of(names: &[String], at: &At<'_>) -> Vec<AccessLogKey> {
     keys
 }
 
-/// Keys of the user's choice; YAML has each once.
+/// Returns the fields with the user's keys; the YAML reader has rejected duplicates.
 fn keys_of(pairs: &[(String, String)], at: &At<'_>) -> Vec<AccessLogKey> {
     let mut keys = Vec::new();
     for (key, name) in pairs {

@@ -1,4 +1,4 @@
-//! Validates authorization: rules must be able to match requests, and their texts must be valid.
+//! Validates authorization: rules must be able to match requests, and their values must be valid.
 
 use maglor_identity::{SpiffeId, TrustDomain};
 
@@ -11,7 +11,7 @@ use crate::authorization::{
 use crate::report::At;
 use crate::{Filter, FilterChain, Termination, raw, yaml};
 
-/// Validates the rules of a listener with these chains.
+/// Validates the authorization of a listener with these chains.
 pub(super) fn authorization(
     raw: &raw::Authorization,
     at: &At<'_>,
@@ -201,8 +201,8 @@ fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     }
 }
 
-/// Validates texts with a `*` at one end; a text without is checked by `exact`. `never` is the
-/// reason why nothing can match: a rule that denies by it would deny no request.
+/// Validates texts with a `*` at one end; `exact` checks a text without `*`. `never` is the reason why no request can
+/// match such a text: a deny rule with it would deny nothing.
 fn patterns(
     list: Option<&raw::OneOrMany>,
     at: &At<'_>,
@@ -243,7 +243,7 @@ fn patterns(
     patterns
 }
 
-/// Validates methods by name, or patterns of them.
+/// Validates methods: names, or patterns of names.
 fn methods(list: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Pattern> {
     for (i, text) in texts(list)
         .iter()

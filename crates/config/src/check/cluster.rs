@@ -132,15 +132,13 @@ fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
     }
 }
 
-/// Validates the clusters of listeners' short forms: they are generated, so there is nothing to
-/// report.
+/// Validates the clusters of listeners' short forms. They are generated and cannot have errors.
 pub(super) fn made(raw: &[raw::Cluster], scope: &Scope<'_>) -> Vec<Cluster> {
     let report = Report::default();
     all(raw, &report.root(), scope)
 }
 
-/// Returns the endpoint for a connection's original destination; `None` = the cluster has its own
-/// endpoints.
+/// Returns the endpoint address for a connection's original destination; `None` = the cluster has a list of endpoints.
 fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAddress> {
     let by_destination = matches!(raw.r#type, Some(raw::ClusterType::OriginalDestination));
     if !by_destination {

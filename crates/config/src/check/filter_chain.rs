@@ -1,4 +1,4 @@
-//! Validates filter chains: their matches, which must differ, and their filters.
+//! Validates filter chains: their matches, which must not overlap, and their filters.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::{Filter, FilterChain, FilterChainMatch, HttpFilter, Termination, raw}
 /// The maximum number of combinations of server name, ALPN protocol and source in a listener.
 const MAX_COMBINATIONS: usize = 100_000;
 
-/// Validates the chains of a listener, written as a list or as a single one.
+/// Validates the chains of a listener, which are written as a list or as a single chain.
 pub(super) fn all(
     raw: &raw::Listener,
     at: &At<'_>,
@@ -194,7 +194,7 @@ fn chain_match(raw: &raw::FilterChainMatch, at: &At<'_>) -> FilterChainMatch {
     }
 }
 
-/// Returns whether all of the conditions could be read; without some a match would be too wide.
+/// Returns whether all of the conditions could be read; a match without some of them would be too wide.
 fn complete(matches: &FilterChainMatch, raw: Option<&raw::FilterChainMatch>) -> bool {
     raw.is_none_or(|raw| {
         matches.server_names.len() == raw.server_names.len()
@@ -224,7 +224,7 @@ pub(super) fn network(text: &str, at: &At<'_>) -> Option<IpNet> {
     Some(whole)
 }
 
-/// The properties of one connection; `None` = any.
+/// The matched properties of a connection; `None` = any.
 #[derive(Clone, Default, Eq, Hash, PartialEq)]
 struct Combination {
     port: Option<u16>,
@@ -242,7 +242,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Rejects a second chain with the same combination, which would be ambiguous.
+    /// Rejects a chain with the same combination as an earlier one, which would be ambiguous.
     fn check(&mut self, matches: &FilterChainMatch, at: &At<'_>) {
         let lengths = [
             matches.destination_ports.len(),
@@ -295,7 +295,7 @@ fn combinations(matches: &FilterChainMatch) -> Vec<Combination> {
     all
 }
 
-/// Combines each combination with each of the values; without values it stays at any.
+/// Combines each combination with each of the values; without values, the property stays `None`.
 fn expand<T: Clone>(all: &mut Vec<Combination>, values: &[T], set: impl Fn(&mut Combination, T)) {
     if values.is_empty() {
         return;

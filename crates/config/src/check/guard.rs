@@ -52,7 +52,7 @@ fn places(raw: Option<u32>, at: &At<'_>) -> Option<u32> {
     raw.map(|number| rule::number(Some(number), at, 1, PLACES))
 }
 
-/// Warns of a queue that cannot be used.
+/// Warns about a queue that no limit uses.
 pub(super) fn warn_of_queue(raw: &raw::Cluster, at: &At<'_>) {
     let Some(limits) = &raw.limits else {
         return;
@@ -71,7 +71,7 @@ pub(super) fn warn_of_queue(raw: &raw::Cluster, at: &At<'_>) {
     }
 }
 
-/// Returns the retry budget, with `limits.max_retries`.
+/// Returns the retry budget, including `limits.max_retries`.
 pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     let default = BudgetParams::default();
     let max_retries = raw.limits.as_ref().and_then(|limits| limits.max_retries);
@@ -121,14 +121,14 @@ pub(super) fn budget(raw: &raw::Cluster, at: &At<'_>) -> BudgetParams {
     }
 }
 
-/// Returns whether a budget is 0 % without a minimum.
+/// Returns whether a budget has 0 % and no minimum, and so allows no retry.
 fn allows_nothing(raw: &raw::RetryBudget) -> bool {
     let none = |minimum: Option<u32>| matches!(minimum, None | Some(0));
     raw.percent == Some(0.0) && none(raw.min_concurrency) && none(raw.min_per_second)
 }
 
-/// Returns the names of a useless minimum and of the one that makes it so: both bounds apply, so
-/// that with 0 % one minimum of 0 leaves nothing for the other to allow.
+/// Returns the names of a minimum that has no effect and of the one that is the reason. Both bounds apply: with 0 %, if
+/// one minimum is 0, the other has nothing to allow.
 fn useless_minimum(raw: &raw::RetryBudget) -> Option<(&'static str, &'static str)> {
     let (concurrency, per_second) = ("min_concurrency", "min_per_second");
     match (raw.percent?, raw.min_concurrency, raw.min_per_second) {
@@ -138,7 +138,7 @@ fn useless_minimum(raw: &raw::RetryBudget) -> Option<(&'static str, &'static str
     }
 }
 
-/// Returns whether a cluster's budget allows nothing, as far as it is written.
+/// Returns whether the budget of a cluster is written so that it allows no retry.
 pub(super) fn is_without_budget(raw: &raw::Cluster) -> bool {
     let most = raw
         .limits
@@ -255,7 +255,7 @@ pub(super) fn concurrency(raw: &raw::ConcurrencyLimit, at: &At<'_>) -> Concurren
     }
 }
 
-/// Validates a distance; `None` if it is zero.
+/// Validates a delay; `None` = it is zero.
 pub(super) fn delay(raw: &raw::Delay, at: &At<'_>) -> Option<Distance> {
     let time = |value, name: &str| {
         let range = Duration::ZERO..=10 * MINUTE;

@@ -1,4 +1,4 @@
-//! Validates header names and values, and which of them an operator may change.
+//! Validates header names and values, and which headers an operator may change.
 
 use http::{HeaderName, HeaderValue};
 
@@ -95,7 +95,7 @@ fn changeable(text: &str, at: &At<'_>, message: Message) -> Option<HeaderName> {
     Some(name)
 }
 
-/// Validates `remove`, `set`, `add`.
+/// Validates the changes `remove`, `set` and `add`.
 pub(super) fn rules(raw: Option<&raw::HeaderRules>, at: &At<'_>, message: Message) -> HeaderRules {
     let mut rules = HeaderRules::default();
     let Some(raw) = raw else {

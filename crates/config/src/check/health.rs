@@ -127,7 +127,7 @@ fn authority(text: &str, at: &At<'_>) -> Option<HeaderValue> {
     }
 }
 
-/// Parses `200` and `200-299`.
+/// Parses statuses such as `200` and ranges such as `200-299`.
 fn statuses(raw::OneOrMany(list): &raw::OneOrMany, at: &At<'_>) -> Vec<RangeInclusive<u16>> {
     let mut ranges = Vec::new();
     for (i, text) in list.iter().enumerate() {

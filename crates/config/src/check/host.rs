@@ -34,7 +34,7 @@ pub(super) fn dns_name(text: &str) -> Result<String, &'static str> {
     Ok(name.to_ascii_lowercase())
 }
 
-/// Returns whether a name is meant as an address: digits and dots only.
+/// Returns whether a name is probably meant as an IPv4 address: it has digits and dots only.
 pub(super) fn looks_like_ipv4(text: &str) -> bool {
     text.contains('.') && text.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
@@ -73,7 +73,7 @@ pub(super) fn domain(text: &str) -> Result<Domain, String> {
     exact(text).map(Domain::Exact)
 }
 
-/// Validates a name or address, with or without port, as a client would send it.
+/// Validates a host name or address, with or without port, in the form that clients send.
 pub(super) fn exact(text: &str) -> Result<String, String> {
     if text.contains("://") || text.contains('/') {
         return Err("write only the host, without scheme and path".into());

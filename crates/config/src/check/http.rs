@@ -12,7 +12,7 @@ use crate::listener::{ClientCertMode, ForwardedMode, HttpProtocol, PathNormaliza
 use crate::report::At;
 use crate::{HttpFilter, RouteTable, raw};
 
-/// Tokens of HTTP versions and TLS: switching to them is not a tunnel.
+/// Upgrade tokens of HTTP versions and TLS, which do not open a tunnel.
 const NO_TUNNEL: &[&str] = &[
     "h2c", "h2", "h3", "http", "http/1.1", "http/2.0", "tls", "tls/1.0",
 ];
@@ -28,7 +28,7 @@ pub(super) fn filter(
     with_routes(raw, at, routes, scope)
 }
 
-/// Validates a filter with the given routes instead of its own.
+/// Validates an HTTP filter with the given routes instead of its own.
 pub(super) fn with_routes(
     raw: &raw::Http,
     at: &At<'_>,
@@ -175,7 +175,7 @@ fn is_token(name: &str) -> bool {
             .all(|part| Method::from_bytes(part.as_bytes()).is_ok())
 }
 
-/// Returns the inline virtual hosts, or the table referred to.
+/// Returns the inline virtual hosts, or the table that the filter refers to.
 fn routes(
     raw: &raw::Http,
     at: &At<'_>,

@@ -7,7 +7,7 @@ use super::tls::check_file;
 use crate::report::At;
 use crate::{Enrolment, Identity, raw};
 
-/// Returns the source of the proxy's identity.
+/// Validates the source of the proxy's identity.
 pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> Option<Identity> {
     let (own, at) = (raw.identity.as_ref()?, &at.field("identity"));
     let file = |name, path: Option<&String>| {
@@ -48,8 +48,7 @@ pub(super) fn identity(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) -> O
     }))
 }
 
-/// Checks that the proxy authenticates the control plane, because the token must be sent only to
-/// it.
+/// Checks that the proxy authenticates the control plane, since only the control plane may receive the token.
 fn control_plane(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) {
     scope.needs_control_plane(&at.field("token_file"));
     let name = raw

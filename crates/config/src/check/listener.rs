@@ -130,8 +130,8 @@ fn server_first_ports(raw: &raw::Listener, at: &At<'_>, chains: &[FilterChain]) 
     ports.iter().enumerate().map(port).collect()
 }
 
-/// Returns whether connections are redirected. The short forms imply it; an explicit `false` is for
-/// clients that call the listener itself.
+/// Returns whether connections are redirected. The short forms imply it; an explicit `false` is for clients that
+/// connect to the listener's own address.
 fn original_destination(raw: &raw::Listener) -> bool {
     let sidecar = raw.inbound.is_some() || raw.outbound.is_some();
     raw.original_destination.unwrap_or(sidecar)

@@ -1,4 +1,4 @@
-//! What the filter chains of one listener share while they are validated.
+//! The context that the filter chains of one listener share during validation.
 
 use std::sync::Arc;
 
@@ -10,6 +10,6 @@ pub(super) struct ListenerContext<'a, 'b> {
     /// The label of the listener.
     pub(super) listener: &'a Arc<str>,
     pub(super) scope: &'a Scope<'b>,
-    /// The route tables that several listeners share.
+    /// The top-level route tables, which several listeners may share.
     pub(super) tables: &'a Tables,
 }

@@ -1,4 +1,4 @@
-//! Validates load reports of a server's own proxy to balancers.
+//! Validates the load reports of a server's own proxy to balancers.
 
 use super::Scope;
 use crate::listener::{HttpProtocol, LoadReports, Peers};

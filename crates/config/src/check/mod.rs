@@ -1,11 +1,11 @@
 //! Validates the raw configuration: every rule beyond types.
 //!
-//! One function per block: it takes the raw block and its place, reports every error and returns
-//! the validated block, or `None` if there is nothing sensible to return. It never stops at the
-//! first error. There is a file per block; `rule` holds the shared rules.
+//! One function per block takes the raw block and its place, reports every error, and returns the validated block, or
+//! `None` if the block is unusable. It never stops at the first error. There is one file per block; `rule` holds the
+//! shared rules.
 //!
-//! Rules between blocks need names first: clusters are checked before routes, routes before
-//! listeners. [`Scope`] carries the names that later blocks refer to.
+//! Blocks refer to others by name: clusters are checked before routes, and routes before listeners. [`Scope`] carries
+//! the names that later blocks refer to.
 
 mod access_log;
 mod authorization;
@@ -34,12 +34,14 @@ mod rule;
 mod sidecar;
 mod tcp;
 mod tls;
+mod tracing;
 mod unix_listener;
 mod variables;
 
 use std::sync::Arc;
 
 pub(crate) use references::{Known, Scope};
+pub(crate) use tracing::tracing;
 
 use crate::report::At;
 use crate::{Cluster, Config, Endpoint, RouteTable, raw};
@@ -56,6 +58,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
     let admin = bootstrap::admin(raw, at);
     let control_plane = control_plane::control_plane(raw, at, &scope);
     let identity = identity::identity(raw, at, &scope);
+    let tracing = tracing(raw, at, &scope);
     overlap::check(&listeners, admin.as_ref(), at);
     own_port::check(&raw.clusters, admin.as_ref(), at);
     sidecar::names(raw, &made, at);
@@ -65,6 +68,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         admin,
         log_level: bootstrap::log_level(raw),
         access_log: access_log::settings(raw, at),
+        tracing,
         identity,
         control_plane,
         drain_timeout: bootstrap::drain_timeout(raw, at),

@@ -81,7 +81,7 @@ fn params(raw: &raw::OutlierEjection, policy: &balance::PolicySpec, at: &At<'_>)
     }
 }
 
-/// Returns the parameters of success rates and failure percentages; the rest by default.
+/// Returns the parameters of success rates and failure percentages; all others have their defaults.
 fn rates(raw: &raw::OutlierEjection, at: &At<'_>) -> OutlierParams {
     let default = OutlierParams::default();
     let count = |value, name: &str, default| {
@@ -199,7 +199,7 @@ fn warn_of_detectors(params: &OutlierParams, at: &At<'_>) {
     }
 }
 
-/// Warns of an explicit percentage below one endpoint, which is probably an error.
+/// Warns about an explicit percentage that amounts to less than one endpoint, which is probably an error.
 fn warn_of_percentage(params: &OutlierParams, endpoints: &[cluster::Endpoint], at: &At<'_>) {
     let counted = |e: &cluster::Endpoint| {
         matches!(

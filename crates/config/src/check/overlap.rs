@@ -1,5 +1,5 @@
-//! Detects sockets with the same address. With `SO_REUSEPORT` the kernel would not report an error:
-//! it would distribute connections among them.
+//! Detects sockets with the same address. With `SO_REUSEPORT` the kernel reports no error, but distributes connections
+//! among them.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -46,7 +46,7 @@ struct Taken {
 #[derive(Default)]
 struct Sockets {
     by_address: HashMap<(u16, IpAddr), usize>,
-    /// The first IPv4 address, and the first address at all, of a port.
+    /// The first IPv4 address of a port, and the first address of either family.
     first_v4: HashMap<u16, usize>,
     first: HashMap<u16, usize>,
     taken: Vec<Taken>,
@@ -79,7 +79,7 @@ impl Sockets {
         });
     }
 
-    /// Returns a conflicting socket. `0.0.0.0` accepts connections to every IPv4 address, `[::]` to
+    /// Returns a socket with a conflicting address. `0.0.0.0` accepts connections to every IPv4 address, `[::]` to
     /// every address.
     fn rival(&self, port: u16, ip: IpAddr) -> Option<&Taken> {
         let same = |ip| self.by_address.get(&(port, ip));

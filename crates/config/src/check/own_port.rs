@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::report::At;
 use crate::{Admin, raw};
 
-/// Checks all endpoints. The proxy also refuses to connect there, from any source of endpoints:
-/// names are resolved later, and a control plane adds others.
+/// Checks all endpoints. The proxy also refuses to connect to its own admin server, whatever the source of an endpoint:
+/// names are resolved later, and a control plane adds endpoints.
 pub(super) fn check(clusters: &[raw::Cluster], admin: Option<&Admin>, at: &At<'_>) {
     let Some(admin) = admin else { return };
     let clusters_at = at.field("clusters");

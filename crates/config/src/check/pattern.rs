@@ -55,7 +55,7 @@ fn compile(text: &str) -> Result<Regex, regex::Error> {
         .build()
 }
 
-/// Returns the reason without the drawing: the source line is shown anyway.
+/// Returns the reason of an error, without the drawing of `regex`, since the source line is shown anyway.
 fn explain(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(limit) => {

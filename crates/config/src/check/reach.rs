@@ -1,4 +1,4 @@
-//! Detects routes that no request can reach, because an earlier one matches all of theirs.
+//! Detects routes that no request can reach, because an earlier route matches all of their requests.
 
 use http::Method;
 
@@ -6,7 +6,7 @@ use crate::Route;
 use crate::report::At;
 use crate::route::{PathMatch, RouteMatch};
 
-/// The maximum number of earlier routes that each route is compared with: long tables stay cheap.
+/// The maximum number of earlier routes that each route is compared with, so that long tables stay cheap.
 const MAX_COMPARED: usize = 64;
 
 pub(super) fn warn_unreachable(routes: &[(usize, Route)], at: &At<'_>) {
@@ -30,7 +30,7 @@ pub(super) fn warn_unreachable(routes: &[(usize, Route)], at: &At<'_>) {
     }
 }
 
-/// Returns whether `a` matches every request that `b` would.
+/// Returns whether `a` matches every request that `b` matches.
 fn covers(a: &RouteMatch, b: &RouteMatch) -> bool {
     let methods = a.methods.is_empty()
         || (!b.methods.is_empty() && b.methods.iter().all(|method| a.methods.contains(method)));

@@ -7,14 +7,14 @@ use crate::raw;
 use crate::report::At;
 use crate::suggest::nearest;
 
-/// Whether all names of a kind could be read; if not, an unresolved reference may be a consequence.
+/// For each kind of block, whether all names could be read; if not, an unresolved reference may be a consequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) clusters: bool,
     pub(crate) route_tables: bool,
     pub(crate) identity: bool,
-    /// Whether all of it has one author. A control plane merges resources of several authors:
-    /// routes of one, a policy of another.
+    /// Whether the whole configuration has one author. A control plane merges resources of several authors, such as
+    /// routes of one and a policy of another.
     pub(crate) one_author: bool,
 }
 

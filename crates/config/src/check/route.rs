@@ -17,10 +17,10 @@ use super::{Scope, host, reach};
 use crate::report::At;
 use crate::{Domain, Route, RouteTable, VirtualHost, raw};
 
-/// The tables by name.
+/// Route tables by name.
 pub(super) type Tables = HashMap<String, Arc<RouteTable>>;
 
-/// Validates the top-level tables.
+/// Validates the top-level route tables.
 pub(super) fn tables(raw: &[raw::RouteTable], at: &At<'_>, scope: &Scope<'_>) -> Tables {
     let (mut names, mut tables) = (Unique::default(), Tables::new());
     for (i, raw) in raw.iter().enumerate() {
@@ -47,7 +47,7 @@ pub(super) fn tables(raw: &[raw::RouteTable], at: &At<'_>, scope: &Scope<'_>) ->
     tables
 }
 
-/// Validates a table, at the top level or inside an HTTP filter.
+/// Validates a route table, at the top level or inside an HTTP filter.
 pub(super) fn table(
     name: Arc<str>,
     raw: &[raw::VirtualHost],

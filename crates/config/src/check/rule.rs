@@ -1,4 +1,4 @@
-//! Validation rules shared by many blocks: ranges, names, uniqueness, "one of".
+//! Validation rules that many blocks share: ranges, names, uniqueness, mutually exclusive fields.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -20,7 +20,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// Returns a number in range, or its default.
+/// Validates a number against a range; returns its default if it is absent.
 pub(super) fn number<T>(value: Option<T>, at: &At<'_>, default: T, range: RangeInclusive<T>) -> T
 where
     T: PartialOrd + Display + Copy,
@@ -36,7 +36,7 @@ where
     value
 }
 
-/// Returns a time in range, or its default.
+/// Validates a time against a range; returns its default if it is absent.
 pub(super) fn time(
     value: Option<TimeSpan>,
     at: &At<'_>,
@@ -54,7 +54,7 @@ pub(super) fn time(
     value
 }
 
-/// Returns a time in range without a default: the presence of the field has a meaning.
+/// Validates a time against a range. There is no default: the presence of the field has a meaning.
 pub(super) fn explicit_time(
     TimeSpan(value): TimeSpan,
     at: &At<'_>,
@@ -76,14 +76,13 @@ fn not_within(value: Duration, range: &RangeInclusive<Duration>) -> String {
     format!("{} is out of range; valid: {min} to {max}", TimeSpan(value))
 }
 
-/// Returns a percentage, or its default.
+/// Validates a percentage; returns its default if it is absent.
 pub(super) fn percent(value: Option<f64>, at: &At<'_>, default: f64) -> Percent {
     // A number in range is a valid percentage.
     Percent::new(number(value, at, default, 0.0..=100.0)).unwrap_or_default()
 }
 
-/// Checks that the first of two times is not longer than the second; otherwise reports an error at
-/// the first.
+/// Checks that the first of two times is not longer than the second; otherwise reports an error at the first.
 pub(super) fn ordered((less, min): (&str, Duration), (more, max): (&str, Duration), at: &At<'_>) {
     if min > max {
         let (min, max) = (TimeSpan(min), TimeSpan(max));
@@ -92,7 +91,7 @@ pub(super) fn ordered((less, min): (&str, Duration), (more, max): (&str, Duratio
     }
 }
 
-/// Returns a size in range, or its default.
+/// Validates a size against a range; returns its default if it is absent.
 pub(super) fn size(
     value: Option<Size>,
     at: &At<'_>,
@@ -121,7 +120,7 @@ pub(super) fn name(value: Option<&String>, at: &At<'_>, help: &str) -> Option<Ar
     well_formed(text, &at.field("name")).then(|| text.as_str().into())
 }
 
-/// Checks a name, because names become metric labels and path segments of the admin server.
+/// Checks the characters of a name, because names become metric labels and path segments of the admin server.
 pub(super) fn well_formed(text: &str, at: &At<'_>) -> bool {
     let good = |c: char| !c.is_whitespace() && !c.is_control();
     if text.is_empty() || text.len() > 253 || !text.chars().all(good) {
@@ -138,7 +137,7 @@ fn suggested_name(text: &str) -> Option<String> {
     good.then(|| format!("for example `{name}`"))
 }
 
-/// Parses an `IP:PORT` or a Unix socket to listen on.
+/// Parses an `IP:PORT` or a Unix socket to listen on, or reports an error.
 pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Address> {
     let Some(text) = value else {
         at.missing(
@@ -192,8 +191,7 @@ pub(super) fn unix_address(
 pub(super) struct Unique(HashMap<String, Vec<Step>>);
 
 impl Unique {
-    /// Returns whether `text` is new; otherwise reports an error at `at`, which names the first
-    /// place.
+    /// Returns whether `text` is new; if not, reports an error at `at` that refers to the first occurrence.
     pub(super) fn check(&mut self, text: &str, at: &At<'_>, what: &str) -> bool {
         if let Some(first) = self.0.get(text) {
             at.error(format!(
@@ -208,8 +206,7 @@ impl Unique {
     }
 }
 
-/// Returns which of the mutually exclusive fields is given; reports an error unless it is exactly
-/// one.
+/// Returns which of the mutually exclusive fields is set; reports an error unless it is exactly one.
 pub(super) fn exactly_one(set: &[(&'static str, bool)], at: &At<'_>) -> Option<&'static str> {
     let names: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
     let mut present = set

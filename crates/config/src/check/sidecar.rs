@@ -1,11 +1,11 @@
 //! Expands `inbound` and `outbound`, the short forms of a sidecar's listeners.
 //!
-//! An inbound listener has a chain for each named port and one for the rest, all to one cluster,
-//! the application. An outbound listener has a chain for each service's addresses, and one for the
-//! rest, in which the `Host` of HTTP selects the service. The generated clusters are created before
-//! the others are checked ([`clusters`]), so that routes can refer to them as to any.
+//! An inbound listener has a chain for each named port and one for all others, which forward to the same cluster, the
+//! application. An outbound listener has a chain for the addresses of each service, and one for all others, in which
+//! the `Host` of HTTP requests selects the service. The generated clusters are created before the other clusters are
+//! checked ([`clusters`]), so that routes can refer to both alike.
 //!
-//! A sidecar adds nothing that is visible to the application: no time limit, no forwarding headers.
+//! A sidecar adds nothing that is visible to the application: no timeout, no forwarding headers.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -37,12 +37,12 @@ fn unknown_name(listener: &str) -> String {
     format!("{listener}/unknown")
 }
 
-/// Returns the clusters of all listeners' short forms.
+/// Returns the clusters for the short forms of all listeners.
 pub(super) fn clusters(listeners: &[raw::Listener]) -> Vec<raw::Cluster> {
     listeners.iter().filter_map(cluster).collect()
 }
 
-/// Checks that no other cluster has one of their reserved names.
+/// Checks that no other cluster has the reserved name of a generated one.
 pub(super) fn names(raw: &raw::Document, made: &[raw::Cluster], at: &At<'_>) {
     let list = at.field("clusters");
     for (i, cluster) in raw.clusters.iter().enumerate() {
@@ -170,7 +170,7 @@ pub(super) fn inbound(
     chains
 }
 
-/// Returns the listener's TLS with the mode of one of its ports.
+/// Returns the listener's TLS settings, with the mesh mode of one of its ports.
 fn tls_of_port(
     listener: &raw::Listener,
     own: Option<raw::MeshMode>,
@@ -196,7 +196,7 @@ fn tls_of_port(
     tls
 }
 
-/// Returns the name of the workload that a listener requests from the control plane.
+/// Returns the name of the workload for which a listener requests its configuration from the control plane.
 pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> Option<Arc<str>> {
     let inbound = &at.field("inbound");
     let (name, at) = match (&raw.workload, &raw.inbound) {
@@ -221,14 +221,14 @@ pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> O
     Some(name.into())
 }
 
-/// Returns whether a text is letters, digits and these characters, as in names of Kubernetes (RFC
+/// Returns whether a text consists of letters, digits and the characters `others`, as names in Kubernetes do (RFC
 /// 1123).
 fn is_dns_name(text: &str, others: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
     (1..=253).contains(&text.len()) && text.chars().all(fits)
 }
 
-/// Checks the address in `application`; any address but loopback may be redirected to the listener
+/// Checks the address in `application`. Connections to an address other than loopback may be redirected to the listener
 /// again.
 fn application(text: &str, at: &At<'_>) {
     if let Some(unix) = UnixAddress::parse(text) {
@@ -258,9 +258,9 @@ struct Host<'a> {
     name: &'a str,
     domains: Vec<Domain>,
     route: raw::Route,
-    /// The load reports of the chain whose first host this is.
+    /// The load reports of a chain whose first host this is; `None` = no load reports.
     load_reports: Option<raw::LoadReports>,
-    /// The place of its settings.
+    /// The place of the host's settings.
     place: At<'a>,
 }
 
@@ -272,17 +272,17 @@ fn forward(cluster: &str) -> raw::Route {
     }
 }
 
-/// The common settings of the chains of one listener.
+/// Settings that the chains of one listener share.
 struct Sidecar<'a, 'b, 'c> {
     context: &'c ListenerContext<'a, 'b>,
-    /// The normalization of paths.
+    /// The path normalization.
     normalization: raw::PathNormalization,
-    /// The discovery of unknown hosts, and the block that configures it.
+    /// The discovery of unknown hosts, with the place of its block; `None` = disabled.
     discovery: Option<(raw::Discovery, At<'c>)>,
 }
 
 impl Sidecar<'_, '_, '_> {
-    /// Returns the filter of a chain by its protocol; bytes are forwarded to `bytes`.
+    /// Returns the filter of a chain for its protocol; bytes are forwarded to the cluster `bytes`.
     fn filter(
         &self,
         protocol: ApplicationProtocol,

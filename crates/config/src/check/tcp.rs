@@ -5,7 +5,7 @@ use super::rule::{self, DAY, HOUR, MILLISECOND};
 use crate::report::At;
 use crate::{TcpFilter, raw};
 
-/// Validates a TCP filter; `discovers`: the control plane provides the cluster.
+/// Validates a TCP filter; `discovers` is whether the control plane provides the cluster.
 pub(super) fn filter(raw: &raw::Tcp, discovers: bool, at: &At<'_>, scope: &Scope<'_>) -> TcpFilter {
     match &raw.cluster {
         Some(name) => {

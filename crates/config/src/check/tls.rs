@@ -1,4 +1,4 @@
-//! Validates TLS settings. The proxy checks whether the files exist and fit together.
+//! Validates TLS settings. The proxy checks later whether the files exist and match each other.
 
 use maglor_identity::SpiffeId;
 
@@ -7,7 +7,7 @@ use crate::report::At;
 use crate::tls::{CertificateFiles, MeshMode, MeshTermination, MinimumTlsVersion};
 use crate::{DownstreamTls, HttpFilter, Origination, Termination, UpstreamTls, raw};
 
-/// The protocol behind TLS, which decides which ALPN protocols can work.
+/// The protocol inside TLS, which decides which ALPN protocols are possible.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Behind {
     Http(crate::listener::HttpProtocol),
@@ -15,13 +15,13 @@ pub(super) enum Behind {
 }
 
 impl Behind {
-    /// Returns the protocol of a filter chain: HTTP if it has such a filter.
+    /// Returns the protocol of a filter chain: HTTP if the chain has an HTTP filter.
     pub(super) fn of(http: Option<&HttpFilter>) -> Self {
         http.map_or(Self::Tcp, |http| Self::Http(http.protocol))
     }
 }
 
-/// Validates TLS of a filter chain, by certificates or by the proxy's identity.
+/// Validates the TLS termination of a filter chain, by certificates or by the proxy's identity.
 pub(super) fn termination(
     raw: &raw::DownstreamTls,
     at: &At<'_>,
@@ -50,7 +50,7 @@ pub(super) fn termination(
     })
 }
 
-/// Validates TLS of a cluster, by names or by the proxy's identity.
+/// Validates the TLS origination of a cluster, by server names or by the proxy's identity.
 pub(super) fn origination(raw: &raw::UpstreamTls, at: &At<'_>, scope: &Scope<'_>) -> Origination {
     let Some(peers) = &raw.mesh else {
         return Origination::Names(upstream(raw, at));
@@ -62,7 +62,7 @@ pub(super) fn origination(raw: &raw::UpstreamTls, at: &At<'_>, scope: &Scope<'_>
     Origination::Mesh(spiffe_ids(&peers.identities, &list))
 }
 
-/// Parses SPIFFE IDs, each once.
+/// Parses SPIFFE IDs; each may occur once.
 fn spiffe_ids(texts: &[String], list: &At<'_>) -> Vec<SpiffeId> {
     let (mut identities, mut seen) = (Vec::new(), rule::Unique::default());
     for (i, text) in texts.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Validates listeners on Unix sockets: the permissions of their file, and settings that need
-//! addresses, which their connections have only with a PROXY header.
+//! Validates listeners on Unix sockets: the permissions of the file, and settings that need the addresses of
+//! connections, which are known only from a PROXY header.
 
 use crate::listener::Listener;
 use crate::report::At;
@@ -9,7 +9,7 @@ use crate::{Address, raw};
 const NO_ADDRESSES: &str =
     "add `proxy_protocol: require` if a load balancer in front sends the addresses";
 
-/// Parses the permissions of a socket's file.
+/// Validates the permissions of the socket's file; returns the default if they are absent.
 pub(super) fn mode(raw: Option<&str>, address: &Address, at: &At<'_>) -> u32 {
     let Some(text) = raw else {
         return Listener::DEFAULT_MODE;
@@ -36,7 +36,7 @@ pub(super) fn mode(raw: Option<&str>, address: &Address, at: &At<'_>) -> u32 {
     read.unwrap_or(Listener::DEFAULT_MODE)
 }
 
-/// Parses `0660` or `0o660`: with the zero, so that no number of another base is read as octal.
+/// Parses `0660` or `0o660`. The leading zero is required, so that no decimal number is read as octal.
 fn octal(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('0')?;
     let digits = digits.strip_prefix('o').unwrap_or(digits);
@@ -75,7 +75,7 @@ pub(super) fn check(raw: &raw::Listener, at: &At<'_>) {
     }
 }
 
-/// Rejects conditions on addresses that no connection has.
+/// Rejects conditions on addresses, which connections to a Unix socket without PROXY header do not have.
 fn without_addresses(raw: &raw::Listener, at: &At<'_>) {
     let refuse = |at: &At<'_>, what: &str| {
         at.error(format!(

@@ -1,18 +1,17 @@
 //! Detects variables of other proxies in the values of headers.
 //!
-//! Values are literal. A value in which another proxy would insert a variable is rejected, because
-//! the text itself is hardly meant. A `$` with a word that no proxy is known to insert causes a
-//! warning.
+//! Values are literal. A value in which another proxy would insert a variable is rejected, because it is probably not
+//! meant literally. A `$` with a word that is not a known variable causes a warning.
 
 use crate::header_format;
 
 /// A variable in a value.
 pub(super) struct Variable {
-    /// As written.
+    /// The variable as written.
     pub(super) text: String,
-    /// The program whose variable it is.
+    /// The name of the program that has this variable.
     pub(super) program: &'static str,
-    /// The alternative; `None` if the word is unknown, so that the text may be meant.
+    /// The suggested alternative; `None` if the variable is unknown, so that the text may be meant literally.
     pub(super) instead: Option<&'static str>,
 }
 
@@ -30,7 +29,7 @@ const HEADER: &str = "remove this header: headers are forwarded under their own 
 const UPSTREAM: &str = "remove this header: the access log has the endpoint";
 const LITERAL: &str = "write literal text";
 
-/// (beginning of a name in lower case and snake case, the alternative). The first match counts.
+/// Pairs of the beginning of a name, in lower case and snake case, and the alternative. The first match applies.
 const NAMES: &[(&str, &str)] = &[
     ("remote_addr", ADDRESS),
     ("remote_port", ADDRESS),
@@ -146,7 +145,7 @@ fn envoy(value: &str) -> Option<Variable> {
     })
 }
 
-/// Matches `%[src]`, `%{+Q}[…]`, `%ci`.
+/// Matches variables of HAProxy: `%[src]`, `%{+Q}[…]`, `%ci`.
 fn haproxy(value: &str) -> Option<Variable> {
     let at = value.find("%[")?;
     let end = value[at..].find(']')?;
@@ -163,7 +162,7 @@ fn haproxy(value: &str) -> Option<Variable> {
     })
 }
 
-/// Matches `$remote_addr`, `${remote_addr}`.
+/// Matches variables of nginx: `$remote_addr`, `${remote_addr}`.
 fn nginx(value: &str) -> Option<Variable> {
     value.match_indices('$').find_map(|(at, _)| {
         let rest = &value[at + 1..];
@@ -195,7 +194,7 @@ fn nginx(value: &str) -> Option<Variable> {
     })
 }
 
-/// Matches `{remote_host}`, `{http.request.header.X}`, `{header.X}`.
+/// Matches placeholders of Caddy: `{remote_host}`, `{http.request.header.X}`, `{header.X}`.
 fn caddy(value: &str) -> Option<Variable> {
     value.match_indices('{').find_map(|(at, _)| {
         let inner = value[at + 1..].split_once('}')?.0;

@@ -2,8 +2,8 @@
 
 use crate::suggest::{nearest, one_of};
 
-/// (word in lower case, letters and digits only; the value here). The first that is one of the
-/// expected values counts.
+/// Pairs of a word, in lower case with letters and digits only, and our value for it. The first pair whose value is one
+/// of the expected values applies.
 const WORDS: &[(&str, &str)] = &[
     ("10", "1.2"),
     ("11", "1.2"),
@@ -71,7 +71,7 @@ const WORDS: &[(&str, &str)] = &[
     ("yes", "v2"),
 ];
 
-/// Returns the value that was probably meant, and all of them.
+/// Returns the value that was probably meant, and all possible values.
 pub(crate) fn for_choice(found: &str, expected: &[&str]) -> String {
     let plain: String = found
         .chars()

@@ -7,13 +7,13 @@ use crate::yaml::short;
 /// The value of an unknown field and its sibling fields.
 #[derive(Debug, Default)]
 pub(crate) struct Context<'t> {
-    /// Its value, if it is a scalar.
+    /// The value of the field; `None` if it is not a scalar.
     pub(crate) value: Option<&'t str>,
-    /// The other fields of the mapping that are scalars.
+    /// The other fields of the same mapping that are scalars, with their values.
     pub(crate) siblings: Vec<(&'t str, &'t str)>,
 }
 
-/// Returns a replacement for an unknown field where `known` ones are expected.
+/// Returns a replacement for an unknown field of a mapping with the fields `known`.
 pub(crate) fn for_field(found: &str, known: &[&str], context: &Context<'_>) -> Option<String> {
     if found == "<<" {
         return Some("merge keys are not supported; use an alias for the whole value".into());
@@ -89,7 +89,7 @@ fn fill(help: &str, found: &str, context: &Context<'_>) -> String {
     text
 }
 
-/// Converts `connectTimeout`, `connect-timeout` and `ConnectTimeout` → `connect_timeout`.
+/// Converts a word to snake case: `connectTimeout`, `connect-timeout` and `ConnectTimeout` → `connect_timeout`.
 fn snake(word: &str) -> String {
     let mut snake = String::with_capacity(word.len() + 2);
     let mut before = '_';

@@ -1,21 +1,21 @@
-//! Recognizes whole files of other programs.
+//! Recognizes whole configuration files of other programs.
 
-/// The kind of file that a text is instead of a configuration.
+/// The recognized file of another program.
 pub(crate) struct Foreign {
-    /// The line that shows it, from 1.
+    /// The line by which the file was recognized, from 1.
     pub(crate) line: usize,
     pub(crate) message: &'static str,
     pub(crate) help: &'static str,
 }
 
-/// A program's file: a test for its lines, and the message.
+/// A program's file format: a test for its lines, and the message.
 struct Kind {
     shows: fn(&str) -> bool,
     message: &'static str,
     help: &'static str,
 }
 
-/// The first that a line of a text matches is taken, so the most specific ones come first.
+/// The known formats. The first one that a line matches applies, so the most specific ones come first.
 const KINDS: &[Kind] = &[
     Kind {
         shows: is_caddy,
@@ -54,7 +54,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Recognizes a text that is not a configuration.
+/// Recognizes a text that is a file of another program.
 pub(crate) fn recognise(text: &str) -> Option<Foreign> {
     let lines = text.lines().map(str::trim_end).enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.trim().starts_with('#'));
@@ -74,7 +74,7 @@ fn first_word(line: &str) -> &str {
     line.split_whitespace().next().unwrap_or_default()
 }
 
-/// Matches a block's head, `WORD … {`, or a statement, `WORD …;`.
+/// Matches the head of a block of nginx, `WORD … {`, or a statement, `WORD …;`.
 fn is_nginx(line: &str) -> bool {
     let line = line.trim();
     let statement = line.ends_with(';') && !line.contains(": ");
@@ -89,7 +89,7 @@ fn is_nginx(line: &str) -> bool {
             && line.contains(' '))
 }
 
-/// Matches a section, at the beginning of a line and without colon.
+/// Matches a section of HAProxy, at the beginning of a line and without colon.
 fn is_haproxy(line: &str) -> bool {
     let words: Vec<_> = line.split_whitespace().collect();
     match words.as_slice() {
@@ -101,7 +101,7 @@ fn is_haproxy(line: &str) -> bool {
     }
 }
 
-/// Matches a directive, or a site: `example.com {`, `:8080 {`.
+/// Matches a directive of Caddy, or a site: `example.com {`, `:8080 {`.
 fn is_caddy(line: &str) -> bool {
     let trimmed = line.trim();
     let word = first_word(trimmed);
@@ -128,7 +128,7 @@ fn is_caddy(line: &str) -> bool {
     directive || (site && !line.starts_with([' ', '\t']))
 }
 
-/// Matches `[table]`, `[[table]]` or `key = value`.
+/// Matches TOML: `[table]`, `[[table]]` or `key = value`.
 fn is_toml(line: &str) -> bool {
     let name = |text: &str| {
         !text.is_empty()

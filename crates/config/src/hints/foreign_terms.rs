@@ -1,5 +1,5 @@
-//! Terms of other programs, and the blocks of our own fields: `foreign_terms.txt` and `blocks.txt`, parsed
-//! only after an error.
+//! Terms of other programs, and the blocks of our own fields, from `foreign_terms.txt` and `blocks.txt`, which are
+//! parsed only after an error.
 
 use std::sync::LazyLock;
 
@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 pub(super) struct Block {
     /// The name of its type in [`crate::raw`].
     pub(super) name: &'static str,
-    /// A description of its place.
+    /// A description of the block's place in the configuration.
     place: &'static str,
-    /// Its fields.
+    /// The names of the block's fields.
     pub(super) fields: Vec<&'static str>,
 }
 
-/// The blocks in which a misplaced field is searched first come first. A copy of serde's field
-/// names of each type; a test compares it with the schema.
+/// The blocks, in the order in which a misplaced field is searched. They are a copy of serde's field names of each
+/// type; a test compares them with the schema.
 static BLOCKS: LazyLock<Vec<Block>> = LazyLock::new(|| {
     let lines = include_str!("blocks.txt").lines();
     let blocks = lines.filter(|line| !line.starts_with('#')).map(|line| {
@@ -29,7 +29,7 @@ static BLOCKS: LazyLock<Vec<Block>> = LazyLock::new(|| {
     blocks.collect()
 });
 
-/// The message about a word in a block.
+/// The message about a word in a certain block.
 struct Row {
     block: &'static str,
     words: &'static str,
@@ -77,7 +77,7 @@ pub(super) fn of(word: &str, block: &str) -> Option<&'static str> {
     row.map(|row| row.help)
 }
 
-/// Returns where a word is a field, at other places than among `known` ones.
+/// Returns the places where a word is a field, except among the `known` ones.
 pub(super) fn elsewhere(word: &str, known: &[&str]) -> Option<String> {
     if matches!(word, "name" | "address" | "interval") || known.is_empty() {
         return None;
@@ -158,7 +158,7 @@ const ABSENT: &[(&[&str], &str)] = &[
     (&["http3", "quic", "h3"], "HTTP/3 is not supported"),
 ];
 
-/// Returns the message about a word for a feature that does not exist.
+/// Returns the message about a word that names a feature Maglor does not have.
 pub(super) fn absent(word: &str) -> Option<String> {
     let row = ABSENT.iter().find(|(words, _)| words.contains(&word));
     row.map(|(_, help)| (*help).to_owned())

@@ -1,6 +1,6 @@
 //! Suggestions for the notation of values: addresses, times, sizes, rates, policies, domains.
 //!
-//! They only appear in messages: nothing is accepted because of them.
+//! Suggestions appear only in messages: nothing is accepted because of them.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0)
 }
 
-/// Splits what may be a URL into host and rest, with the port of its scheme.
+/// Splits a text that may be a URL into the host with the rest, and the port of its scheme.
 fn without_scheme(text: &str) -> (&str, Option<u16>) {
     let (rest, port) = match text.split_once("://") {
         Some(("https" | "grpcs" | "wss", rest)) => (rest, Some(443)),
@@ -105,7 +105,7 @@ pub(crate) fn domains(text: &str) -> Option<String> {
     }
 }
 
-/// Returns the policy for another program's name.
+/// Returns our policy for another program's name of it.
 pub(crate) fn policy(name: &str) -> Option<String> {
     let first = name.split([' ', '(', ';']).next()?;
     match first.parse::<balance::PolicySpec>() {
@@ -115,7 +115,7 @@ pub(crate) fn policy(name: &str) -> Option<String> {
     }
 }
 
-/// Splits a number at the beginning, as written, and the following word.
+/// Splits a text into the number at its beginning, as written, and the following word.
 fn number_and_word(text: &str) -> Option<(f64, String)> {
     let text = text.trim();
     let end = text
@@ -204,13 +204,13 @@ pub(crate) fn rate(text: &str) -> Option<String> {
     Some(format!("{number:.0}/{unit}"))
 }
 
-/// Matches a share in percent: `90%`.
+/// Matches a percentage such as `90%`; returns the number.
 pub(crate) fn percent(text: &str) -> Option<&str> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     number.parse::<f64>().ok().map(|_| number)
 }
 
-/// Returns the help for a text with placeholders of a template program.
+/// Returns the help for a text with placeholders of a template engine.
 pub(crate) fn template(text: &str) -> Option<String> {
     let marks = text.contains("{{") || text.contains("<%");
     let is_name = |rest: &str| {

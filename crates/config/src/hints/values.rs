@@ -4,7 +4,7 @@ use super::{foreign_terms, shapes};
 use crate::suggest::one_of;
 use crate::yaml::{Found, short};
 
-/// Returns a replacement for a value at `path`, where `expected` is required (in serde's words).
+/// Returns a replacement for the value at `path`, where a value of type `expected`, in serde's words, is required.
 pub(super) fn for_value(path: &str, expected: &str, found: &Found<'_>) -> Option<String> {
     let (parents, field) = names(path);
     let specific = match found {
@@ -16,7 +16,7 @@ pub(super) fn for_value(path: &str, expected: &str, found: &Found<'_>) -> Option
     specific.or_else(|| general(field, expected, found))
 }
 
-/// Returns the fields on the path, and the last one, of `a[0].b.c[1]`.
+/// Returns the names of the fields on a path such as `a[0].b.c[1]`, and the last one.
 fn names(path: &str) -> (Vec<&str>, &str) {
     let mut names: Vec<_> = path
         .split('.')
@@ -26,7 +26,7 @@ fn names(path: &str) -> (Vec<&str>, &str) {
     (names, last)
 }
 
-/// Parses synonyms of yes and no.
+/// Parses synonyms of true and false, such as `yes` and `no`.
 fn truth(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "enabled" | "enable" | "y" => Some(true),
@@ -158,7 +158,7 @@ fn number(field: &str, text: &str) -> Option<String> {
     size.and_then(|size| write(field, &size.to_string()))
 }
 
-/// Returns a redirect for a text that may be a URL, a path, a status or a word.
+/// Returns a redirect block for a text that may be a URL, a path, a status or a word.
 fn redirect(text: &str) -> String {
     let url = text.split_once("://");
     let value = match url {
@@ -204,7 +204,7 @@ fn endpoints(text: &str) -> String {
     short(&all.join(", "))
 }
 
-/// Returns a replacement for a mapping where a list or a text should be.
+/// Returns a replacement for a mapping where a list or a string is required.
 fn mapping(field: &str, expected: &str, pairs: &[(&str, Option<&str>)]) -> Option<String> {
     let (first, value) = pairs.first().copied()?;
     let wanted_list = expected == "a sequence";
@@ -258,7 +258,7 @@ fn mapping(field: &str, expected: &str, pairs: &[(&str, Option<&str>)]) -> Optio
     }
 }
 
-/// Returns a replacement for a list where a mapping or a text should be.
+/// Returns a replacement for a list where a mapping or a string is required.
 fn list(field: &str, expected: &str) -> Option<String> {
     match field {
         "routes" if expected == "a string" => Some(
@@ -281,7 +281,7 @@ fn list(field: &str, expected: &str) -> Option<String> {
     }
 }
 
-/// Returns a replacement that applies to any field.
+/// Returns a replacement that may apply to any field.
 fn general(field: &str, expected: &str, found: &Found<'_>) -> Option<String> {
     let block = expected
         .strip_prefix("struct ")

@@ -17,14 +17,14 @@ pub struct AccessLog {
     /// File to append to, or `/dev/stdout`.
     #[schemars(extend("default" = "/dev/stdout"))]
     pub path: Option<String>,
-    /// Layout of a line.
+    /// Layout of each line.
     #[schemars(extend("default" = "json"))]
     pub format: Option<AccessLogFormat>,
-    /// Fields of each JSON object, in this order; or a mapping of your keys to fields, as in
-    /// `{ts: time, code: status}`; see docs/access-log.md. Default: all.
+    /// Fields of each JSON object, in this order; or a mapping of custom keys to fields, as in
+    /// `{ts: time, code: status}`. See docs/access-log.md. Default: all fields.
     pub fields: Option<AccessLogFields>,
     /// A custom line format, instead of `format`: text with fields in braces, as in
-    /// `{client} {method} {target} {status}`; `{{` and `}}` are braces.
+    /// `{client} {method} {target} {status}`; `{{` and `}}` are literal braces.
     pub template: Option<String>,
 }
 
@@ -34,17 +34,17 @@ pub struct AccessLog {
 pub enum AccessLogFormat {
     /// One JSON object per line.
     Json,
-    /// Space-separated, quoted where needed.
+    /// Values of the fields, separated by spaces and quoted where needed.
     Text,
 }
 
-/// The fields of a JSON object.
+/// The fields of each JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum AccessLogFields {
-    /// Keys and the fields that they have.
+    /// Custom keys, each with the field that is its value.
     Keys(Pairs<String>),
-    /// Fields, which are the keys, too.
+    /// Fields whose names are the keys.
     Names(OneOrMany),
 }
 

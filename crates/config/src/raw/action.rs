@@ -5,40 +5,41 @@ use serde::{Deserialize, Serialize};
 
 use super::{HeaderRules, NotationError, Pairs, Short, Shorthand, TimeSpan};
 
-/// A share of a route's requests, with the cluster `name` or a response `status`.
+/// A share of a route's requests, which are forwarded to the cluster `name` or answered with `status`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterWeight {
     /// Name of the cluster.
     pub name: Option<String>,
-    /// Respond with this status, 400-599, if there is no cluster to forward to; `UNAVAILABLE` in gRPC.
+    /// Response status of this share, 400-599, instead of a cluster; gRPC calls get `UNAVAILABLE`.
     #[schemars(range(min = 400, max = 599))]
     pub status: Option<u32>,
-    /// Share = weight / sum of the weights; 0 for none, as long as the sum is above 0. 0-1000000.
+    /// Weight of this share, 0-1000000; its fraction of the requests is this weight divided by the sum of all weights,
+    /// which must be above 0.
     #[schemars(range(max = 1_000_000), extend("default" = 1))]
     pub weight: Option<u32>,
-    /// Changes of the requests of this share, after the route's own.
+    /// Header changes of the requests of this share, applied after those of the route.
     pub request_headers: Option<HeaderRules>,
-    /// Changes of the responses of this share, before the route's own.
+    /// Header changes of the responses of this share, applied before those of the route.
     pub response_headers: Option<HeaderRules>,
 }
 
-/// Changes of a forwarded request: at most one of `path`, `prefix`, `regex`; and of `host`,
-/// `auto_host`. The query stays.
+/// Rewrites of a forwarded request: at most one of `path`, `prefix` and `regex`, and at most one of `host` and
+/// `auto_host`. The query is kept.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rewrite {
-    /// Replaces the whole path.
+    /// New path, which replaces the whole path.
     pub path: Option<String>,
-    /// Replaces the prefix that the route matched.
+    /// New prefix, which replaces the prefix that the route matched.
     pub prefix: Option<String>,
-    /// Replaces the match of this expression in the path by `substitution`.
+    /// Regular expression; all of its matches in the path are replaced by `substitution`.
     pub regex: Option<String>,
     /// Replacement for `regex`; `$1` or `${name}` stands for a group, `$$` for `$`.
     pub substitution: Option<String>,
-    /// Replaces `Host`.
+    /// New value of `Host`.
     pub host: Option<String>,
-    /// Replaces `Host` by the chosen endpoint's DNS name, or its address if it has none.
+    /// Whether to replace `Host` by the chosen endpoint's DNS name, or its address if it has none.
     #[schemars(extend("default" = false))]
     pub auto_host: Option<bool>,
 }
@@ -67,21 +68,21 @@ impl Rewrite {
     }
 }
 
-/// One part of a request that is hashed; one of the fields other than `terminal`.
+/// A part of a request to hash; exactly one of the fields other than `terminal`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HashPolicy {
-    /// The value of this header.
+    /// Name of a header whose value is hashed.
     pub header: Option<String>,
-    /// The value of this cookie; a text is the cookie's name.
+    /// Cookie whose value is hashed; a string is the cookie's name.
     pub cookie: Option<Short<Cookie>>,
-    /// The value of this query parameter.
+    /// Name of a query parameter whose value is hashed.
     pub query: Option<String>,
-    /// `true`: the path without query.
+    /// `true`: hash the path without query.
     pub path: Option<bool>,
-    /// `true`: the client's address.
+    /// `true`: hash the client's address.
     pub source_address: Option<bool>,
-    /// If this part is present, later ones are ignored.
+    /// Whether later parts are ignored if this part is present.
     #[schemars(extend("default" = false))]
     pub terminal: Option<bool>,
 }
@@ -91,12 +92,12 @@ pub struct HashPolicy {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cookie {
-    /// Its name.
+    /// Name of the cookie.
     pub name: Option<String>,
     /// `Max-Age` of the cookie that the proxy sets for clients without one, up to 3650d; `0s`: until the browser is
-    /// closed. Absent: the proxy sets none.
+    /// closed. Absent: the proxy sets no cookie.
     pub ttl: Option<TimeSpan>,
-    /// `Path` of a cookie that the proxy sets.
+    /// `Path` attribute of the cookie that the proxy sets.
     #[schemars(extend("default" = "/"))]
     pub path: Option<String>,
 }
@@ -123,26 +124,26 @@ impl Shorthand for Cookie {
     }
 }
 
-/// A redirect; absent parts are those of the request.
+/// A redirect. Absent parts of the location are taken from the request.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Redirect {
-    /// 301, 302, 303, 307 or 308.
+    /// Response status: 301, 302, 303, 307 or 308.
     #[schemars(extend("default" = 301, "enum" = [301, 302, 303, 307, 308]))]
     pub status: Option<u32>,
-    /// `http` or `https`.
+    /// Scheme of the location: `http` or `https`.
     #[schemars(extend("enum" = ["http", "https"]))]
     pub scheme: Option<String>,
-    /// Host without port.
+    /// Host of the location, without port.
     pub host: Option<String>,
-    /// Port, 1-65535.
+    /// Port of the location, 1-65535.
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u32>,
-    /// Replaces the whole path.
+    /// Path of the location, which replaces the whole path of the request.
     pub path: Option<String>,
-    /// Replaces the prefix that the route matched.
+    /// Replacement of the prefix that the route matched.
     pub prefix: Option<String>,
-    /// Drop the query.
+    /// Whether to drop the query.
     #[schemars(extend("default" = false))]
     pub strip_query: Option<bool>,
 }
@@ -152,11 +153,11 @@ pub struct Redirect {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["status"]))]
 pub struct DirectResponse {
-    /// 200-599.
+    /// Response status, 200-599.
     #[schemars(range(min = 200, max = 599))]
     pub status: Option<u32>,
-    /// Body, at most 1MiB. Default: empty.
+    /// Response body, at most 1MiB. Default: empty.
     pub body: Option<String>,
-    /// Name → value; `content-type` is `text/plain` by default where there is a body.
+    /// Response headers, name → value. With a body, `content-type` is `text/plain` unless it is set here.
     pub headers: Option<Pairs<String>>,
 }

@@ -11,24 +11,23 @@ use super::forms::{WordsOrNumbers, words_or_numbers};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authorization {
-    /// Decision if no rule matches. Default: `allow` where all rules deny or audit, otherwise `deny`, as in
-    /// Istio.
+    /// Decision if no rule matches. Default: `allow` if every rule denies or audits, otherwise `deny`, as in Istio.
     pub default: Option<Effect>,
-    /// Dry run: nothing is denied; denials are only logged and counted.
+    /// Whether denials are only logged and counted, and nothing is denied (dry run).
     #[schemars(extend("default" = false))]
     pub audit: Option<bool>,
-    /// The rules; without rules, only `default` applies.
+    /// The rules; without rules, `default` applies to all requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<AuthorizationRule>,
 }
 
-/// A decision.
+/// An authorization decision.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// Allowed.
+    /// The request or connection is allowed.
     Allow,
-    /// Denied.
+    /// The request or connection is denied.
     Deny,
 }
 
@@ -36,20 +35,20 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuthorizationAction {
-    /// Allows it, unless another rule denies it.
+    /// Allow matching requests, unless another rule denies them.
     Allow,
-    /// Logs and counts it; decides nothing.
+    /// Log and count matching requests, without a decision.
     Audit,
-    /// Denies it, whatever other rules say.
+    /// Deny matching requests, regardless of other rules.
     Deny,
 }
 
-/// A rule matches requests from one of `from`, none of `not_from`, to one of `to`, and none of `not_to`. Strings may
+/// A rule matches requests from one of `from` and none of `not_from`, to one of `to` and none of `not_to`. Strings may
 /// have a `*` at the start or at the end.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationRule {
-    /// Unique in the listener; metrics are labelled with it. Default: the rule's position, `0`, `1`, ….
+    /// Name, unique in the listener; the label `rule` in metrics. Default: the rule's position, `0`, `1`, ….
     pub name: Option<String>,
     /// Action for matching requests.
     #[schemars(extend("default" = "allow"))]
@@ -68,30 +67,31 @@ pub struct AuthorizationRule {
     pub not_to: Vec<AuthorizationOperation>,
 }
 
-/// A source; all fields that are set must match, each by one of its values. A client without mesh TLS has no identity
-/// and matches none.
+/// A source; all fields that are set must match, each by one of its values. A client without mesh TLS has no identity:
+/// it never matches `identities`, `namespaces` or `trust_domains`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationSource {
     /// SPIFFE IDs: `spiffe://mesh.example/ns/shop/sa/cart`, `spiffe://mesh.example/ns/shop/*`, `*` for any workload
     /// of the mesh.
     pub identities: Option<OneOrMany>,
-    /// Namespaces of IDs `…/ns/NAMESPACE/sa/ACCOUNT`.
+    /// Namespaces of SPIFFE IDs of the form `…/ns/NAMESPACE/sa/ACCOUNT`.
     pub namespaces: Option<OneOrMany>,
-    /// Trust domains.
+    /// Trust domains of SPIFFE IDs.
     pub trust_domains: Option<OneOrMany>,
     /// Client networks, such as `10.0.0.0/8`, or addresses; after the PROXY protocol.
     pub networks: Option<OneOrMany>,
 }
 
-/// An operation; all fields that are set must match, each by one of its values. TCP connections have only ports: an
-/// allow rule with other fields never matches, and a deny rule ignores them; the same holds for exceptions.
+/// An operation; all fields that are set must match, each by one of its values. TCP connections have only ports. With
+/// other fields, an operation in `to` of an allow or audit rule never matches them; in `to` of a deny rule, the other
+/// fields are ignored. For `not_to` it is the reverse.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationOperation {
     /// HTTP methods, in upper case. Deny rules also match lower case; allow rules do not.
     pub methods: Option<OneOrMany>,
-    /// Paths without query, as `path_normalization` leaves them.
+    /// Paths without query, after `path_normalization`.
     pub paths: Option<OneOrMany>,
     /// Ports that the client has connected to.
     #[schemars(with = "Option<WordsOrNumbers>")]
@@ -108,14 +108,14 @@ pub struct AuthorizationOperation {
     pub headers: Vec<AuthorizationHeader>,
 }
 
-/// A condition on a header field. If a field occurs several times, an allow rule matches if each value matches, and
-/// all of them joined by commas; a deny rule matches if any value matches, or a member of a list in it. For
-/// exceptions it is the reverse. An absent field does not match.
+/// A condition on a header. If the header occurs several times, an allow rule requires that each of its values matches,
+/// and also all of them joined by commas; a deny rule requires only that one value, or one member of a list in a value,
+/// matches. For `not_to` it is the reverse. An absent header does not match.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationHeader {
-    /// Name, in any case. `host` is not one of them: see `hosts`.
+    /// Name of the header, in any case. For `host`, use `hosts`.
     pub name: Option<String>,
-    /// One of these must match; `*`: any value, also an empty one.
+    /// Allowed values, one of which must match; `*` matches any value, including an empty one.
     pub values: Option<OneOrMany>,
 }

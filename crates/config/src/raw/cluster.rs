@@ -17,7 +17,7 @@ use super::{
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cluster {
-    /// Unique name; routes refer to it, and metrics are labelled with it.
+    /// Unique name, by which routes refer to the cluster; the label `cluster` in metrics.
     pub name: Option<String>,
     /// Load balancing policy: `random`, `round-robin`, `lor(choices=2)`, `peak-ewma`,
     /// `maglev(table_size=65537)`, `ring-hash(min=1024)`; or a mapping such as
@@ -27,10 +27,10 @@ pub struct Cluster {
     /// Source of the endpoints.
     #[schemars(extend("default" = "static"))]
     pub r#type: Option<ClusterType>,
-    /// With `type: original-destination`: an `IP` instead of the destination's, or `loopback` for the
-    /// loopback address of its family; the port stays. Absent: the destination's own.
+    /// With `type: original-destination`: an IP address that replaces the destination's, or `loopback` for the loopback
+    /// address of the same family. The port is kept. Absent: the destination's own address.
     pub address: Option<String>,
-    /// The endpoints, by address or DNS name. If empty, requests are answered with 503.
+    /// The endpoints, by address or DNS name. If the list is empty, requests get 503.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Short<Endpoint>>,
     /// HTTP version for the endpoints. Default: `http1`, but `http2` for gRPC calls (under TLS, if the endpoint
@@ -38,12 +38,12 @@ pub struct Cluster {
     pub protocol: Option<UpstreamProtocol>,
     /// TLS to the endpoints. Absent: plain text.
     pub tls: Option<Short<UpstreamTls>>,
-    /// Send a PROXY protocol header of this version on each new connection. It names a client: only
-    /// that client's requests share an HTTP/1.1 connection, and none an HTTP/2 one.
+    /// PROXY protocol header to send on each new connection. The header names one client, so an HTTP/1.1 connection is
+    /// reused only for requests of that client, and an HTTP/2 connection for none.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolOut>,
-    /// Timeout of the TCP and TLS handshakes together, 1ms-10m. If the endpoint leaves the cluster meanwhile, the
-    /// attempt is abandoned within 200ms, and another endpoint is used.
+    /// Timeout of the TCP and TLS handshakes together, 1ms-10m. If the endpoint leaves the cluster during the
+    /// handshakes, the attempt is abandoned within 200ms, and another endpoint is used.
     #[schemars(extend("default" = "5s"))]
     pub connect_timeout: Option<TimeSpan>,
     /// Idle timeout of pooled connections, 1ms-24h.
@@ -52,15 +52,15 @@ pub struct Cluster {
     /// Maximum number of requests on a connection, 1-4294967295. Absent: no limit.
     #[schemars(range(min = 1))]
     pub max_requests_per_connection: Option<u32>,
-    /// Maximum idle HTTP/1.1 connections for each worker and endpoint that no request has needed for a second,
-    /// 0-65536. 0: connections are not reused.
+    /// Maximum number of HTTP/1.1 connections that stay open after one second without a request, for each worker and
+    /// endpoint, 0-65536. 0: connections are not reused.
     #[schemars(range(max = 65536), extend("default" = 1024))]
     pub max_idle_connections: Option<u32>,
-    /// Maximum concurrent HTTP/2 streams on a connection, 1-65536; then another one is opened.
+    /// Maximum concurrent HTTP/2 streams on a connection, 1-65536; further requests open another connection.
     #[schemars(range(min = 1, max = 65536), extend("default" = 100))]
     pub max_concurrent_streams: Option<u32>,
-    /// Panic threshold: if fewer than this percentage of the endpoints are healthy, health is ignored, 0-100. 0:
-    /// never.
+    /// Panic threshold, 0-100: if less than this percentage of the endpoints is healthy, requests are sent to all of
+    /// them, regardless of health. 0: never.
     #[schemars(range(max = 100), extend("default" = 50))]
     pub panic_threshold: Option<u32>,
     /// A priority level keeps all of its traffic while `factor × healthy / all ≥ 1`, 1-10.
@@ -68,14 +68,15 @@ pub struct Cluster {
     pub overprovisioning_factor: Option<f64>,
     /// Shares of traffic by locality: locality → weight. Absent: localities are ignored.
     pub locality_weights: Option<Pairs<u32>>,
-    /// Ramp up the traffic of endpoints that have just joined. Absent: no ramp.
+    /// Ramp-up of the traffic of endpoints that have just joined. Absent: no ramp.
     pub slow_start: Option<SlowStart>,
-    /// Bounds of the time after which a DNS name is resolved again; the record's TTL in between.
+    /// Bounds of the interval between two resolutions of a DNS name. Between the bounds, the record's TTL is the
+    /// interval.
     pub dns_refresh: Option<DnsRefresh>,
-    /// Which addresses of a DNS name are endpoints, `all` or the `first` (Envoy's `LOGICAL_DNS`).
+    /// Addresses of a DNS name that are endpoints: `all` or the `first` (Envoy's `LOGICAL_DNS`).
     #[schemars(extend("default" = "all"))]
     pub dns_addresses: Option<DnsAddresses>,
-    /// Active health check; a string is the path of an HTTP check. Absent: none.
+    /// Active health check; a string is the path of an HTTP check. Absent: no checks.
     pub health_check: Option<Short<HealthCheck>>,
     /// Ejection of failing endpoints. Absent: enabled with defaults.
     pub outlier_ejection: Option<OutlierEjection>,
@@ -85,14 +86,14 @@ pub struct Cluster {
     pub retry_budget: Option<RetryBudget>,
     /// Circuit breaker that fails requests immediately while the cluster as a whole fails. Absent: none.
     pub circuit_breaker: Option<CircuitBreaker>,
-    /// A limit on the requests in progress that adapts to latency. Absent: none.
+    /// A limit on the requests in progress that adapts to latency. Absent: no such limit.
     pub concurrency_limit: Option<ConcurrencyLimit>,
-    /// Delays every request, and the start of every TCP connection, to emulate network distance; a string is its
-    /// `fixed` part. Absent: none.
+    /// Delay of every request, and of the start of every TCP connection, to emulate network distance; a string is the
+    /// `fixed` part. Absent: no delay.
     pub delay: Option<Short<Delay>>,
 }
 
-/// The notation of a policy.
+/// The schema of a policy, which is written as a string or as a mapping.
 struct PolicySchema;
 
 impl JsonSchema for PolicySchema {
@@ -112,7 +113,7 @@ impl JsonSchema for PolicySchema {
     }
 }
 
-/// The mapping that a policy may be written as.
+/// Returns the schema of one policy written as a mapping.
 fn mapping(form: &balance::Form) -> Value {
     let mut properties = Map::new();
     let name = json!({"description": "Name of the policy.", "const": form.name});
@@ -136,7 +137,7 @@ fn mapping(form: &balance::Form) -> Value {
     })
 }
 
-/// An endpoint, or a DNS name of several.
+/// An endpoint, or a DNS name that resolves to several.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
@@ -147,7 +148,8 @@ pub struct Endpoint {
     /// Share of requests relative to other endpoints, 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1))]
     pub weight: Option<u32>,
-    /// Priority, 0-127: higher values are used only if lower ones are not healthy enough.
+    /// Priority, 0-127. Endpoints with a higher number are used only if too few of those with a lower number are
+    /// healthy.
     #[schemars(range(max = 127), extend("default" = 0))]
     pub priority: Option<u32>,
     /// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`; the unit of `locality_weights`.
@@ -195,7 +197,7 @@ impl Cluster {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
-    /// By ALPN under TLS, otherwise HTTP/1.1, and HTTP/2 for gRPC calls. Upgrades stay HTTP/1.1.
+    /// Chosen by ALPN under TLS, otherwise HTTP/1.1, and HTTP/2 for gRPC calls. Upgrades stay HTTP/1.1.
     Auto,
     /// HTTP/1.1, also for gRPC calls, which few servers support.
     Http1,
@@ -211,19 +213,19 @@ pub enum UpstreamProtocol {
 pub enum ClusterType {
     /// The original destination of each connection, on listeners with `original_destination`.
     OriginalDestination,
-    /// From `endpoints`.
+    /// The list `endpoints`.
     Static,
 }
 
-/// Version of the PROXY protocol header to send.
+/// PROXY protocol header to send.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocolOut {
-    /// None.
+    /// No header.
     Off,
-    /// Text.
+    /// Version 1: a line of text.
     V1,
-    /// Binary.
+    /// Version 2: binary.
     V2,
 }
 
@@ -235,33 +237,33 @@ pub struct SlowStart {
     /// Length of the ramp, 1ms-24h.
     #[schemars(extend("default" = "30s"))]
     pub window: Option<TimeSpan>,
-    /// Shape: 1 is linear, above 1 rises faster at first, 0.01-100.
+    /// Shape of the ramp, 0.01-100: 1 is linear; above 1, traffic rises faster at first.
     #[schemars(range(min = 0.01, max = 100.0), extend("default" = 1.0))]
     pub aggression: Option<f64>,
-    /// Where the ramp starts, in percent of the full weight, 1-100.
+    /// Start of the ramp, in percent of the full weight, 1-100.
     #[schemars(range(min = 1, max = 100), extend("default" = 10))]
     pub min_weight_percent: Option<u32>,
 }
 
-/// Which addresses of a DNS name are endpoints.
+/// Addresses of a DNS name that are endpoints.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DnsAddresses {
-    /// Each of them is an endpoint.
+    /// Every address.
     All,
-    /// Only the first address of a DNS response, as long as later responses contain it: for names of one service with
-    /// many addresses.
+    /// Only the first address of a DNS response, as long as later responses contain it: for the name of one service
+    /// with many addresses.
     First,
 }
 
-/// Bounds of the time between two resolutions of a DNS name.
+/// Bounds of the interval between two resolutions of a DNS name.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DnsRefresh {
-    /// A smaller TTL is raised to this, 100ms-24h.
+    /// Minimum interval, to which a smaller TTL is raised, 100ms-24h.
     #[schemars(extend("default" = "1s"))]
     pub min: Option<TimeSpan>,
-    /// A larger TTL is lowered to this, `min`-24h.
+    /// Maximum interval, to which a larger TTL is lowered, `min`-24h.
     #[schemars(extend("default" = "5m"))]
     pub max: Option<TimeSpan>,
 }

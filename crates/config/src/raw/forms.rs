@@ -11,7 +11,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::NotationError;
 
-/// A list of strings, or one string without brackets.
+/// A list of strings, or a single string without brackets.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[serde(transparent)]
 pub struct OneOrMany(pub Vec<String>);
@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
                 Ok(OneOrMany(vec![text.to_owned()]))
             }
 
-            /// In a list, a number such as a status is also accepted as a string.
+            /// Accepts a number, such as a status, as a string.
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<OneOrMany, E> {
                 Ok(OneOrMany(vec![number.to_string()]))
             }
@@ -131,7 +131,7 @@ impl JsonSchema for WordsOrNumbers {
     }
 }
 
-/// A mapping with any keys, in the order of the file.
+/// A mapping with arbitrary keys, in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs<T>(pub Vec<(String, T)>);
 
@@ -142,7 +142,7 @@ impl<T> Default for Pairs<T> {
 }
 
 impl<T> Pairs<T> {
-    /// Whether it is empty.
+    /// Returns whether the mapping has no pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -196,16 +196,17 @@ impl<T: JsonSchema> JsonSchema for Pairs<T> {
 
 /// A block that may also be written as one string.
 pub trait Shorthand: Sized {
-    /// Description of the string, for messages and the schema.
+    /// Description of the string form, for messages and the schema.
     const TEXT: &'static str;
 
-    /// The block for a string.
+    /// Returns the block that a string stands for.
     ///
     /// # Errors
-    /// If the string has a notation of its own and does not follow it.
+    ///
+    /// If the string does not follow the notation of its block.
     fn from_text(text: &str) -> Result<Self, NotationError>;
 
-    /// The string, if nothing else is set.
+    /// Returns the string form; `None` if the block has fields that a string cannot express.
     fn as_text(&self) -> Option<&str>;
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{NotationError, Shorthand, TimeSpan};
 
-/// Concurrency limits. Above a limit, requests wait in a bounded queue; if it is full, or the wait is too long, they
-/// get 503 immediately.
+/// Concurrency limits. Above a limit, requests wait in a bounded queue; if the queue is full, or after `queue_timeout`,
+/// they get 503.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -17,13 +17,13 @@ pub struct Limits {
     /// Requests in progress, up to the end of their responses, 1-10000000. Absent: no limit.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub max_requests: Option<u32>,
-    /// Maximum queued requests, 0-1000000.
+    /// Maximum number of queued requests, 0-1000000.
     #[schemars(range(max = 1_000_000), extend("default" = 1024))]
     pub max_pending_requests: Option<u32>,
     /// Maximum time in the queue, 1ms-1h.
     #[schemars(extend("default" = "1s"))]
     pub queue_timeout: Option<TimeSpan>,
-    /// Maximum retries in progress, 0-1000000, in addition to `retry_budget`. Absent: no limit.
+    /// Maximum number of retries in progress, 0-1000000, in addition to `retry_budget`. Absent: no limit.
     #[schemars(range(max = 1_000_000))]
     pub max_retries: Option<u32>,
     /// Limits of each endpoint; above them a request goes to another endpoint, or waits.
@@ -42,22 +42,23 @@ pub struct EndpointLimits {
     pub max_requests: Option<u32>,
 }
 
-/// Share of a cluster's traffic that may be retries and hedged attempts. It bounds both those in progress and those
-/// within `interval`.
+/// Share of a cluster's traffic that may be retries and hedged attempts. The budget bounds both the retries in progress
+/// and the retries within `interval`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryBudget {
-    /// Retries in percent of requests, 0-100: of those within `interval`, and of those in progress.
-    /// Backoff counts up to 250 ms: a retry with a backoff of 25 ms counts like a request of 25 ms.
+    /// Maximum retries in percent of requests, 0-100. It applies to the requests within `interval`, and to the requests
+    /// in progress. For the latter, a backoff counts as part of a retry, up to 250 ms: a retry with a backoff of 25 ms
+    /// counts like a request that takes 25 ms.
     #[schemars(range(min = 0.0, max = 100.0), extend("default" = 20.0))]
     pub percent: Option<f64>,
-    /// Retries in progress that are always allowed, 0-10000.
+    /// Number of retries in progress that is always allowed, 0-10000.
     #[schemars(range(max = 10_000), extend("default" = 3))]
     pub min_concurrency: Option<u32>,
-    /// Retries per second that are always allowed, 0-10000.
+    /// Number of retries per second that is always allowed, 0-10000.
     #[schemars(range(max = 10_000), extend("default" = 3))]
     pub min_per_second: Option<u32>,
-    /// Window over which retries and requests are compared, 1s-10m.
+    /// Period over which retries and requests are compared, 1s-10m.
     #[schemars(extend("default" = "10s"))]
     pub interval: Option<TimeSpan>,
 }
@@ -66,34 +67,34 @@ pub struct RetryBudget {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CircuitBreaker {
-    /// Consecutive failures that open it, 0-1000000; 0: disabled.
+    /// Consecutive failures that open the circuit breaker, 0-1000000; 0: disabled.
     #[schemars(range(max = 1_000_000), extend("default" = 5))]
     pub consecutive_failures: Option<u32>,
-    /// Failure percentage of the requests of an `interval` that opens it, 0-100; 0: disabled.
+    /// Failure percentage of the requests within an `interval` that opens the circuit breaker, 0-100; 0: disabled.
     #[schemars(range(min = 0.0, max = 100.0), extend("default" = 50.0))]
     pub failure_percent: Option<f64>,
-    /// Minimum requests in an `interval` for a failure percentage, 1-1000000.
+    /// Minimum number of requests within an `interval` for the evaluation of `failure_percent`, 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 20))]
     pub minimum_requests: Option<u32>,
     /// Interval over which requests are counted, 100ms-1h.
     #[schemars(extend("default" = "10s"))]
     pub interval: Option<TimeSpan>,
-    /// Shortest open interval, 1ms-1h.
+    /// Minimum open interval, 1ms-1h.
     #[schemars(extend("default" = "1s"))]
     pub base_open_time: Option<TimeSpan>,
-    /// Longest open interval, `base_open_time`-1h.
+    /// Maximum open interval, `base_open_time`-1h.
     #[schemars(extend("default" = "30s"))]
     pub max_open_time: Option<TimeSpan>,
-    /// Concurrent probe requests after the open interval, 1-1000.
+    /// Maximum concurrent probe requests after the open interval, 1-1000.
     #[schemars(range(min = 1, max = 1000), extend("default" = 3))]
     pub half_open_requests: Option<u32>,
-    /// Consecutive successful probes that close it, 1-1000.
+    /// Consecutive successful probes that close the circuit breaker, 1-1000.
     #[schemars(range(min = 1, max = 1000), extend("default" = 3))]
     pub success_threshold: Option<u32>,
 }
 
-/// An adaptive limit on the requests in progress, up to which latency is about that without load. Excess requests
-/// wait, as with `limits`.
+/// An adaptive limit on the requests in progress, up to which latency stays close to the latency without load. Excess
+/// requests wait in the queue of `limits`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConcurrencyLimit {
@@ -106,43 +107,44 @@ pub struct ConcurrencyLimit {
     /// Maximum limit, 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
     pub max_limit: Option<u32>,
-    /// Update interval, 10ms-1m.
+    /// Interval between updates of the limit, 10ms-1m.
     #[schemars(extend("default" = "100ms"))]
     pub sample_window: Option<TimeSpan>,
-    /// Minimum requests in a window, 1-100000.
+    /// Minimum number of requests in a `sample_window` for an update of the limit, 1-100000.
     #[schemars(range(min = 1, max = 100_000), extend("default" = 10))]
     pub minimum_samples: Option<u32>,
     /// Tolerated latency increase over no load, in percent, 0-100.
     #[schemars(range(min = 0.0, max = 100.0), extend("default" = 25.0))]
     pub buffer_percent: Option<f64>,
-    /// Interval of measurements of the latency without load, by briefly halving the limit, 1s-24h.
+    /// Interval between measurements of the latency without load, for which the limit is briefly halved, 1s-24h.
     #[schemars(extend("default" = "1m"))]
     pub min_rtt_interval: Option<TimeSpan>,
 }
 
-/// Ejects failing endpoints. They return when a probe succeeds, with slow start. Never ejects all:
-/// `max_ejection_percent` is rounded down.
+/// Ejection of failing endpoints. An ejected endpoint returns, with slow start, when a probe succeeds. Endpoints are
+/// never all ejected: `max_ejection_percent` is rounded down.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutlierEjection {
-    /// `false`: no endpoint is ejected.
+    /// Whether failing endpoints are ejected.
     #[schemars(extend("default" = true))]
     pub enabled: Option<bool>,
-    /// Consecutive server errors (5xx, no response, equivalent gRPC statuses) that eject, 0-1000000; 0: disabled.
-    #[schemars(range(max = 1_000_000), extend("default" = 5))]
-    pub consecutive_5xx: Option<u32>,
-    /// Consecutive gateway errors (502, 503, 504, no response, equivalent gRPC statuses) that eject, 0-1000000; 0:
+    /// Consecutive server errors (5xx, no response, equivalent gRPC statuses) that eject an endpoint, 0-1000000; 0:
     /// disabled.
     #[schemars(range(max = 1_000_000), extend("default" = 5))]
-    pub consecutive_gateway_failure: Option<u32>,
-    /// Consecutive failures without a complete response (no connection, reset, timeout, truncated) that eject,
+    pub consecutive_5xx: Option<u32>,
+    /// Consecutive gateway errors (502, 503, 504, no response, equivalent gRPC statuses) that eject an endpoint,
     /// 0-1000000; 0: disabled.
     #[schemars(range(max = 1_000_000), extend("default" = 5))]
+    pub consecutive_gateway_failure: Option<u32>,
+    /// Consecutive failures without a complete response (no connection, reset, timeout, truncated response) that eject
+    /// an endpoint, 0-1000000; 0: disabled.
+    #[schemars(range(max = 1_000_000), extend("default" = 5))]
     pub consecutive_local_origin_failure: Option<u32>,
-    /// Interval at which rates are compared, 100ms-1h.
+    /// Interval at which success rates and failure percentages are evaluated, 100ms-1h.
     #[schemars(extend("default" = "10s"))]
     pub interval: Option<TimeSpan>,
-    /// Ejection time, multiplied by the number of recent ejections, 1ms-24h.
+    /// Ejection time, which is multiplied by the number of recent ejections of the endpoint, 1ms-24h.
     #[schemars(extend("default" = "30s"))]
     pub base_ejection_time: Option<TimeSpan>,
     /// Maximum ejection time, `base_ejection_time`-24h. Default: 5m, or `base_ejection_time` if that is longer.
@@ -150,55 +152,59 @@ pub struct OutlierEjection {
     /// Maximum random addition to the ejection time, 0s-24h.
     #[schemars(extend("default" = "0s"))]
     pub max_ejection_time_jitter: Option<TimeSpan>,
-    /// Maximum percentage of ejected endpoints, rounded down, and never all, 0-100.
+    /// Maximum percentage of ejected endpoints, 0-100. It is rounded down, and one endpoint always remains.
     #[schemars(range(max = 100), extend("default" = 50))]
     pub max_ejection_percent: Option<u32>,
-    /// Allow one ejection even if the percentage amounts to less than one endpoint.
+    /// Whether one ejection is allowed even if `max_ejection_percent` amounts to less than one endpoint.
     #[schemars(extend("default" = false))]
     pub always_eject_one_host: Option<bool>,
-    /// Minimum endpoints with enough requests for comparing success rates, 1-1000000.
+    /// Minimum number of endpoints with `success_rate_request_volume` for the comparison of success rates, 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 5))]
     pub success_rate_minimum_hosts: Option<u32>,
-    /// Minimum requests of an endpoint in an `interval` for a success rate, 1-1000000.
+    /// Minimum number of requests to an endpoint within an `interval` for the evaluation of its success rate,
+    /// 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 100))]
     pub success_rate_request_volume: Option<u32>,
-    /// An endpoint is an outlier below mean − factor / 1000 · standard deviation, 0-100000.
+    /// An endpoint is an outlier if its success rate is below mean − factor / 1000 · standard deviation, 0-100000.
     #[schemars(range(max = 100_000), extend("default" = 1900))]
     pub success_rate_stdev_factor: Option<u32>,
     /// Failure percentage that makes an endpoint an outlier, 0-100; 0: disabled.
     #[schemars(range(max = 100), extend("default" = 85))]
     pub failure_percentage_threshold: Option<u32>,
-    /// Minimum endpoints with enough requests for failure percentages, 1-1000000.
+    /// Minimum number of endpoints with `failure_percentage_request_volume` for the evaluation of failure percentages,
+    /// 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 5))]
     pub failure_percentage_minimum_hosts: Option<u32>,
-    /// Minimum requests of an endpoint in an `interval` for a failure percentage, 1-1000000.
+    /// Minimum number of requests to an endpoint within an `interval` for the evaluation of its failure percentage,
+    /// 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 50))]
     pub failure_percentage_request_volume: Option<u32>,
-    /// Percentage of those found by `consecutive_5xx` that are ejected, 0-100.
+    /// Percentage of the endpoints detected by `consecutive_5xx` that are ejected, 0-100.
     #[schemars(range(max = 100), extend("default" = 100))]
     pub enforcing_consecutive_5xx: Option<u32>,
-    /// The same for `consecutive_gateway_failure`.
+    /// Percentage of the endpoints detected by `consecutive_gateway_failure` that are ejected, 0-100.
     #[schemars(range(max = 100), extend("default" = 100))]
     pub enforcing_consecutive_gateway_failure: Option<u32>,
-    /// The same for `consecutive_local_origin_failure`.
+    /// Percentage of the endpoints detected by `consecutive_local_origin_failure` that are ejected, 0-100.
     #[schemars(range(max = 100), extend("default" = 100))]
     pub enforcing_consecutive_local_origin_failure: Option<u32>,
-    /// The same for success rates; 0: disabled.
+    /// Percentage of the endpoints detected by their success rate that are ejected, 0-100; 0: disabled.
     #[schemars(range(max = 100), extend("default" = 100))]
     pub enforcing_success_rate: Option<u32>,
-    /// The same for failure percentages; 0: disabled.
+    /// Percentage of the endpoints detected by their failure percentage that are ejected, 0-100; 0: disabled.
     #[schemars(range(max = 100), extend("default" = 0))]
     pub enforcing_failure_percentage: Option<u32>,
-    /// Percentage of errors (4xx, 5xx, gRPC statuses other than OK, no response) to requests that its peers answer
-    /// successfully, above which an endpoint differs from its peers, 0-100; 0: disabled.
+    /// Percentage of error responses (4xx, 5xx, gRPC statuses other than OK, no response) to requests that other
+    /// endpoints answer successfully, above which an endpoint differs from its peers, 0-100; 0: disabled.
     #[schemars(range(max = 100), extend("default" = 30))]
     pub status_difference_threshold: Option<u32>,
-    /// Percentage of those that differ from their peers that are ejected, 0-100. Default: 100; 0 with the policies
-    /// `maglev` and `ring-hash`, where a client could make its endpoint differ; such endpoints are then only reported
-    /// in the log and metrics.
+    /// Percentage of the endpoints above `status_difference_threshold` that are ejected, 0-100. Default: 100; 0 with
+    /// the policies `maglev` and `ring-hash`, where a single client could make its endpoint differ from its peers; such
+    /// endpoints are then only reported in the log and metrics.
     #[schemars(range(max = 100))]
     pub enforcing_status_difference: Option<u32>,
-    /// Interval of probes of an endpoint that may return, 10ms-1h.
+    /// Interval between probes of an ejected endpoint, 10ms-1h. Probes begin when the ejection time is over, or earlier
+    /// if no other endpoint responds successfully.
     #[schemars(extend("default" = "500ms"))]
     pub probe_interval: Option<TimeSpan>,
 }

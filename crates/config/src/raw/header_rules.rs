@@ -10,10 +10,10 @@ use super::{OneOrMany, Pairs};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRules {
-    /// Names to remove.
+    /// Names of headers to remove.
     pub remove: Option<OneOrMany>,
-    /// Name → value; replaces all fields of that name.
+    /// Headers to set, name → value; a value replaces all fields of that name.
     pub set: Option<Pairs<String>>,
-    /// Name → value or list of values; appended.
+    /// Headers to append, name → value or list of values.
     pub add: Option<Pairs<OneOrMany>>,
 }

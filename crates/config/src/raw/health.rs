@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
-/// Active health check; one of `http`, `grpc` and `tcp`. An unchecked endpoint counts as healthy; the first check
-/// decides immediately.
+/// Active health check; exactly one of `http`, `grpc` and `tcp`. An endpoint counts as healthy until its first check,
+/// whose result takes effect immediately.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthCheck {
@@ -17,10 +17,10 @@ pub struct HealthCheck {
     pub grpc: Option<GrpcCheck>,
     /// Check by a TCP connection.
     pub tcp: Option<TcpCheck>,
-    /// Interval of checks, 10ms-24h; plus a random addition of up to `interval_jitter_percent`.
+    /// Interval between checks, 10ms-24h; a random part of up to `interval_jitter_percent` is added.
     #[schemars(extend("default" = "5s"))]
     pub interval: Option<TimeSpan>,
-    /// Interval while the endpoint is unhealthy. Default: `interval`.
+    /// Interval between checks of an unhealthy endpoint. Default: `interval`.
     pub unhealthy_interval: Option<TimeSpan>,
     /// Maximum random addition to the interval, in percent, 0-100.
     #[schemars(range(max = 100), extend("default" = 10))]
@@ -31,10 +31,10 @@ pub struct HealthCheck {
     /// Consecutive failures that make an endpoint unhealthy, 1-1000.
     #[schemars(range(min = 1, max = 1000), extend("default" = 3))]
     pub unhealthy_threshold: Option<u32>,
-    /// Consecutive successes that make it healthy again, 1-1000.
+    /// Consecutive successes that make an unhealthy endpoint healthy again, 1-1000.
     #[schemars(range(min = 1, max = 1000), extend("default" = 2))]
     pub healthy_threshold: Option<u32>,
-    /// Port of the checks, 1-65535. Absent: the endpoint's own.
+    /// Port of the checks, 1-65535. Absent: the endpoint's own port.
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u32>,
 }
@@ -73,9 +73,9 @@ impl Shorthand for HealthCheck {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub struct HttpCheck {
-    /// Path, with an optional query.
+    /// Path of the request, with an optional query.
     pub path: Option<String>,
-    /// `Host`. Default: the endpoint's DNS name (its address if it has none).
+    /// `Host` of the request. Default: the endpoint's DNS name (its address if it has none).
     pub host: Option<String>,
     /// Statuses that count as healthy, such as `200` or `200-299`. Default: 200-399.
     #[schemars(with = "Option<WordsOrNumbers>")]
@@ -109,13 +109,13 @@ impl Shorthand for HttpCheck {
     }
 }
 
-/// A check by the gRPC health protocol; requires HTTP/2 for the cluster.
+/// A check by the gRPC health protocol; the cluster must use HTTP/2.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpcCheck {
     /// Service to check. Default: the whole server.
     pub service: Option<String>,
-    /// `:authority`. Default: the endpoint's DNS name (its address if it has none).
+    /// `:authority` of the call. Default: the endpoint's DNS name (its address if it has none).
     pub authority: Option<String>,
 }
 
@@ -123,8 +123,8 @@ pub struct GrpcCheck {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpCheck {
-    /// String to send. Absent: none; the connection alone counts as success.
+    /// String to send. Absent: nothing is sent.
     pub send: Option<String>,
-    /// String that the response must contain. Absent: any response, or none.
+    /// String that the response must contain. Absent: no response is required.
     pub receive: Option<String>,
 }

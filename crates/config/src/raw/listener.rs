@@ -14,19 +14,19 @@ use super::{
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "address"]))]
 pub struct Listener {
-    /// Unique name; metrics are labelled with it.
+    /// Unique name; the label `listener` in metrics.
     pub name: Option<String>,
     /// `IP:PORT` to listen on; port 0 lets the kernel choose. Or a Unix socket: `unix:/PATH`, or `unix:@NAME` in the
     /// abstract namespace.
     pub address: Option<String>,
     /// Permissions of the file of a Unix socket, in octal with a leading zero. Write permission is needed to connect.
-    /// Default: `0660`, owner and group.
+    /// Default: `0660`, which lets the owner and the group connect.
     #[schemars(regex(pattern = r"^0o?[0-7]{3}$"))]
     pub mode: Option<String>,
     /// Whether connections start with a PROXY protocol header (v1 or v2) of a load balancer in front.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolIn>,
-    /// Maximum open connections over all workers, 1-10000000; excess ones wait in the backlog.
+    /// Maximum open connections over all workers, 1-10000000; further connections wait in the backlog.
     #[schemars(range(min = 1, max = 10_000_000), extend("default" = 65_536))]
     pub max_connections: Option<u32>,
     /// Timeout of PROXY header, TLS detection and TLS handshake together, 1ms-10m.
@@ -36,30 +36,29 @@ pub struct Listener {
     /// (`SO_ORIGINAL_DST`) for filter chains and clusters of `type: original-destination`. Default: true with
     /// `inbound` and `outbound`, otherwise false.
     pub original_destination: Option<bool>,
-    /// Direction of the connections: at shutdown, `outbound` listeners continue until the application has ended.
+    /// Direction of the connections: at shutdown, `outbound` listeners continue until the application has exited.
     /// Default: that of `inbound` or `outbound`, otherwise `unspecified`.
     pub traffic_direction: Option<TrafficDirection>,
     /// Timeout of protocol detection, 1ms-10m: a client that sends nothing for this time is assumed to wait for the
     /// server.
     #[schemars(extend("default" = "1s"))]
     pub detection_timeout: Option<TimeSpan>,
-    /// With protocol detection: destination ports, 1-65535, of protocols in which the server sends first, so that
-    /// detection does not wait. Other such destinations are learned from their first connection. Default: `[21, 22,
-    /// 25, 110, 143, 587, 3306]` (FTP, SSH, SMTP, POP3, IMAP, submission, MySQL).
+    /// With protocol detection: destination ports, 1-65535, of protocols in which the server sends first; connections
+    /// to them skip detection. Other such ports are learned from their first connection. Default:
+    /// `[21, 22, 25, 110, 143, 587, 3306]` (FTP, SSH, SMTP, POP3, IMAP, submission, MySQL).
     pub server_first_ports: Option<Vec<u32>>,
-    /// Authorization by identity, address, method, path and port. Absent: everything is allowed.
+    /// Authorization by identity, address, method, path and port. Absent: all clients are allowed.
     pub authorization: Option<Authorization>,
-    /// Limit the rate of HTTP requests over all chains; a string is a rate such as `100/s`. Absent: no
-    /// limit.
+    /// Rate limit of HTTP requests over all chains; a string is a rate such as `100/s`. Absent: no limit.
     pub rate_limit: Option<Short<RateLimit>>,
     /// Pod of this proxy, `NAMESPACE/POD`: the control plane sets its mutual TLS mode and authorization, which
     /// override `tls` and `authorization`. With `inbound`, use `inbound.discovery`.
     pub workload: Option<String>,
     /// TLS termination of the only chain (with `http` or `tcp`).
     pub tls: Option<Short<DownstreamTls>>,
-    /// HTTP on all connections; short for one filter chain.
+    /// HTTP on all connections; short for a single filter chain.
     pub http: Option<Http>,
-    /// TCP to a cluster on all connections; short for one filter chain.
+    /// TCP to a cluster on all connections; short for a single filter chain.
     pub tcp: Option<Tcp>,
     /// A sidecar's connections from other hosts to its application; short for several filter chains.
     pub inbound: Option<Inbound>,
@@ -71,7 +70,7 @@ pub struct Listener {
     pub filter_chains: Vec<FilterChain>,
 }
 
-/// Whether a listener reads the PROXY protocol.
+/// PROXY protocol on accepted connections.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocolIn {
@@ -79,7 +78,7 @@ pub enum ProxyProtocolIn {
     Accept,
     /// No header is expected.
     Off,
-    /// A connection without header is closed.
+    /// A header is required; connections without it are closed.
     Require,
 }
 
@@ -91,7 +90,7 @@ pub enum TrafficDirection {
     Inbound,
     /// From the local application to other hosts.
     Outbound,
-    /// Neither, for a reverse proxy.
+    /// Neither direction, as in a reverse proxy.
     Unspecified,
 }
 
@@ -100,15 +99,15 @@ pub enum TrafficDirection {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterChain {
-    /// Unique in the listener. Default: the chain's position, `0`, `1`, ….
+    /// Name, unique in the listener. Default: the chain's position, `0`, `1`, ….
     pub name: Option<String>,
-    /// Connections to match. Default: all that no other chain matches.
+    /// Connections to match. Default: all connections that no other chain matches.
     pub r#match: Option<FilterChainMatch>,
     /// TLS termination. Absent: plain text, or TLS passed through to a `tcp` cluster.
     pub tls: Option<Short<DownstreamTls>>,
     /// HTTP on these connections.
     pub http: Option<Http>,
-    /// TCP to a cluster.
+    /// TCP to a cluster on these connections.
     pub tcp: Option<Tcp>,
 }
 
@@ -118,7 +117,7 @@ pub struct FilterChain {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterChainMatch {
-    /// Destination ports, 1-65535; with `original_destination` those before the redirection. Default: any.
+    /// Destination ports, 1-65535; with `original_destination`, the ports before the redirection. Default: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub destination_ports: Vec<u32>,
     /// Destination networks, such as `10.0.0.0/8`, or addresses. Default: any.
@@ -142,16 +141,16 @@ pub struct Tcp {
     /// Name of the cluster. Optional with `http` and `discovery.host`: the control plane sets the destination, and
     /// connections fail until it has.
     pub cluster: Option<String>,
-    /// Idle timeout in both directions, 1ms-30d.
+    /// Time without data in either direction after which a connection is closed, 1ms-30d.
     #[schemars(extend("default" = "1h"))]
     pub idle_timeout: Option<TimeSpan>,
 }
 
-/// HTTP versions.
+/// HTTP versions of a filter chain.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HttpProtocol {
-    /// By ALPN under TLS; in plain text by the HTTP/2 preface (prior knowledge).
+    /// Chosen by ALPN under TLS; in plain text by the HTTP/2 preface (prior knowledge).
     Auto,
     /// HTTP/1.1 (and 1.0) only.
     Http1,
@@ -159,19 +158,19 @@ pub enum HttpProtocol {
     Http2,
 }
 
-/// How forwarding headers are treated.
+/// Handling of forwarding headers.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForwardedMode {
-    /// The proxy appends to what the client sent.
+    /// Append to the values that the client sent.
     Append,
-    /// Forwarded unchanged.
+    /// Forward the client's values unchanged.
     Off,
-    /// The proxy replaces what the client sent: the safe choice at an edge.
+    /// Replace the values that the client sent: the safe choice at an edge.
     Replace,
 }
 
-/// How `x-forwarded-client-cert` is treated.
+/// Handling of `x-forwarded-client-cert`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertMode {
@@ -189,11 +188,11 @@ pub enum ClientCertMode {
 pub enum PathNormalization {
     /// No normalization.
     Off,
-    /// RFC 3986: no dot segments, unreserved characters decoded; `\` becomes `/`.
+    /// Remove dot segments, decode unreserved characters (RFC 3986), and replace `\` by `/`.
     Base,
-    /// Slashes that follow each other become one.
+    /// Also merge consecutive slashes.
     MergeSlashes,
-    /// `%2F` and `%5C` become `/` first.
+    /// Also replace `%2F` and `%5C` by `/`, before slashes are merged.
     DecodeAndMergeSlashes,
 }
 
@@ -211,53 +210,52 @@ pub struct Http {
     pub routes: Option<String>,
     /// On-demand discovery of hosts without a virtual host. Absent: disabled.
     pub discovery: Option<Discovery>,
-    /// Path normalization before routing and forwarding: `base` removes dot segments and
-    /// decodes unreserved characters (RFC 3986), the others also treat slashes.
+    /// Path normalization before routing and forwarding: `base` removes dot segments and decodes unreserved characters
+    /// (RFC 3986); the other values also normalize slashes.
     #[schemars(extend("default" = "base"))]
     pub path_normalization: Option<PathNormalization>,
-    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    /// Handling of `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
     #[schemars(extend("default" = "append"))]
     pub x_forwarded: Option<ForwardedMode>,
-    /// `Forwarded` (RFC 7239).
+    /// Handling of `Forwarded` (RFC 7239).
     #[schemars(extend("default" = "off"))]
     pub forwarded: Option<ForwardedMode>,
-    /// `X-Forwarded-Client-Cert`, with the identity of the client: `By=` this proxy's SPIFFE ID, `URI=` the client's.
-    /// A header from a client outside the mesh is removed.
+    /// Handling of `X-Forwarded-Client-Cert`, which names the client's identity: `By=` this proxy's SPIFFE ID, `URI=`
+    /// the client's. A header from a client outside the mesh is removed.
     #[schemars(extend("default" = "replace"))]
     pub x_forwarded_client_cert: Option<ClientCertMode>,
-    /// Send the address and verified identity of the client of a request to endpoints of the mesh, in
-    /// `x-maglor-client`. Proxies that list this proxy in `tls.delegates` trust it; applications do not see the
-    /// header.
+    /// Whether to send the address and verified identity of a request's client to endpoints of the mesh, in
+    /// `x-maglor-client`. Proxies that list this proxy in `tls.delegates` trust the header; applications do not see it.
     #[schemars(extend("default" = false))]
     pub x_maglor_client: Option<bool>,
-    /// Add an `x-request-id` to requests without one.
+    /// Whether to add an `x-request-id` to requests without one.
     #[schemars(extend("default" = true))]
     pub request_id: Option<bool>,
-    /// Keep the client's `x-request-id`; use `false` at an edge.
+    /// Whether to keep the client's `x-request-id`; use `false` at an edge.
     #[schemars(extend("default" = true))]
     pub preserve_request_id: Option<bool>,
-    /// Allowed `Upgrade` protocols of HTTP/1.1 requests; `[]` for none.
+    /// `Upgrade` protocols that HTTP/1.1 requests may switch to; `[]` for none.
     #[schemars(extend("default" = ["websocket"]))]
     pub upgrades: Option<OneOrMany>,
-    /// Let routes match the method CONNECT; otherwise it is answered with 405.
+    /// Whether routes may match the method CONNECT; if not, CONNECT requests get 405.
     #[schemars(extend("default" = false))]
     pub allow_connect: Option<bool>,
-    /// Idle timeout of keep-alive connections, 1ms-30d.
+    /// Time without a request after which a keep-alive connection is closed, 1ms-30d.
     #[schemars(extend("default" = "1h"))]
     pub idle_timeout: Option<TimeSpan>,
-    /// Timeout of a request head from its first byte, and of the first byte of a connection (HTTP/2: the end of the
-    /// preface), 1ms-1h.
+    /// Timeout from the first byte of a request to the end of its head, and from the start of a connection to its first
+    /// byte (HTTP/2: to the end of the preface), 1ms-1h.
     #[schemars(extend("default" = "10s"))]
     pub header_timeout: Option<TimeSpan>,
-    /// Idle timeout of a request or response stream, 1ms-30d; then it is reset.
+    /// Time without data after which a request or response stream is reset, 1ms-30d.
     #[schemars(extend("default" = "5m"))]
     pub stream_idle_timeout: Option<TimeSpan>,
-    /// Maximum age of a connection, 1s-3650d; then it is closed gracefully. Absent: unlimited.
+    /// Age at which a connection is closed gracefully, 1s-3650d. Absent: unlimited.
     pub max_connection_age: Option<TimeSpan>,
-    /// Maximum size of a request head, 1KiB-1MiB; larger ones get 431.
+    /// Maximum size of a request head, 1KiB-1MiB; larger heads get 431.
     #[schemars(extend("default" = "64KiB"))]
     pub max_header_bytes: Option<Size>,
-    /// Maximum number of request headers, 1-4096; more get 431.
+    /// Maximum number of request headers, 1-4096; requests with more headers get 431.
     #[schemars(range(min = 1, max = 4096), extend("default" = 128))]
     pub max_headers: Option<u32>,
     /// Maximum concurrent HTTP/2 streams on a connection, 1-65536.

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadReports {
-    /// Name of the cluster of all servers of the service, this one included, with the policy that its
-    /// clients use. Absent: no ledger is kept.
+    /// Name of the cluster of all servers of the service, including this one, with the policy that its clients use.
+    /// Absent: no ledger is kept.
     pub cluster: Option<String>,
-    /// Endpoint of the cluster that is this server, `IP:PORT` or `unix:/PATH`.
+    /// Address of this server in the cluster, `IP:PORT` or `unix:/PATH`.
     pub endpoint: Option<String>,
-    /// Also add ORCA load metrics (`endpoint-load-metrics`) to responses, for other balancers.
+    /// Whether to add ORCA load metrics (`endpoint-load-metrics`) to responses, for other balancers.
     #[schemars(extend("default" = false))]
     pub orca: Option<bool>,
 }

@@ -9,9 +9,9 @@ use super::{NotationError, OneOrMany, Short, Shorthand};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteMatch {
-    /// Path without query; a string is a prefix. Default: any.
+    /// Path without query; a string is a prefix. Default: any path.
     pub path: Option<Short<PathMatch>>,
-    /// A method, or a list. Default: any.
+    /// HTTP method, or a list of them. Default: any method.
     pub methods: Option<OneOrMany>,
     /// Conditions on headers; all must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -19,18 +19,19 @@ pub struct RouteMatch {
     /// Conditions on query parameters; all must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub query: Vec<QueryMatch>,
-    /// Only gRPC requests (`content-type: application/grpc…`).
+    /// Whether to match only gRPC requests (`content-type: application/grpc…`).
     #[schemars(extend("default" = false))]
     pub grpc: Option<bool>,
 }
 
-/// A condition on the path; one of the fields.
+/// A condition on the path; exactly one of the fields.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathMatch {
-    /// The whole path.
+    /// The whole path equals this.
     pub exact: Option<String>,
-    /// Prefix of whole segments: `/api` matches `/api` and `/api/x`, not `/apix`; `/api/` only `/api/x`.
+    /// The path starts with these whole segments: `/api` matches `/api` and `/api/x`, not `/apix`; `/api/` matches only
+    /// `/api/x`.
     pub prefix: Option<String>,
     /// The whole path matches this regular expression (linear time; no look-around).
     pub regex: Option<String>,
@@ -58,12 +59,12 @@ impl Shorthand for PathMatch {
     }
 }
 
-/// A condition on a header; one of `exact`, `prefix`, `suffix`, `contains`, `regex`, `present`.
+/// A condition on a header; exactly one of `exact`, `prefix`, `suffix`, `contains`, `regex`, `present`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct HeaderMatch {
-    /// The header's name; several fields of one name are compared joined by `,`.
+    /// Name of the header; several fields of this name are compared as one value, joined by `,`.
     pub name: Option<String>,
     /// The value equals this.
     pub exact: Option<String>,
@@ -75,20 +76,19 @@ pub struct HeaderMatch {
     pub contains: Option<String>,
     /// The whole value matches this regular expression.
     pub regex: Option<String>,
-    /// `true`: present; `false`: absent.
+    /// Whether the header must be present (`true`) or absent (`false`).
     pub present: Option<bool>,
-    /// Inverts the condition. An absent header satisfies an inverted condition.
+    /// Whether to invert the condition. An absent header satisfies an inverted condition.
     #[schemars(extend("default" = false))]
     pub invert: Option<bool>,
 }
 
-/// A condition on a query parameter; one of `exact`, `prefix`, `suffix`, `contains`, `regex`,
-/// `present`.
+/// A condition on a query parameter; exactly one of `exact`, `prefix`, `suffix`, `contains`, `regex`, `present`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct QueryMatch {
-    /// The parameter's name, percent-decoded, case-sensitive; its first value counts.
+    /// Name of the parameter, percent-decoded and case-sensitive; only its first value is compared.
     pub name: Option<String>,
     /// The value equals this.
     pub exact: Option<String>,
@@ -100,9 +100,9 @@ pub struct QueryMatch {
     pub contains: Option<String>,
     /// The whole value matches this regular expression.
     pub regex: Option<String>,
-    /// `true`: present; `false`: absent.
+    /// Whether the parameter must be present (`true`) or absent (`false`).
     pub present: Option<bool>,
-    /// Inverts the condition.
+    /// Whether to invert the condition.
     #[schemars(extend("default" = false))]
     pub invert: Option<bool>,
 }
@@ -110,26 +110,26 @@ pub struct QueryMatch {
 /// Common fields of conditions on headers and query parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct StringMatch<'a> {
-    /// Equals this.
+    /// The value equals this.
     pub exact: Option<&'a str>,
-    /// Starts with this.
+    /// The value starts with this.
     pub prefix: Option<&'a str>,
-    /// Ends with this.
+    /// The value ends with this.
     pub suffix: Option<&'a str>,
-    /// Contains this.
+    /// The value contains this.
     pub contains: Option<&'a str>,
-    /// Matches this.
+    /// The whole value matches this regular expression.
     pub regex: Option<&'a str>,
-    /// Is present, or absent.
+    /// Whether the value must be present (`true`) or absent (`false`).
     pub present: Option<bool>,
-    /// Inverts the condition.
+    /// Whether to invert the condition.
     pub invert: bool,
 }
 
 macro_rules! string_match {
     ($type:ty) => {
         impl $type {
-            /// The condition on the value.
+            /// Returns the condition on the value.
             #[must_use]
             pub fn value(&self) -> StringMatch<'_> {
                 StringMatch {

@@ -1,8 +1,8 @@
 //! The YAML structure as written, one struct for each block.
 //!
-//! Only types are validated here; names, ranges and references are validated in `check`, so every field is optional
-//! here, and its default is there. Terms are those of Envoy and Istio where they have one. The doc comments become
-//! the descriptions of the JSON Schema.
+//! Only types are validated here. Names, ranges and references are validated in `check`, which also applies the
+//! defaults; so every field is optional here. Terms are those of Envoy and Istio, where they have one. The doc comments
+//! become the descriptions of the JSON Schema.
 
 mod access_log;
 mod action;
@@ -21,6 +21,7 @@ mod retry;
 mod route;
 mod sidecar;
 mod tls;
+mod tracing;
 mod traffic;
 
 use schemars::JsonSchema;
@@ -57,6 +58,7 @@ pub use sidecar::{ApplicationPort, ApplicationProtocol, Inbound, Outbound, Servi
 pub use tls::{
     CertificateFiles, DownstreamTls, Identity, MeshMode, MeshPeers, TlsVersion, UpstreamTls,
 };
+pub use tracing::{MeshTracing, OtlpProtocol, TraceSampling, Tracing};
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.
@@ -64,19 +66,20 @@ pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["listeners"]))]
 pub struct Document {
-    /// Worker threads, 1-256. Each has its own listening sockets, connections and pools. One worker
-    /// serves tens of thousands of requests a second.
+    /// Number of worker threads, 1-256. Each has its own listening sockets, connections and pools. One worker serves
+    /// tens of thousands of requests a second.
     #[schemars(range(min = 1, max = 256), extend("default" = 1))]
     pub workers: Option<u32>,
-    /// The admin server with `/metrics`, `/ready`, `/live`, `/config`, `/clusters` and `/drain`.
-    /// Absent: no admin port.
+    /// Admin server with `/metrics`, `/ready`, `/live`, `/config`, `/clusters` and `/drain`. Absent: no admin port.
     pub admin: Option<Admin>,
     /// Initial log level of the proxy; the admin port changes it at run time. In a release build `trace` equals
     /// `debug`; a development build adds the logs of libraries.
     #[schemars(extend("default" = "info"))]
     pub log_level: Option<LogLevel>,
-    /// One line for each request. Absent: no access log.
+    /// Access log: one line for each request. Absent: no access log.
     pub access_log: Option<AccessLog>,
+    /// Spans of requests for an OpenTelemetry collector. Absent: trace headers are forwarded unchanged.
+    pub tracing: Option<Tracing>,
     /// Identity of the proxy inside the mesh; required by `tls: mesh`. Absent: none.
     pub identity: Option<Identity>,
     /// Control plane for services that are not in this file. Absent: none.
@@ -84,13 +87,13 @@ pub struct Document {
     /// Drain timeout of open connections after SIGTERM, or after their listener was removed, 0s-24h.
     #[schemars(extend("default" = "30s"))]
     pub drain_timeout: Option<TimeSpan>,
-    /// With `outbound` listeners: they continue after SIGTERM for at least this time, and then until no connection is
-    /// left, 0s-24h and at most `drain_timeout`. An application may still make calls while it shuts down.
+    /// Minimum time for which `outbound` listeners continue after SIGTERM, 0s-24h and at most `drain_timeout`;
+    /// afterwards they continue until no connection is left. An application may still make calls while it shuts down.
     #[schemars(extend("default" = "5s"))]
     pub outbound_grace: Option<TimeSpan>,
     /// Memory budget of the proxy, 8MiB-1TiB. It limits connections, buffered bodies, data for slow peers, and new
-    /// requests, which get 503 with `retry-after`; the largest consumers are reset. See docs/memory.md. Absent:
-    /// unlimited.
+    /// requests, which get 503 with `retry-after`; the connections and streams with the largest buffers are reset. See
+    /// docs/memory.md. Absent: unlimited.
     pub memory_budget: Option<Size>,
     /// Sockets that accept connections; at least one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -104,9 +107,10 @@ pub struct Document {
 }
 
 impl Document {
-    /// The configuration as YAML text, without unset fields.
+    /// Returns the configuration as YAML text, without unset fields.
     ///
     /// # Errors
+    ///
     /// If the YAML writer fails, which it does not for these types.
     pub fn to_yaml(&self) -> Result<String, serde_yaml::Error> {
         let mut value = serde_yaml::to_value(self)?;
@@ -133,12 +137,12 @@ fn remove_nulls(value: &mut serde_yaml::Value) {
 pub struct Admin {
     /// `IP:PORT` to listen on; port 0 lets the kernel choose.
     pub address: Option<String>,
-    /// Pages for non-loopback clients, if `address` is not a loopback address. Loopback clients, including `kubectl
-    /// port-forward`, get all pages.
+    /// Pages for non-loopback clients, if `address` is not a loopback address. Loopback clients, including
+    /// `kubectl port-forward`, get all pages.
     #[schemars(extend("default" = "public"))]
     pub remote_access: Option<RemoteAccess>,
-    /// Health probes of the application for `GET /probe/NAME`, by name: `http:PORT/PATH`,
-    /// `tcp:PORT` or `grpc:PORT/SERVICE`. For a kubelet, which has no mutual TLS.
+    /// Health probes of the application, by name, for `GET /probe/NAME`: `http:PORT/PATH`, `tcp:PORT` or
+    /// `grpc:PORT/SERVICE`. They are for a kubelet, which does not use mutual TLS.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probes: BTreeMap<String, String>,
 }
@@ -147,8 +151,8 @@ pub struct Admin {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RemoteAccess {
-    /// All pages, including `/config`, `/tap` and `POST /drain`, by address but not by name; use it only on a trusted
-    /// network.
+    /// All pages, including `/config`, `/tap` and `POST /drain`, if they are requested by address and not by name. Use
+    /// it only on a trusted network.
     Full,
     /// `/ready`, `/live`, `/metrics` and `/probe/NAME`.
     Public,
@@ -160,12 +164,12 @@ pub enum RemoteAccess {
 pub enum LogLevel {
     /// Only errors.
     Error,
-    /// Also warnings.
+    /// Errors and warnings.
     Warn,
-    /// Also start, stop and reload.
+    /// Also starts, stops and reloads.
     Info,
-    /// Also connections.
+    /// Also events of connections.
     Debug,
-    /// Also requests.
+    /// Also events of requests.
     Trace,
 }

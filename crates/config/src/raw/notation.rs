@@ -27,7 +27,7 @@ const TIME_UNITS: &[(&str, u64)] = &[
 /// Maximum duration in a configuration: 10 years.
 const MAX_TIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// The message for an invalid notation; the help follows after `; `.
+/// The reason why a notation is invalid; the help follows after `; `.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotationError(String);

@@ -6,18 +6,17 @@ use serde::{Deserialize, Serialize};
 use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{Cookie, HeaderMatch, NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
-/// Retries at another endpoint, if there is one. The cluster's `retry_budget` limits them; requests that have not
-/// reached an application do not count against it.
+/// Retries at another endpoint, if there is one. The cluster's `retry_budget` limits them; retries of requests that
+/// have not reached an application do not count against it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Retries after the first attempt, 0-20; 0: none.
+    /// Maximum number of retries after the first attempt, 0-20; 0: none.
     #[schemars(range(max = 20), extend("default" = 2))]
     pub attempts: Option<u32>,
-    /// Retry conditions, any of `5xx`, `gateway-error`, `connect-failure`,
-    /// `refused-stream`, `reset`, `reset-before-request`, `retriable-4xx`,
-    /// `retriable-status-codes`, `retriable-headers`; for gRPC `cancelled`, `deadline-exceeded`,
-    /// `internal`, `resource-exhausted`, `unavailable`. Also a status such as `503`.
+    /// Conditions for a retry, any of `5xx`, `gateway-error`, `connect-failure`, `refused-stream`, `reset`,
+    /// `reset-before-request`, `retriable-4xx`, `retriable-status-codes`, `retriable-headers`; for gRPC `cancelled`,
+    /// `deadline-exceeded`, `internal`, `resource-exhausted`, `unavailable`. Also a status such as `503`.
     #[schemars(
         with = "Option<WordsOrNumbers>",
         extend("default" = ["connect-failure", "refused-stream", "reset-before-request"])
@@ -31,18 +30,19 @@ pub struct Retry {
     /// Statuses that are retried, 400-599.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retriable_status_codes: Vec<u32>,
-    /// Responses that match one of these are retried.
+    /// Conditions on response headers; responses that match one of them are retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retriable_headers: Vec<HeaderMatch>,
-    /// Also retry requests with a non-idempotent method (POST, PATCH) that may have reached the application. gRPC
-    /// requests are always retried on the listed conditions.
+    /// Whether to also retry requests with a non-idempotent method (POST, PATCH) that may have reached the application.
+    /// gRPC requests are always retried on the listed conditions.
     #[schemars(extend("default" = false))]
     pub non_idempotent: Option<bool>,
     /// Timeout of each attempt, up to its response head, 1ms-30d; at most `timeout`. Absent: only `timeout` applies.
     pub per_try_timeout: Option<TimeSpan>,
     /// Backoff between attempts.
     pub back_off: Option<BackOff>,
-    /// Maximum `Retry-After` (or `grpc-retry-pushback-ms`) to wait for, 0s-5m; a longer one prevents the retry.
+    /// Maximum `Retry-After` (or `grpc-retry-pushback-ms`) to wait for, 0s-5m; a request with a longer one is not
+    /// retried.
     #[schemars(extend("default" = "5s"))]
     pub max_retry_after: Option<TimeSpan>,
 }
@@ -91,13 +91,12 @@ pub struct BackOff {
     pub max_interval: Option<TimeSpan>,
 }
 
-/// A further attempt in parallel to a slow one; the first successful response wins. Only idempotent requests are
-/// hedged, and the cluster's `retry_budget` counts each further attempt as a retry.
+/// Further attempts in parallel to a slow one; the first successful response wins. Only idempotent requests are hedged,
+/// and the cluster's `retry_budget` counts each further attempt as a retry.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hedge {
-    /// Delay before the next attempt is started, 1ms-30d. Absent: the `per_try_timeout` of `retry`, which then
-    /// cancels no attempt.
+    /// Delay before the next attempt, 1ms-30d. Absent: the `per_try_timeout` of `retry`, which then cancels no attempt.
     pub delay: Option<TimeSpan>,
     /// Maximum further attempts, 1-10.
     #[schemars(range(min = 1, max = 10), extend("default" = 1))]
@@ -119,7 +118,7 @@ impl Shorthand for Hedge {
     }
 }
 
-/// Sends a copy of each request to another cluster; responses are discarded.
+/// Sends copies of requests to another cluster, whose responses are discarded.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster"]))]
@@ -152,14 +151,14 @@ impl Shorthand for Mirror {
     }
 }
 
-/// Affinity of a client to one of `clusters`; one of the fields. Without the header, the cluster is drawn by weight
-/// for each request; clients without the cookie get one.
+/// Affinity of a client to one of `clusters`; exactly one of the fields. For requests without the header, the cluster
+/// is chosen at random by weight; clients without the cookie get one.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sticky {
-    /// By the value of this header.
+    /// Name of the header whose value selects the cluster.
     pub header: Option<String>,
-    /// By the value of this cookie; a string is its name. Without `ttl` the cookie lasts until the
-    /// browser is closed.
+    /// Cookie whose value selects the cluster; a string is its name. Without `ttl`, the cookie lasts until the browser
+    /// is closed.
     pub cookie: Option<Short<Cookie>>,
 }

@@ -16,7 +16,7 @@ pub struct Inbound {
     /// or a Unix socket, `unix:/PATH`.
     /// Default: the loopback address of the same family, with the destination port.
     pub application: Option<String>,
-    /// Protocols of the application's ports: port → protocol. Other ports: `protocol`.
+    /// Protocols of the application's ports: port → protocol. Ports that are not listed have `protocol`.
     pub ports: Option<Pairs<Short<ApplicationPort>>>,
     /// Protocol of ports that are not in `ports`.
     #[schemars(extend("default" = "auto"))]
@@ -33,10 +33,10 @@ pub struct ApplicationPort {
     /// Protocol of the port.
     #[schemars(extend("default" = "auto"))]
     pub protocol: Option<ApplicationProtocol>,
-    /// HTTP: load reports to balancers. Absent: disabled.
+    /// Load reports to balancers, for HTTP. Absent: disabled.
     pub load_reports: Option<LoadReports>,
-    /// Mutual TLS mode of the port: workloads of the mesh only, or also plain text. Absent: that of the listener's
-    /// `tls`, which is then required.
+    /// Mutual TLS mode of the port: only workloads of the mesh (`strict`), or also plain text (`permissive`). It
+    /// requires `tls: mesh` of the listener. Absent: the mode of the listener's `tls`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<MeshMode>,
 }
@@ -70,9 +70,9 @@ pub enum ApplicationProtocol {
     /// Detected from the first bytes: HTTP/1, HTTP/2, or anything else, which is forwarded as TCP. A client that
     /// waits for the server is forwarded as TCP after `detection_timeout`.
     Auto,
-    /// HTTP/1.1 or, by its preface, HTTP/2.
+    /// HTTP/1.1, or HTTP/2 if the connection starts with its preface.
     Http,
-    /// HTTP/2 only, gRPC for example.
+    /// HTTP/2 only, for example gRPC.
     Http2,
     /// TCP without detection: for protocols in which the server sends first.
     Tcp,
@@ -94,8 +94,8 @@ impl ApplicationProtocol {
     }
 }
 
-/// Connections of the application to other hosts, redirected by `maglor-proxy init`: to the clusters of known
-/// services, by address or name, and otherwise to the original destination.
+/// Connections of the application to other hosts, redirected by `maglor-proxy init`. Connections to known services, by
+/// address or name, go to their clusters, and all others to their original destination.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outbound {
@@ -109,28 +109,28 @@ pub struct Outbound {
     pub unknown: Option<Unknown>,
 }
 
-/// A service that the application calls. It gets all connections to its addresses, and HTTP requests to other
-/// addresses with one of its hosts.
+/// A service that the application calls. It gets all connections to its addresses, and HTTP requests to other addresses
+/// whose `Host` is one of its `hosts`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "cluster"]))]
 pub struct Service {
-    /// Unique in the listener; name of its routes in metrics.
+    /// Name, unique in the listener; also the name of the service's routes in metrics.
     pub name: Option<String>,
     /// Addresses of the service, `IP:PORT`, such as that of a Kubernetes Service. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Host names of the service: `Host` of HTTP, SNI of `protocol: tls`. Default: its `name`.
+    /// Host names of the service: `Host` of HTTP requests, SNI with `protocol: tls`. Default: `name`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Name of its cluster.
+    /// Name of the service's cluster.
     pub cluster: Option<String>,
-    /// HTTP: retries of failed attempts; a string is the conditions. Absent: defaults.
+    /// Retries of failed HTTP attempts; a string is a condition. Absent: defaults.
     pub retry: Option<Short<Retry>>,
-    /// HTTP: timeout from the end of a request to the end of its response, 0s-30d. 0: none.
+    /// Timeout of HTTP requests, from the end of a request to the end of its response, 0s-30d; 0: none.
     #[schemars(extend("default" = "0s"))]
     pub timeout: Option<TimeSpan>,
-    /// Protocol of its addresses.
+    /// Protocol of the service's addresses.
     #[schemars(extend("default" = "auto"))]
     pub protocol: Option<ApplicationProtocol>,
 }
@@ -139,8 +139,8 @@ pub struct Service {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unknown {
-    /// They are forwarded to their original destination.
+    /// Forward them to their original destination.
     Pass,
-    /// They are closed; HTTP is answered with 404.
+    /// Close them; HTTP requests get 404.
     Refuse,
 }

@@ -12,9 +12,9 @@ use super::{NotationError, Shorthand};
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["certificate", "private_key"]))]
 pub struct CertificateFiles {
-    /// PEM file: the leaf certificate first, then intermediates.
+    /// PEM file of the certificate chain: the leaf certificate first, then intermediates.
     pub certificate: Option<String>,
-    /// PEM file: PKCS#8, PKCS#1 or SEC1.
+    /// PEM file of the private key: PKCS#8, PKCS#1 or SEC1.
     pub private_key: Option<String>,
 }
 
@@ -24,7 +24,7 @@ pub enum TlsVersion {
     /// TLS 1.2 and 1.3.
     #[serde(rename = "1.2")]
     V12,
-    /// Only TLS 1.3.
+    /// TLS 1.3 only.
     #[serde(rename = "1.3")]
     V13,
 }
@@ -43,40 +43,40 @@ impl JsonSchema for TlsVersion {
     }
 }
 
-/// Identity of the proxy inside the mesh, from files, or, with `token_file`, from certificates of its control plane.
-/// The files are reloaded when they change, without closing connections.
+/// Identity of the proxy inside the mesh, from files or, with `token_file`, from certificates that the control plane
+/// issues. Files are reloaded when they change, without closing connections.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["trust_bundle"]))]
 pub struct Identity {
     /// PEM file: the certificate first, whose only URI is a SPIFFE ID, then intermediates.
     pub certificate: Option<String>,
-    /// PEM file: PKCS#8, PKCS#1 or SEC1.
+    /// PEM file of the private key: PKCS#8, PKCS#1 or SEC1.
     pub private_key: Option<String>,
     /// PEM file of the root certificates of the trust domain.
     pub trust_bundle: Option<String>,
-    /// File of a token for the control plane, instead of `certificate` and `private_key`: the proxy generates a key
-    /// in memory, and the control plane issues a certificate for the token's workload, renewed at 70 % of its
-    /// lifetime. The token file is read each time. The cluster of the `control_plane` must have `tls: {mesh:
-    /// {identities: [SPIFFE-ID]}}`; it also distributes new roots.
+    /// File of a token for the control plane, instead of `certificate` and `private_key`. The proxy generates a key in
+    /// memory, and the control plane issues a certificate for the token's workload, which is renewed at 70 % of its
+    /// lifetime. The token file is read for each certificate. The cluster of the `control_plane` must have
+    /// `tls: {mesh: {identities: [SPIFFE-ID]}}`. The control plane also distributes new roots.
     pub token_file: Option<String>,
 }
 
-/// Accepted clients.
+/// Clients that mutual TLS accepts.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeshMode {
-    /// Workloads of the mesh, and plain text.
+    /// Workloads of the mesh, and clients in plain text.
     Permissive,
     /// Only workloads of the mesh.
     Strict,
 }
 
-/// Expected workloads of the mesh.
+/// Workloads of the mesh that a cluster expects as endpoints.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeshPeers {
-    /// SPIFFE IDs, one of which each endpoint must have. Default: any of the trust domain.
+    /// SPIFFE IDs, one of which each endpoint must have. Default: any ID of the trust domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
 }
@@ -112,7 +112,7 @@ impl Shorthand for DownstreamTls {
 }
 
 impl DownstreamTls {
-    /// Fields that are set but have no effect with `mesh`.
+    /// Returns the fields that are set but have no effect with `mesh`.
     pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
         present(&[
             ("certificate", self.certificate.is_some()),
@@ -148,7 +148,7 @@ impl Shorthand for UpstreamTls {
 }
 
 impl UpstreamTls {
-    /// Fields that are set but have no effect with `mesh`.
+    /// Returns the fields that are set but have no effect with `mesh`.
     pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
         present(&[
             ("server_name", self.server_name.is_some()),
@@ -174,8 +174,8 @@ pub struct DownstreamTls {
     /// Mutual TLS between workloads of the mesh, by the proxy's `identity`, instead of certificates.
     pub mesh: Option<MeshMode>,
     /// With `mesh`: SPIFFE IDs of proxies in front of this one that are trusted to name the client of a request
-    /// (`x-maglor-client`), to which rules then apply. This does not work for TCP: with `authorization`, their TCP
-    /// connections are rejected.
+    /// (`x-maglor-client`); authorization rules then apply to that client. TCP connections do not name a client: with
+    /// `authorization`, TCP connections from these proxies are rejected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
     /// PEM file of the only certificate chain; short for a list `certificates` of one.
@@ -185,13 +185,13 @@ pub struct DownstreamTls {
     /// Certificates, chosen by the client's server name; the first is the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<CertificateFiles>,
-    /// PEM file of the roots of client certificates. Absent: client certificates are not requested.
+    /// PEM file of the root certificates for client certificates. Absent: client certificates are not requested.
     pub client_ca: Option<String>,
-    /// Reject clients without a certificate. Default: true with `client_ca`.
+    /// Whether to reject clients without a certificate. Default: true with `client_ca`.
     pub require_client_certificate: Option<bool>,
-    /// ALPN protocols in order of preference. Default: `[h2, http/1.1]`, or what `http.protocol`
-    /// allows of it; none for `tcp`. With `mesh` and `http.protocol: auto`: `[maglor/1, h2, http/1.1]`, the
-    /// first of which is the [mesh's own transport](transport.md).
+    /// ALPN protocols in order of preference. Default: `[h2, http/1.1]`, reduced to what `http.protocol` allows; none
+    /// for `tcp`. With `mesh` and `http.protocol: auto`: `[maglor/1, h2, http/1.1]`, where `maglor/1` is the [mesh's
+    /// own transport](transport.md).
     pub alpn: Option<Vec<String>>,
     /// Minimum TLS version.
     #[schemars(extend("default" = "1.2"))]
@@ -208,13 +208,13 @@ pub struct UpstreamTls {
     pub mesh: Option<MeshPeers>,
     /// Name for SNI and for verification. Default: the endpoint's DNS name or address.
     pub server_name: Option<String>,
-    /// PEM file of the roots. Default: the system's roots.
+    /// PEM file of the root certificates. Default: the system's roots.
     pub ca: Option<String>,
     /// PEM file of the client certificate, for mutual TLS.
     pub certificate: Option<String>,
     /// PEM file of the key of `certificate`.
     pub private_key: Option<String>,
-    /// Accept any server certificate. Only for tests: the server can be impersonated.
+    /// Whether to accept any server certificate. Only for tests: the server can be impersonated.
     #[schemars(extend("default" = false))]
     pub insecure_skip_verify: Option<bool>,
     /// Minimum TLS version.

@@ -20,10 +20,10 @@ pub struct RateLimit {
     /// Maximum burst, 1-1000000000. Default: `requests`.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub burst: Option<u32>,
-    /// Limit each value of this separately. Absent: one limit for all requests.
+    /// Part of a request whose values are limited separately. Absent: one limit for all requests.
     pub key: Option<RateKey>,
-    /// Maximum values of `key` to track, 32-10000000. Least recently used ones are dropped and start anew. A value
-    /// takes up to 40 bytes.
+    /// Maximum number of values of `key` to track, 32-10000000. The least recently used values are dropped and start
+    /// again with a full burst. A value takes up to 40 bytes.
     #[schemars(range(min = 32, max = 10_000_000), extend("default" = 10_000))]
     pub max_keys: Option<u32>,
 }
@@ -60,25 +60,25 @@ impl Shorthand for RateLimit {
     }
 }
 
-/// Key of separate limits; one of the fields.
+/// Key of separate limits; exactly one of the fields.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateKey {
-    /// The value of this header; requests without it share one limit.
+    /// Name of the header whose values are limited separately; requests without the header share one limit.
     pub header: Option<String>,
-    /// `true`: the client's address.
+    /// `true`: limit each client address separately.
     pub source_address: Option<bool>,
 }
 
-/// Fault injection for tests: a share of the requests is delayed, a share gets an error.
+/// Fault injection for tests: a share of the requests is delayed, and a share gets an error.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Delay requests.
+    /// Delay of a share of the requests.
     pub delay: Option<FaultDelay>,
-    /// Respond with an error instead of forwarding.
+    /// Error response to a share of the requests, which are not forwarded.
     pub abort: Option<FaultAbort>,
-    /// Only requests with these headers; all must match. Default: all requests.
+    /// Conditions on headers, all of which must match, for requests that get a fault. Default: all requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<HeaderMatch>,
 }
@@ -95,17 +95,17 @@ pub struct FaultDelay {
     pub fixed_delay: Option<TimeSpan>,
 }
 
-/// An injected error; one of `http_status` and `grpc_status`.
+/// An injected error; exactly one of `http_status` and `grpc_status`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultAbort {
     /// Share of the requests, in percent, 0-100.
     #[schemars(range(min = 0.0, max = 100.0), extend("default" = 100.0))]
     pub percent: Option<f64>,
-    /// Answer with this status, 200-599.
+    /// HTTP status of the response, 200-599.
     #[schemars(range(min = 200, max = 599))]
     pub http_status: Option<u32>,
-    /// Answer with this gRPC status, 0-16.
+    /// gRPC status of the response, 0-16.
     #[schemars(range(max = 16))]
     pub grpc_status: Option<u32>,
 }

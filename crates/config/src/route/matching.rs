@@ -21,11 +21,12 @@ pub struct RouteMatch {
 /// A condition on the path.
 #[derive(Clone, Debug)]
 pub enum PathMatch {
-    /// The whole path.
+    /// The whole path equals this.
     Exact(String),
-    /// Whole segments: `/api` matches `/api` and `/api/x`, not `/apix`; `/api/` only `/api/x`.
+    /// The path starts with these whole segments: `/api` matches `/api` and `/api/x`, not `/apix`; `/api/` matches only
+    /// `/api/x`.
     Prefix(String),
-    /// The whole path matches (anchored at both ends). Linear time.
+    /// The whole path matches this expression (anchored at both ends), in linear time.
     Regex(Regex),
 }
 
@@ -38,38 +39,38 @@ impl Default for PathMatch {
 /// A condition on a text.
 #[derive(Clone, Debug)]
 pub enum StringMatch {
-    /// Contains this.
+    /// The text contains this.
     Contains(String),
-    /// Equals this.
+    /// The text equals this.
     Exact(String),
-    /// Starts with this.
+    /// The text starts with this.
     Prefix(String),
-    /// Is present, with any value.
+    /// The text is present, with any value.
     Present,
-    /// The whole text matches (anchored at both ends).
+    /// The whole text matches this expression (anchored at both ends).
     Regex(Regex),
-    /// Ends with this.
+    /// The text ends with this.
     Suffix(String),
 }
 
-/// A condition on a header; several fields of one name are compared joined by `,`.
+/// A condition on a header; several fields of the same name are compared as one value, joined by `,`.
 #[derive(Clone, Debug)]
 pub struct HeaderMatch {
     /// The name of the header.
     pub name: HeaderName,
-    /// The condition on its value; an absent header matches only an inverted condition.
+    /// The condition on the value of the header; an absent header matches only an inverted condition.
     pub value: StringMatch,
-    /// Whether the condition must not hold.
+    /// Whether the condition is inverted.
     pub invert: bool,
 }
 
 /// A condition on a query parameter (its first value, percent-decoded).
 #[derive(Clone, Debug)]
 pub struct QueryMatch {
-    /// The name of the parameter, decoded, case-sensitive.
+    /// The name of the parameter, percent-decoded and case-sensitive.
     pub name: String,
-    /// The condition on its value.
+    /// The condition on the value of the parameter.
     pub value: StringMatch,
-    /// Whether the condition must not hold.
+    /// Whether the condition is inverted.
     pub invert: bool,
 }

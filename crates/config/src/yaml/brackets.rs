@@ -1,4 +1,4 @@
-//! An approximate scan of brackets and quotes of a text: unclosed ones, and where values begin.
+//! An approximate scan of the brackets and quotes of a text, for unclosed ones and for the positions of values.
 
 use super::explanation::Explanation;
 
@@ -9,7 +9,7 @@ struct Open {
     column: usize,
 }
 
-/// A reader of lines that only recognizes quotes, comments, brackets, and where a value may begin.
+/// A reader of lines that recognizes only quotes, comments, brackets, and positions where a value may begin.
 #[derive(Default)]
 struct Scanner {
     open: Vec<Open>,
@@ -17,7 +17,7 @@ struct Scanner {
 }
 
 impl Scanner {
-    /// Reads the first characters of a line.
+    /// Reads the characters of a line before `end`.
     fn line(&mut self, line: usize, chars: &[char], end: usize) {
         self.starts.clear();
         // Whether a value may begin here, as after `: `.
@@ -76,15 +76,14 @@ impl Scanner {
     }
 }
 
-/// Returns the columns of a line at which a value, or a key, begins.
+/// Returns the columns of a line at which a value or a key begins.
 pub(super) fn value_starts(chars: &[char]) -> Vec<usize> {
     let mut scanner = Scanner::default();
     scanner.line(0, chars, chars.len());
     scanner.starts
 }
 
-/// Returns the bracket or quote that was opened on a line above the place of an error and is still
-/// open there.
+/// Returns the bracket or quote that was opened on a line above an error and is still open at the error.
 pub(super) fn unclosed(lines: &[&str], at: usize, column: usize) -> Option<Explanation> {
     let mut scanner = Scanner::default();
     for (i, line) in lines.iter().enumerate().take(at + 1) {

@@ -24,7 +24,7 @@ enum Items {
     Mapping {
         entries: Vec<(Id, Id)>,
         seen: HashMap<String, Place>,
-        /// The key whose value comes next, and whether it is a duplicate.
+        /// The key whose value comes next, and whether the key is a duplicate.
         key: Option<(Id, bool)>,
     },
     Sequence(Vec<Id>),
@@ -96,8 +96,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns whether a scalar may be something other than text; rejects tags that have no meaning
-    /// here.
+    /// Returns whether a scalar may be something other than text. Rejects tags that have no meaning in a configuration.
     fn plain(&self, style: ScalarStyle, tag: Option<&Tag>, span: &Span) -> Result<bool, Fault> {
         match tag {
             None => Ok(style == ScalarStyle::Plain),

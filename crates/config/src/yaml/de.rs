@@ -17,15 +17,15 @@ use super::DecodeError;
 use super::scalar::{Scalar, resolve};
 use super::tree::{Id, Kind, Tree};
 
-/// The number of type errors after which reading stops.
+/// The maximum number of type errors, after which reading stops.
 pub(crate) const MAX_ERRORS: usize = 64;
 
 /// The result of [`decode`].
 pub(crate) struct Decoded<T> {
-    /// `None` when the document as a whole is wrong or there were too many errors.
+    /// The value; `None` if the document as a whole is wrong or there are too many errors.
     pub(crate) value: Option<T>,
     pub(crate) errors: Vec<DecodeError>,
-    /// Nodes left out of `value`.
+    /// The nodes that are left out of `value`.
     pub(crate) poisoned: HashSet<Id>,
 }
 
@@ -77,7 +77,7 @@ impl<'t> De<'t, '_> {
         }
     }
 
-    /// Returns an error about a value in the place of fields.
+    /// Returns an error about a value in place of a mapping.
     #[inline(never)]
     fn no_mapping(self, expected: &dyn Expected) -> DecodeError {
         let found = match self.scalar() {
@@ -135,7 +135,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         self.deserialize_str(visitor)
     }
 
-    /// Absent is `None`; present but empty is an error (see [`DecodeError::empty`]): `tls:` with
+    /// An absent value is `None`. A present but empty value is an error (see [`DecodeError::empty`]): `tls:` with
     /// nothing after it must not silently mean "no TLS".
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.scalar() {
@@ -144,8 +144,8 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         }
     }
 
-    /// Rejects a list with the fields in their order. serde's derived code for that case would be
-    /// half of the code.
+    /// Rejects a list of field values in the order of the fields. serde's derived code for it would be half of the
+    /// code.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -167,7 +167,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Accepts only variants without content: types with content are structs of optional fields.
+    /// Accepts only variants without content; types with content are structs of optional fields.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -217,7 +217,7 @@ impl<'t, 'p> Items<'t, 'p> {
         None
     }
 
-    /// Adds the path of the item that was read last.
+    /// Adds the path of the most recently read item.
     #[inline(never)]
     fn wrong(&self, error: DecodeError) -> DecodeError {
         let index = self.next.saturating_sub(1);
@@ -286,7 +286,7 @@ impl<'t, 'p> Entries<'t, 'p> {
         }
     }
 
-    /// Adds the path of the value that was read last.
+    /// Adds the path of the most recently read value.
     #[inline(never)]
     fn wrong_value(&self, error: DecodeError) -> DecodeError {
         match self.entries.get(self.next.saturating_sub(1)) {

@@ -1,4 +1,4 @@
-//! The error of [`super::de`]: its place, the reason and a suggested fix, in words for an operator.
+//! The error of [`super::de`]: its place, the reason and a suggested fix, in the operator's terms.
 
 use std::fmt::{self, Display};
 
@@ -8,7 +8,7 @@ use super::excerpt::short;
 use super::tree::{self, Id};
 use crate::hints::{choices, fields};
 
-/// A value that does not have the type it should have.
+/// A value that does not have the required type.
 ///
 /// Boxed, because the results of every type of the configuration contain it.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct DecodeError(Box<Wrong>);
 #[derive(Debug)]
 struct Wrong {
     node: Option<Id>,
-    /// From the outermost to the innermost name, in reverse.
+    /// The path in reverse: from the innermost to the outermost name.
     trail: Vec<Step>,
     message: String,
     help: Option<String>,
@@ -27,11 +27,11 @@ struct Wrong {
 /// The kind of error, for hints that need the text around it.
 #[derive(Debug)]
 pub(crate) enum Cause {
-    /// An unknown field, with the known ones.
+    /// An unknown field; the known fields.
     Field(&'static [&'static str]),
-    /// Anything else.
+    /// Any other error.
     Other,
-    /// A value of another type than this, in serde's words.
+    /// A value that does not have this type, in serde's words.
     Type(String),
 }
 
@@ -61,8 +61,7 @@ impl DecodeError {
         &self.0.cause
     }
 
-    /// Returns the innermost node that is wrong; `None` until a deserializer has seen the error
-    /// pass.
+    /// Returns the innermost node that is wrong; `None` until the error has passed through a deserializer.
     pub(crate) fn node(&self) -> Option<Id> {
         self.0.node
     }
@@ -75,7 +74,7 @@ impl DecodeError {
         self.0.help.as_deref()
     }
 
-    /// Creates the error of an empty key or value.
+    /// Creates the error for an empty key or value.
     pub(super) fn empty() -> Self {
         let help = "write a value (`{}` for a block with all defaults), or remove the line";
         Self::new("the value is empty".into(), Some(help.into()))
@@ -96,7 +95,7 @@ impl DecodeError {
         self
     }
 
-    /// Returns the path, as `clusters[0].policy`.
+    /// Returns the path, such as `clusters[0].policy`.
     pub(crate) fn path(&self) -> String {
         let mut path = String::new();
         for step in self.0.trail.iter().rev() {
@@ -144,7 +143,7 @@ impl serde::de::Error for DecodeError {
 }
 
 impl DecodeError {
-    /// Splits a message of the form `what; what to do` into message and help.
+    /// Splits a message of the form `problem; help` into message and help.
     fn of_text(text: &str) -> Self {
         // The path shows that it is a policy.
         let text = text.strip_prefix("policy ").unwrap_or(text);

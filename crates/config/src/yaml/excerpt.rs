@@ -1,4 +1,4 @@
-//! Excerpts of a file for messages.
+//! Excerpts of a file in messages.
 
 /// Returns at most 60 characters of a text from the file.
 pub(crate) fn short(text: &str) -> String {

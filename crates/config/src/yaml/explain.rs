@@ -1,7 +1,7 @@
-//! Explains syntax errors: the parser's message about a line is often not the real error.
+//! Explains syntax errors: the parser's message about a line is often not the actual error.
 //!
-//! Heuristics over the text around the place of an error, the most specific first. They run after
-//! the parser has rejected the text, so that they cannot reject anything.
+//! These are heuristics over the text around an error, the most specific first. They run only after the parser has
+//! rejected the text, so they cannot reject anything.
 
 use super::brackets;
 use super::excerpt::short;
@@ -9,7 +9,7 @@ use super::explanation::Explanation;
 use super::tree::{Fault, Place};
 use crate::hints::{foreign, foreign_terms, shapes};
 
-/// The length above which words are ignored: the text may be untrusted.
+/// The length above which words are ignored, since the text may be untrusted.
 const MAX_WORD: usize = 256;
 
 /// Returns the same fault with a better message.
@@ -46,7 +46,7 @@ pub(super) fn explain(text: &str, fault: Fault) -> Fault {
     }
 }
 
-/// Returns the error of a text that is another program's file.
+/// Returns the error for a text that is a file of another program.
 pub(crate) fn foreign(text: &str) -> Option<Fault> {
     let found = foreign::recognise(text)?;
     Some(Fault {
@@ -88,8 +88,7 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty() || line.trim_start().starts_with('#')
 }
 
-/// Returns the number of characters before the first key of a line, which may follow dashes, and
-/// the rest of the line.
+/// Returns the number of characters before the first key of a line, which may follow dashes, and the rest of the line.
 fn key_of(line: &str) -> (usize, &str) {
     let mut rest = line.trim_start();
     while let Some(after) = rest.strip_prefix("- ") {
@@ -112,7 +111,7 @@ fn tab(lines: &[&str], places: [Option<usize>; 3]) -> Option<Explanation> {
     })
 }
 
-/// Explains `"\d+"`, or a quote without an end.
+/// Explains an invalid escape such as `"\d+"`, or a quote without an end.
 fn escape(line: usize, text: &str, fault: &Fault) -> Option<Explanation> {
     let column = fault.place.column;
     let quoted: String = text.chars().skip(column).collect();
@@ -139,8 +138,7 @@ fn escape(line: usize, text: &str, fault: &Fault) -> Option<Explanation> {
     })
 }
 
-/// Explains an unquoted value that begins with a special character: `*.example.com`, `[::]:80`,
-/// `@x`, `%x`.
+/// Explains an unquoted value that begins with a special character: `*.example.com`, `[::]:80`, `@x`, `%x`.
 fn unquoted(line: usize, text: &str) -> Option<Explanation> {
     let chars: Vec<char> = text.chars().collect();
     let starts = brackets::value_starts(&chars);
@@ -177,7 +175,7 @@ fn unquoted(line: usize, text: &str) -> Option<Explanation> {
     })
 }
 
-/// Matches `[::1]:80`, with or without port.
+/// Matches an IPv6 address in brackets, `[::1]:80`, with or without port.
 fn ipv6(rest: &[char]) -> Option<String> {
     let end = rest.iter().position(|c| *c == ']')?;
     let inner: String = rest[1..end].iter().collect();
@@ -187,7 +185,7 @@ fn ipv6(rest: &[char]) -> Option<String> {
     Some(format!("[{inner}]{}", tail.collect::<String>()))
 }
 
-/// Explains `address:127.0.0.1:80`, `address 127.0.0.1:80`.
+/// Explains a missing colon or space: `address:127.0.0.1:80`, `address 127.0.0.1:80`.
 fn no_colon(line: usize, text: &str) -> Option<Explanation> {
     let (column, rest) = key_of(text);
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
@@ -214,7 +212,7 @@ fn no_colon(line: usize, text: &str) -> Option<Explanation> {
     })
 }
 
-/// Explains `body: note: this`.
+/// Explains a second colon in an unquoted value: `body: note: this`.
 fn second_colon(line: usize, text: &str, column: usize) -> Option<Explanation> {
     let chars: Vec<char> = text.chars().collect();
     let starts = brackets::value_starts(&chars);
@@ -239,7 +237,7 @@ fn second_colon(line: usize, text: &str, column: usize) -> Option<Explanation> {
     })
 }
 
-/// Explains an unknown field at the top level before the error: it has lost its indentation.
+/// Explains an unknown field at the top level before the error, which has lost its indentation.
 fn outside(lines: &[&str], at: usize) -> Option<Explanation> {
     let end = at.min(lines.len());
     let line = (0..end).rev().find(|i| {
@@ -265,7 +263,7 @@ fn outside(lines: &[&str], at: usize) -> Option<Explanation> {
     })
 }
 
-/// Explains a line whose first key is aligned with none of those above.
+/// Explains a line whose first key is not aligned with any key above.
 fn indentation(lines: &[&str], at: usize) -> Option<Explanation> {
     let (column, rest) = key_of(lines[at]);
     if !rest.contains(':') {

@@ -1,15 +1,14 @@
 //! Reads YAML with the position of every value.
 //!
-//! [`read`] builds a bounded [`tree`] of nodes with positions from `saphyr-parser`'s events, [`scalar`]
-//! assigns a type to plain scalars (YAML 1.2, core schema) and [`de`] hands the tree to serde and
-//! collects *all* type errors instead of stopping at the first. What this module accepts it reads
-//! as `serde_yaml` does; the tests compare the two.
+//! [`read`] builds a bounded [`tree`] of nodes with positions from `saphyr-parser`'s events, [`scalar`] assigns a type
+//! to plain scalars (YAML 1.2, core schema), and [`de`] hands the tree to serde and collects *all* type errors instead
+//! of stopping at the first. Texts that this module accepts are read as `serde_yaml` reads them; tests compare the two.
 //!
-//! Why not `serde_yaml` itself, which writes YAML for us: it stops at the first error, its values
-//! have no positions, and it loads a whole document before any bound could apply.
+//! `serde_yaml`, which writes our YAML, is not used for reading: it stops at the first error, its values have no
+//! positions, and it loads a whole document before any bound could apply.
 //!
-//! Bounded on purpose, because a file may be untrusted: size of the text, nodes after expansion of
-//! aliases, nesting.
+//! Since a file may be untrusted, there are bounds on the size of the text, the number of nodes after expansion of
+//! aliases, and the nesting.
 
 mod brackets;
 mod build;

@@ -10,7 +10,7 @@ use super::tree::{Fault, Place, Tree, syntax};
 pub(crate) const MAX_BYTES: usize = 8 << 20;
 
 impl Tree {
-    /// Parses one document.
+    /// Parses a text with a single document.
     pub(crate) fn read(text: &str) -> Result<Self, Fault> {
         check_text(text)?;
         Self::build(text).map_err(|fault| explain(text, fault))
@@ -32,7 +32,7 @@ impl Tree {
     }
 }
 
-/// Checks bounds and characters, before the parser reads the text.
+/// Checks the size and the characters of a text, before the parser reads it.
 fn check_text(text: &str) -> Result<(), Fault> {
     let start = Place {
         line: 1,

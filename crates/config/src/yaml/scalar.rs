@@ -5,13 +5,13 @@
 pub(crate) enum Scalar<'a> {
     /// `true`, `false`.
     Bool(bool),
-    /// With fraction or exponent, or infinite.
+    /// A number with a fraction or exponent, or an infinite one.
     Float(f64),
-    /// Nothing, `~` or `null`.
+    /// An empty value, `~` or `null`.
     Null,
     /// A negative whole number.
     Signed(i64),
-    /// Anything else.
+    /// Any other text.
     Text(&'a str),
     /// A whole number.
     Unsigned(u64),
@@ -64,7 +64,7 @@ fn whole(text: &str) -> Option<Scalar<'_>> {
     Some(Scalar::Unsigned(value))
 }
 
-/// Parses digits with fraction or exponent; not the words that Rust would accept.
+/// Parses digits with a fraction or exponent; rejects the words that Rust's parser accepts.
 fn float(text: &str) -> Option<Scalar<'_>> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let number = unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.')

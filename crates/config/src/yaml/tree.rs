@@ -1,17 +1,17 @@
 //! A document as a tree of nodes with positions.
 //!
-//! Aliases share the anchored node, so that an "alias bomb" costs nothing here; `weight` is the
-//! cost if it were expanded. Invariant: no node contains itself, its expanded size is at most
-//! [`MAX_NODES`] and its nesting at most [`MAX_DEPTH`], so walking a tree needs no guard.
+//! Aliases share the anchored node, so that an "alias bomb" costs nothing here; `weight` is the cost of the expanded
+//! node. Invariant: no node contains itself, its expanded size is at most [`MAX_NODES`] and its nesting at most
+//! [`MAX_DEPTH`], so walking a tree needs no guard.
 
 use saphyr_parser::{Marker, Span};
 
-/// The maximum number of values in a file, aliases expanded.
+/// The maximum number of values in a file, after expansion of aliases.
 pub(crate) const MAX_NODES: u32 = 500_000;
 /// The maximum nesting of lists and mappings.
 pub(crate) const MAX_DEPTH: u32 = 48;
 
-/// Fields whose values can be unusable on a machine: files and addresses.
+/// Fields with files and addresses, whose values can be unusable on a machine.
 const SUBJECTS: &[&str] = &[
     "address",
     "ca",
@@ -32,9 +32,9 @@ pub(crate) struct Id(pub(super) u32);
 pub(crate) struct Place {
     /// The line, from 1.
     pub(crate) line: usize,
-    /// The number of characters before it in the line.
+    /// The number of characters before the place in the line.
     pub(crate) column: usize,
-    /// The number of characters to underline; more than the line has when a value continues below.
+    /// The number of characters to underline; it exceeds the rest of the line if a value continues below.
     pub(crate) length: usize,
 }
 
@@ -59,14 +59,14 @@ impl Place {
 pub(crate) enum Kind {
     /// A mapping. Keys are scalars and unique.
     Mapping(Vec<(Id, Id)>),
-    /// A text; `plain` if it was not quoted, so that it may be a number.
+    /// A scalar; `plain` if it was not quoted, so that it may be something other than text.
     Scalar { text: String, plain: bool },
     /// A list.
     Sequence(Vec<Id>),
 }
 
-/// The contents of a node, for messages: mappings with the scalars directly in them, or one level
-/// below if there are no others.
+/// The contents of a node, for messages. For a mapping these are the scalars directly in it or, if it has none, those
+/// one level below.
 pub(crate) enum Found<'t> {
     List,
     Mapping(Vec<(&'t str, Option<&'t str>)>),
@@ -101,13 +101,13 @@ impl<'t> Found<'t> {
 pub(super) struct Node {
     pub(super) kind: Kind,
     pub(super) place: Place,
-    /// The number of values in it, including itself, aliases expanded.
+    /// The number of values in the node, including itself, after expansion of aliases.
     pub(super) weight: u32,
-    /// The number of levels below it.
+    /// The number of levels below the node.
     pub(super) height: u32,
 }
 
-/// A problem found while reading, with the path of the mapping that has it.
+/// A problem found while reading, with the path of the mapping that contains it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) place: Place,
@@ -117,12 +117,12 @@ pub(crate) struct Fault {
     pub(crate) note: Option<String>,
 }
 
-/// A document.
+/// A parsed document.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(super) nodes: Vec<Node>,
     pub(crate) root: Id,
-    /// Duplicate keys; the first one is in the tree.
+    /// The duplicate keys; the tree contains the first occurrence of each.
     pub(crate) duplicates: Vec<Fault>,
 }
 
@@ -154,8 +154,8 @@ impl Tree {
         })
     }
 
-    /// Returns the scalar that a message quotes, and its path: a file or an address rather than a
-    /// name, the longest first.
+    /// Returns the scalar that a message quotes, with its path. Files and addresses are preferred to names, and long
+    /// texts to short ones.
     pub(crate) fn named_in(&self, message: &str) -> Option<(Place, String)> {
         let mut best: Option<((bool, usize), Id, String)> = None;
         let mut rest = vec![(self.root, String::new())];
@@ -187,7 +187,7 @@ impl Tree {
     }
 }
 
-/// Creates a fault, with help for the usual ones.
+/// Creates a fault, with help for common errors.
 pub(super) fn syntax(place: Place, path: String, message: &str) -> Fault {
     let help = if message.contains("tab") {
         Some("YAML is indented with spaces, never with tabs".to_owned())

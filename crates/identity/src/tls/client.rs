@@ -1,4 +1,4 @@
-//! The client's side: the certificate it presents, and which servers it trusts.
+//! The client's side of mutual TLS: the certificate that it presents, and the servers that it trusts.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,26 +17,25 @@ use crate::refusal::PeerError;
 use crate::rotating_identity::State;
 use crate::{Error, Live, SpiffeId};
 
-/// The identities that a server may have.
+/// The identities that a client accepts of a server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Expected {
     /// Any workload of our trust domain.
     Member,
-    /// One of these ids.
+    /// Any of these IDs.
     OneOf(Vec<SpiffeId>),
 }
 
-/// The number of servers whose sessions are stored.
+/// The maximum number of servers for which sessions are stored.
 const SERVERS: usize = 128;
 
-/// A client that presents the identity of a [`Live`] and trusts servers that have an expected
-/// identity and a root in its bundle. The server name is used only as the key of stored sessions.
+/// A client that presents the identity of a [`Live`]. It trusts servers that have an expected identity and are verified
+/// by a root in the bundle. The server name is only the key of stored sessions.
 #[derive(Debug)]
 pub struct Client(PerEpoch<ClientConfig>);
 
 impl Client {
-    /// Creates a client with the identity of `live`; `alpn` lists the protocols to request, the
-    /// preferred one first.
+    /// Creates a client with the identity of `live`; `alpn` lists the protocols to request in order of preference.
     ///
     /// # Errors
     /// Only those of the provider, which supports TLS 1.3.
@@ -56,8 +55,8 @@ impl Client {
         Ok(Arc::new(Self(PerEpoch::new(live, base, of_epoch))))
     }
 
-    /// Returns the configuration for one handshake that begins now: it resumes no session that
-    /// began with another certificate of ours, or before a root was removed.
+    /// Returns the configuration for one handshake that begins now. It resumes no session that began with another
+    /// certificate of ours, or before a root was removed.
     #[must_use]
     pub fn config(&self) -> Arc<ClientConfig> {
         self.0.current()
@@ -70,8 +69,8 @@ fn of_epoch(base: &ClientConfig, _: &State) -> ClientConfig {
     config
 }
 
-/// Presents the certificate in use, or none if there is no identity yet or it is unusable: a server
-/// that also accepts clients without a certificate would reject the connection because of it.
+/// Presents the certificate in use, or none if there is no identity or it cannot be used: with an unusable certificate,
+/// the connection would be rejected even by a server that accepts clients without a certificate.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 
@@ -87,7 +86,7 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-/// Verifies servers with the bundle in use.
+/// Verifies servers with the trust bundle in use.
 #[derive(Debug)]
 struct Servers {
     live: Arc<Live>,

@@ -1,9 +1,8 @@
-//! TLS configurations per epoch: a handshake ends with the configuration it began with.
+//! TLS configurations per epoch: a handshake uses one configuration from its beginning to its end.
 //!
-//! TLS 1.3 sends tickets after the handshake. If all handshakes shared one session store and one
-//! ticket key, a ticket of a handshake with the former certificate that arrives after a renewal
-//! would be stored as one of the new epoch, and sessions resumed with it would be rejected as soon
-//! as the former certificate expires.
+//! TLS 1.3 sends tickets after the handshake. If all handshakes shared a session store and a ticket key, a ticket of a
+//! handshake with the former certificate that arrives after a renewal would be stored as one of the new epoch. Sessions
+//! that are resumed with it would be rejected as soon as the former certificate expires.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ pub(super) struct PerEpoch<C> {
 }
 
 impl<C> PerEpoch<C> {
-    /// Creates it from `base`; `of` derives the configuration of an epoch.
+    /// Creates the configurations from `base`; `of` derives the configuration of an epoch.
     pub(super) fn new(live: &Arc<Live>, base: C, of: fn(&C, &State) -> C) -> Self {
         let state = live.state();
         let first = Arc::new(of(&base, &state));
@@ -34,8 +33,8 @@ impl<C> PerEpoch<C> {
         }
     }
 
-    /// Returns the configuration of the current epoch. If two threads detect a new epoch at once,
-    /// the sessions that begin on one of them are not resumed, which costs a full handshake.
+    /// Returns the configuration of the current epoch. If two threads detect a new epoch at the same time, the sessions
+    /// that begin with one of the two configurations are not resumed, which costs a full handshake.
     pub(super) fn current(&self) -> Arc<C> {
         let state = self.live.state();
         let current = self.current.load();

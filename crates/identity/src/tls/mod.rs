@@ -1,8 +1,7 @@
-//! Mutual TLS between workloads of the mesh, with rustls: TLS 1.3 only, both sides are
-//! authenticated.
+//! Mutual TLS between workloads of the mesh, with rustls: TLS 1.3 only, and both sides are authenticated.
 //!
-//! A peer's chain must lead to a root of the bundle, and its leaf must name exactly one workload of
-//! our own trust domain: the bundle's roots are valid for no other.
+//! A peer's chain must lead to a root of the bundle, and its leaf must name exactly one workload of our own trust
+//! domain, since the roots are not valid for any other trust domain.
 
 mod client;
 mod epoch;
@@ -28,23 +27,21 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     provider().signature_verification_algorithms
 }
 
-/// Returns the identity of the peer of a connection whose handshake has completed.
+/// Returns the SPIFFE ID of the peer of a connection whose handshake has completed.
 ///
-/// A resumed session carries the certificate that it began with, which may have expired since. The
-/// chain was verified by the handshake, except on a connection to an [`OpenServer`]: use
-/// [`OpenServer::peer`] there.
+/// A resumed session has the certificate with which it began, which may have expired since. The handshake has verified
+/// the chain, except on a connection to an [`OpenServer`]: use [`OpenServer::peer`] for it.
 ///
 /// # Errors
-/// [`Refusal::NoCertificate`], [`Refusal::BadSan`] and [`Refusal::Expired`]; the connection must be
-/// closed then.
+/// [`Refusal::NoCertificate`], [`Refusal::BadSan`] and [`Refusal::Expired`]; the connection must be closed then.
 pub fn peer(connection: &CommonState, now: SystemTime) -> Result<SpiffeId, Refusal> {
     Ok(peer_until(connection, now)?.0)
 }
 
-/// Like [`peer`], with the end of the certificate's validity.
+/// Returns the same as [`peer`], and the end of the validity period of the certificate.
 ///
 /// # Errors
-/// As [`peer`].
+/// As those of [`peer`].
 fn peer_until(
     connection: &CommonState,
     now: SystemTime,
@@ -59,8 +56,8 @@ fn peer_until(
     }
 }
 
-/// Returns the workload named by a leaf whose chain has been verified. It must be of our own trust
-/// domain, or one of those `expected` as long as we have no identity ourselves.
+/// Returns the workload named by a leaf whose chain has been verified. It must belong to our own trust domain or, as
+/// long as we have no identity ourselves, be one of those `expected`.
 fn member(
     leaf: &CertificateDer<'_>,
     state: &State,

@@ -1,4 +1,4 @@
-//! The server's side: the certificate it presents, and which clients it accepts.
+//! The server's side of mutual TLS: the certificate that it presents, and the clients that it accepts.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,13 +19,13 @@ use crate::provider::provider;
 use crate::rotating_identity::State;
 use crate::{Error, Live, Refusal, SpiffeId};
 
-/// A server that presents the identity of a [`Live`] and accepts clients verified by its bundle.
+/// A server that presents the identity of a [`Live`] and accepts clients that the bundle verifies.
 #[derive(Debug)]
 pub struct Server(PerEpoch<ServerConfig>);
 
 impl Server {
-    /// Creates a server with the identity of `live`. Sessions are resumed by stateless tickets;
-    /// `alpn` is in order of preference.
+    /// Creates a server with the identity of `live`. Sessions are resumed by stateless tickets; `alpn` lists the
+    /// protocols in order of preference.
     ///
     /// # Errors
     /// Only those of the provider, which supports TLS 1.3.
@@ -33,43 +33,41 @@ impl Server {
         Ok(Self(settings(live, alpn, true)?))
     }
 
-    /// Returns the configuration for one handshake that begins now: its tickets become invalid with
-    /// the next change of identity, or removal of a root.
+    /// Returns the configuration for one handshake that begins now. Its tickets become invalid when the identity
+    /// changes, or when a root is removed.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         self.0.current()
     }
 }
 
-/// A server that issues certificates: a handshake succeeds without a client certificate, and with
-/// an invalid one, because a client whose certificate has expired connects to renew it. Only
-/// [`OpenServer::peer`] decides whether the client is an authenticated member.
+/// A server that issues certificates. A handshake succeeds without a client certificate, and with an invalid one,
+/// because a client whose certificate has expired connects to renew it. Only [`OpenServer::peer`] decides whether the
+/// client is an authenticated member.
 #[derive(Clone, Debug)]
 pub struct OpenServer(Arc<PerEpoch<ServerConfig>>);
 
 impl OpenServer {
-    /// Creates a server that presents the identity of `live`; sessions and `alpn` as for
-    /// [`Server::new`].
+    /// Creates a server that presents the identity of `live`. Sessions and `alpn` are as for [`Server::new`].
     ///
     /// # Errors
-    /// As [`Server::new`].
+    /// As those of [`Server::new`].
     pub fn new(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Self, Error> {
         Ok(Self(Arc::new(settings(live, alpn, false)?)))
     }
 
-    /// Like [`Server::config`].
+    /// Returns the configuration for one handshake, like [`Server::config`].
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         self.0.current()
     }
 
-    /// Returns the authenticated member on the other side of a connection whose handshake has
-    /// completed, and the end of its certificate's validity. Verifies the certificate, also that of
-    /// a resumed session.
+    /// Returns the authenticated member on the other side of a connection whose handshake has completed, and the end of
+    /// its certificate's validity period. The certificate is verified, including that of a resumed session.
     ///
     /// # Errors
-    /// [`Refusal::NoCertificate`], or the reason why the certificate is invalid. The connection may
-    /// stay open: its client is unauthenticated.
+    /// [`Refusal::NoCertificate`], or the reason why the certificate is invalid. The connection may stay open; its
+    /// client is unauthenticated then.
     pub fn peer(
         &self,
         connection: &CommonState,
@@ -106,8 +104,8 @@ fn settings(
     Ok(PerEpoch::new(live, config, of_epoch))
 }
 
-/// Presents the certificate in use, for any server name. An expired one is presented as well: a
-/// handshake without one fails too, but without a reason for the client.
+/// Presents the certificate in use, for any server name. An expired certificate is presented as well: without one, the
+/// handshake would also fail, but the client would not see the reason.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 
@@ -118,8 +116,8 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Verifies clients with the bundle in use; on an open server, verifies only that the client has
-/// the key of its certificate.
+/// Verifies clients with the trust bundle in use; on an open server, verifies only that the client has the key of its
+/// certificate.
 #[derive(Debug)]
 struct Clients {
     live: Arc<Live>,
@@ -131,8 +129,7 @@ impl ClientCertVerifier for Clients {
         self.members_only
     }
 
-    /// Returns none: every client has one certificate, and the names of roots would lengthen the
-    /// handshake.
+    /// Returns an empty list: clients have only one certificate, and the names of roots would lengthen the handshake.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -13,12 +13,12 @@ use std::borrow::Cow;
 
 use saphyr_parser::{Parser, ScanError};
 
-/// The added indentation: more than the depth of any text.
+/// The indentation to add, which exceeds the depth of any text.
 const INDENT: &str = "                                                                                                                                ";
-/// The limit of bytes that are parsed again in total.
+/// The maximum number of bytes that are parsed again, in total.
 const MAX_WORK: usize = 16 << 20;
 
-/// Returns the text as the parser accepts it; unchanged if the indentation is not the error.
+/// Returns the text in a form that the parser accepts; unchanged if the error is not the indentation.
 pub(super) fn indented(text: &str) -> Cow<'_, str> {
     let mut lines: Vec<Cow<'_, str>> = Vec::new();
     let mut work = 0;
@@ -62,7 +62,7 @@ fn indent(lines: &mut [Cow<'_, str>], whole: &str, error: &ScanError) -> bool {
     any
 }
 
-/// Counts the line breaks in the quoted text at a character of a text.
+/// Returns the number of line breaks in the quoted string at a character of a text.
 fn quoted_lines(text: &str, at: usize) -> usize {
     let mut rest = text.chars().skip(at);
     let quote = rest.next();
@@ -92,7 +92,7 @@ fn quoted_lines(text: &str, at: usize) -> usize {
 mod tests {
     use super::super::documents;
 
-    /// What libyaml reads, by its port to Rust.
+    /// Returns the result of libyaml, by its port to Rust.
     fn expected(text: &str) -> serde_json::Value {
         serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }

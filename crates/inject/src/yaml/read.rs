@@ -1,4 +1,4 @@
-//! Parses texts to documents.
+//! Parses texts into documents.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,23 +9,23 @@ use serde_json::{Map, Value};
 use super::flow;
 use super::scalar::resolve;
 
-/// The nesting limit. Definitions of resources are nested some sixty deep; far deeper texts would
-/// exhaust the stack.
+/// The maximum nesting depth. Resource definitions have a depth of about sixty; far deeper texts would exhaust the
+/// stack.
 const MAX_DEPTH: usize = 256;
-/// The limit of values in a text; aliases are counted as often as they are used.
+/// The maximum number of values in a text; aliased values count each time they are used.
 const MAX_VALUES: usize = 2_000_000;
-/// The approximate limit of memory in bytes that aliases add to a text; values that are written out
-/// take memory in proportion to the text itself.
+/// The approximate maximum of the memory, in bytes, that aliases add. Other values take memory in proportion to the
+/// text.
 const MAX_ALIASED: usize = 4 << 20;
-/// The approximate memory of a value besides its text: itself, and its place in a mapping.
+/// The approximate memory of a value in bytes, without its text but with its place in a mapping.
 const VALUE_BYTES: usize = 128;
 
 /// A document of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// The line of its beginning, from 1.
+    /// The line where the document begins, from 1.
     pub line: usize,
-    /// Its value; never null.
+    /// The value of the document; never null.
     pub value: Value,
 }
 
@@ -35,17 +35,17 @@ pub struct Document {
 pub struct ReadError {
     /// The number of the document, from 1.
     pub document: usize,
-    /// The line, from 1.
+    /// The line of the error, from 1.
     pub line: usize,
-    /// The error.
+    /// The error message.
     pub message: String,
 }
 
-/// Parses the documents of a text, YAML or JSON, without those that are empty.
+/// Parses the nonempty documents of a text in YAML or JSON.
 ///
 /// # Errors
-/// The first error: it is no YAML, a key is duplicate, a number or tag is none that Kubernetes has,
-/// or there are more than 2 000 000 values or 256 levels of them, or aliases add more than 4 MiB.
+/// The first error: the text is not YAML, a key is duplicate, Kubernetes has no such number or tag, there are more than
+/// 2 000 000 values or 256 levels, or aliases add more than 4 MiB.
 pub fn documents(text: &str) -> Result<Vec<Document>, ReadError> {
     match read(text) {
         Err(error) => match flow::indented(text) {
@@ -88,9 +88,8 @@ fn read(text: &str) -> Result<Vec<Document>, ReadError> {
     Ok(documents)
 }
 
-/// Splits a text into its documents, each with the number of lines before it: an error in one does
-/// not prevent reading the others. A line that begins with `---` begins a document, wherever it
-/// stands (YAML 1.2, 9.1.2).
+/// Splits a text into its documents, each with the number of lines before it, so that an error in one document does not
+/// prevent reading the others. A line that begins with `---` begins a document, in any context (YAML 1.2, 9.1.2).
 #[must_use]
 pub fn split(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut start, mut before) = (Vec::new(), 0, 0);
@@ -109,7 +108,7 @@ pub fn split(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns whether there are directives for the next document, and nothing else.
+/// Returns whether a text consists only of directives for the next document.
 fn is_directives(text: &str) -> bool {
     let said = || {
         text.lines()
@@ -118,8 +117,8 @@ fn is_directives(text: &str) -> bool {
     said().next().is_some() && said().all(|line| line.starts_with('%'))
 }
 
-/// Removes the fields of mappings that are null, as the API server does before it stores a
-/// resource: `annotations:` without anything below it has no meaning.
+/// Removes the fields of mappings that are null, as the API server does before it stores a resource: `annotations:`
+/// with nothing below it has no meaning.
 pub fn without_nulls(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(without_nulls),
@@ -131,7 +130,7 @@ pub fn without_nulls(value: &mut Value) {
     }
 }
 
-/// Returns the resources of a document: those of a `List`, or itself.
+/// Returns the resources of a document: the items of a `List`, or the document itself.
 #[must_use]
 pub fn items(mut document: Value) -> Vec<Value> {
     if document["kind"] != "List" {
@@ -145,23 +144,23 @@ pub fn items(mut document: Value) -> Vec<Value> {
 
 struct Reader<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    /// The anchored values.
+    /// The anchored values, by their number.
     anchors: HashMap<usize, Anchored>,
     document: usize,
     line: usize,
     values: usize,
-    /// Bytes that aliases have added.
+    /// The approximate memory that aliases have added, in bytes.
     aliased: usize,
 }
 
-/// An anchored value.
+/// An anchored value, with its costs.
 struct Anchored {
     value: Value,
     values: usize,
     bytes: usize,
 }
 
-/// Returns the approximate memory of a value.
+/// Returns the approximate memory of a value in bytes.
 fn bytes(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
@@ -339,7 +338,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Object(merged))
     }
 
-    /// Converts a key to text, the only type of keys in JSON.
+    /// Converts a key to a string, the only type of keys in JSON.
     fn key(&self, key: Value) -> Result<String, ReadError> {
         match key {
             Value::String(text) => Ok(text),
@@ -348,7 +347,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Merges `<<: *defaults`, or a list of such; existing fields stay.
+    /// Merges the value of `<<`, such as `*defaults`, or a list of such values; existing fields are kept.
     fn merge(&self, into: &mut Map<String, Value>, value: Value) -> Result<(), ReadError> {
         let maps = match value {
             Value::Array(maps) => maps,

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-/// Integers up to here are exact as floating point numbers, too.
+/// The largest integer up to which all integers are exact as floating point numbers.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Returns the value of a plain scalar; `None` if it is a number that JSON does not have.
+/// Returns the value of a plain scalar; `None` if it is a number that JSON cannot represent.
 pub(super) fn resolve(text: &str) -> Option<Value> {
     let value = match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -38,7 +38,7 @@ fn number(text: &str) -> Option<Value> {
     float.is_finite().then_some(value)
 }
 
-/// Parses an integer with a base by its prefix; a leading 0 alone is octal.
+/// Parses an integer, whose base depends on its prefix; a leading 0 alone means octal.
 fn whole(text: &str) -> Option<Value> {
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
@@ -64,7 +64,7 @@ fn whole(text: &str) -> Option<Value> {
         .ok()
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+/// Matches `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_decimal(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Each as `kubectl annotate --local -o json` of version 1.34 has it.
+    /// The expected values are those of `kubectl annotate --local -o json`, version 1.34.
     #[test]
     fn words_are_what_kubectl_takes_them_for() {
         for (text, value) in [

@@ -5,14 +5,14 @@ use serde_yaml::Value;
 
 use super::scalar::resolve;
 
-/// A prefix that marks texts which need quotes; it needs none itself.
+/// A prefix that marks strings which need quotes. The prefix itself needs none.
 const MARK: char = '\u{e000}';
 
-/// Writes a value as YAML that means the same in version 1.1 and in 1.2: texts that one of them
-/// would read as another type are in quotes.
+/// Writes a value as YAML that has the same meaning in versions 1.1 and 1.2: strings that one version would read as
+/// another type are quoted.
 ///
 /// # Errors
-/// When the value has no form in YAML.
+/// If YAML cannot represent the value.
 pub fn to_string<T: Serialize>(value: &T) -> Result<String, serde_yaml::Error> {
     let mut value = serde_yaml::to_value(value)?;
     // The library sets the quotes of version 1.2. Other texts that need them are marked, and quoted
@@ -27,12 +27,12 @@ pub fn to_string<T: Serialize>(value: &T) -> Result<String, serde_yaml::Error> {
     }
 }
 
-/// Returns whether a text without quotes would be read as another type.
+/// Returns whether a string without quotes would be read as another type.
 fn needs_quotes(text: &str) -> bool {
     text == "<<" || !matches!(resolve(text), Some(serde_json::Value::String(_)))
 }
 
-/// Marks the texts and keys that need quotes; returns their number.
+/// Marks the strings and keys that need quotes; returns their number.
 fn mark_texts(value: &mut Value, mark: &str) -> usize {
     match value {
         Value::String(text) if needs_quotes(text) => {
@@ -55,8 +55,8 @@ fn mark_texts(value: &mut Value, mark: &str) -> usize {
     }
 }
 
-/// Adds quotes around marked texts. Texts that need them have letters, digits and a few signs, so
-/// each ends before a line's end or the colon behind a key.
+/// Adds quotes around marked strings. Strings that need quotes consist of letters, digits and a few signs, so each ends
+/// before a line's end or the colon after a key.
 fn quoted(text: &str, mark: &str) -> String {
     let mut pieces = text.split(mark);
     let mut out = pieces.next().unwrap_or_default().to_owned();

@@ -1,5 +1,4 @@
-//! Translates `to[].operation`, and the ports and headers of `when`: the matched operations and
-//! their exceptions.
+//! Translates `to[].operation`, and the ports and headers of `when`, into operations with their exceptions.
 
 use maglor_config::raw::{
     AuthorizationAction, AuthorizationHeader, AuthorizationOperation, AuthorizationRule, OneOrMany,
@@ -9,7 +8,7 @@ use super::{consequence, some};
 use crate::block::Block;
 use crate::finding::Effect;
 
-/// A matched operation: any of `to` (or any request), and none of `not_to`.
+/// A matched operation: any of `to` (any request if it is empty), and none of `not_to`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Operation {
     to: Vec<AuthorizationOperation>,
@@ -17,7 +16,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Returns a rule restricted to this operation.
+    /// Returns a copy of a rule that is restricted to this operation.
     pub(super) fn put(&self, rule: &AuthorizationRule) -> AuthorizationRule {
         AuthorizationRule {
             to: self.to.clone(),
@@ -27,7 +26,7 @@ impl Operation {
     }
 }
 
-/// Reads an operation, and whether all of its conditions are supported.
+/// Reads an operation. Also returns whether all of its conditions are supported.
 pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation, bool) {
     let mut known = true;
     let mut paths = |name| {
@@ -85,7 +84,7 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
 /// The conditions of `when` on the operation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct When {
-    /// Lists, each of which must contain the port.
+    /// Lists of ports, each of which must contain the port of the request.
     of: Vec<Vec<String>>,
     none_of: Vec<String>,
     headers: Vec<AuthorizationHeader>,

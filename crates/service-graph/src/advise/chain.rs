@@ -1,5 +1,5 @@
-//! Dependencies between the settings of edges: attribution of failures, where retries are allowed
-//! on a call path, and timeouts within those of callers.
+//! Dependencies between the settings of edges: attribution of failures, where retries are allowed on a call path, and
+//! timeouts within those of callers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use super::track::{EdgeTrack, ServiceTrack};
 type Services = BTreeMap<String, ServiceTrack>;
 type Edges = BTreeMap<(String, String), EdgeTrack>;
 
-/// The graph with the results that depend on it as a whole.
+/// The graph, with the results that depend on the graph as a whole.
 pub(super) struct Calls<'a> {
     pub(super) services: Vec<(&'a str, &'a ServiceTrack)>,
-    /// Calls into each service: the caller's index, and the edge.
+    /// The calls into each service: the index of the caller, and the edge.
     pub(super) into: Vec<Vec<(usize, &'a EdgeTrack)>>,
-    /// The number of further attempts for each service, and the time for each.
+    /// The plan of further attempts for each service; `None` = no retries.
     pub(super) retry_plans: Vec<Option<RetryPlan>>,
     pub(super) timeouts: Vec<Limit>,
 }
 
-/// The plan of further attempts.
+/// The further attempts of a service: their number, and the time for each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RetryPlan {
     pub(super) attempts: u32,
     pub(super) each: Duration,
 }
 
-/// The longest duration of a call.
+/// The maximum duration of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limit {
     pub(super) time: Duration,
-    /// The bound it results from, if it is not the service's own.
+    /// The bound that determines the duration; `None` if it is the service's own.
     pub(super) of: Option<Bound>,
 }
 
-/// The origin of a time limit.
+/// The bound that determines the maximum duration of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
-    /// The time limit of this caller itself.
+    /// The maximum duration of calls to this caller.
     Caller(usize),
     /// The deadline that this caller sends.
     Deadline(usize),
@@ -76,7 +76,7 @@ impl<'a> Calls<'a> {
         calls
     }
 
-    /// Returns the tail latency at the slowest caller in milliseconds.
+    /// Returns the tail latency, in milliseconds, of the calls of the slowest caller.
     pub(super) fn tail(&self, service: usize) -> f64 {
         let tails = self.into[service]
             .iter()
@@ -84,8 +84,7 @@ impl<'a> Calls<'a> {
         tails.fold(0.0, f64::max)
     }
 
-    /// Returns whether the duration of calls is known, and calls end; otherwise nothing is
-    /// recommended for the service.
+    /// Returns whether the duration of calls is known and bounded; otherwise nothing is recommended for the service.
     pub(super) fn is_timed(&self, service: usize) -> bool {
         let into = self.into.get(service).into_iter().flatten();
         let (mut timed, mut streams) = (false, false);
@@ -96,16 +95,15 @@ impl<'a> Calls<'a> {
         timed && !streams
     }
 
-    /// Returns the share of its calls that a service fails by itself.
+    /// Returns the share of its calls that a service fails on its own, without a failure of a called service.
     pub(super) fn failures(&self, service: usize) -> f64 {
         self.services
             .get(service)
             .map_or(0.0, |(_, track)| track.own.failures.get())
     }
 
-    /// Chooses the services with retries: those that fail on their own, those with most failures
-    /// first, and at most one on a call path, so that attempts never multiply: below a service with
-    /// retries there are none.
+    /// Chooses the services whose callers retry: those that fail on their own, in descending order of failures, with at
+    /// most one on each call path. So attempts never multiply: below a service with retries, there are no others.
     fn choose_retries(&mut self, reach: &[Vec<bool>], params: &Params) {
         let threshold = params.thresholds.error_rate;
         let mut order: Vec<usize> = (0..self.services.len())
@@ -129,7 +127,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Returns which services a service calls, directly or indirectly.
+    /// Returns, for each service, the services that it calls, directly or indirectly.
     fn reach(&self) -> Vec<Vec<bool>> {
         let count = self.services.len();
         let mut calls = vec![Vec::new(); count];
@@ -151,8 +149,8 @@ impl<'a> Calls<'a> {
         (0..count).map(from).collect()
     }
 
-    /// Computes time limits: a call takes its tail latency and the further attempts of its own and
-    /// of called services, but no longer than the time limit of the most patient caller.
+    /// Computes the maximum durations: a call takes its tail latency and the time of the further attempts of its own
+    /// and of called services, but no longer than the limit of the caller with the longest one.
     fn limits(&self, reach: &[Vec<bool>], params: &Params) -> Vec<Limit> {
         let p = &params.traffic;
         let own = |at: usize| {
@@ -190,8 +188,8 @@ impl<'a> Calls<'a> {
         limits
     }
 
-    /// Returns the time that further attempts of a service, or of one that it calls, may take
-    /// beyond the first; a path has them at most once.
+    /// Returns the time that further attempts of a service, or of a service that it calls, may take in addition to the
+    /// first attempt; a path has further attempts at most once.
     fn more(&self, at: usize, reach: &[Vec<bool>]) -> Duration {
         let retry_plans = self.retry_plans.iter().enumerate();
         let on_the_way = retry_plans.filter(|(other, _)| *other == at || reach[at][*other]);
@@ -201,7 +199,7 @@ impl<'a> Calls<'a> {
         more.max().unwrap_or_default()
     }
 
-    /// Removes attempts for which the time does not suffice.
+    /// Removes further attempts for which there is not enough time.
     fn fit_retries(&mut self) {
         for (retry_plans, limit) in self.retry_plans.iter_mut().zip(&self.timeouts) {
             let Some(wanted) = retry_plans else { continue };
@@ -217,8 +215,8 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// Returns the number of further attempts after which at most a tenth of the threshold fails: fᵏ⁺¹
-/// ≤ P/10.
+/// Returns the number of further attempts after which the share of failures is at most a tenth of the threshold: fᵏ⁺¹ ≤
+/// P/10.
 fn attempts(failures: f64, params: &Params) -> u32 {
     let target = params.thresholds.error_rate.max(1e-6) / 10.0;
     let retry_plans = (target.ln() / failures.ln() - 1e-9).ceil();
@@ -228,7 +226,7 @@ fn attempts(failures: f64, params: &Params) -> u32 {
         .min(params.traffic.most_attempts)
 }
 
-/// Converts milliseconds to a rounded time.
+/// Converts milliseconds to a time that is rounded up.
 fn time(ms: f64) -> Duration {
     Duration::from_millis(round_up(ms.min(1e12)) as u64)
 }

@@ -1,4 +1,4 @@
-//! Usage of each container of a service, tracked like that of replicas, and the recommended requests.
+//! The usage of each container of a service, tracked like that of replicas, and the recommended requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::params::{Params, Resources};
 use super::resource_request::{cpu_request, memory_request};
 use super::{Advised, ContainerAdvice};
 
-/// The least CPU request of a container, in thousandths of a core.
+/// The minimum CPU request of a container, in thousandths of a core.
 const LEAST_CPU: u64 = 5;
-/// The least memory request of a container, in MiB.
+/// The minimum memory request of a container, in MiB.
 const LEAST_MEMORY: u64 = 4;
 
 /// The containers of a service, by name.
@@ -25,7 +25,7 @@ pub(super) struct Containers(BTreeMap<String, Track>);
 #[derive(Clone, Debug)]
 struct Track {
     seen: Time,
-    /// The usage of all replicas together.
+    /// The CPU usage of the container in all replicas together.
     cpu: Histogram,
     cpu_planned: Hold,
     memory: Memory,
@@ -54,8 +54,7 @@ impl Track {
 }
 
 impl Containers {
-    /// Adds samples of the present usage. Containers that have not been seen for an hour are
-    /// removed.
+    /// Adds samples of the present usage. Containers that have not been observed for an hour are removed.
     pub(super) fn observe(&mut self, now: Time, service: &ServiceUse, params: &Params) {
         const FORGET: Duration = Duration::from_secs(3600);
         let resources = &params.resources;
@@ -73,8 +72,8 @@ impl Containers {
         self.0.retain(|_, track| fresh(track));
     }
 
-    /// Returns the recommended requests for each replica at this replica count; no CPU if an
-    /// autoscaler uses it.
+    /// Returns the recommended requests of each container of a replica, for this replica count; without CPU if an
+    /// autoscaler scales by it.
     pub(super) fn advise(
         &self,
         replicas: u32,

@@ -3,10 +3,11 @@
 use super::observed::EdgeUse;
 use super::params::Params;
 
-/// Returns the number of long-lived calls: more than λ·r are in flight (Little's law) if some do
-/// not end at all, and a call that takes longer than the longest timeout should have none.
+/// Returns the number of long-lived calls on an edge. If some calls do not end at all, more than λ·r are in flight
+/// (Little's law); the same number is expected for calls that take longer than the longest timeout, of which there
+/// should be none.
 pub(super) fn endless(edge: &EdgeUse, params: &Params) -> f64 {
-    /// A difference up to the expected value and this number is attributed to chance.
+    /// A number of calls in flight above the expected value by up to this number is attributed to chance.
     const CHANCE: f64 = 10.0;
     let p = &params.traffic;
     let long = p.most_timeout.as_secs_f64() * 1e3 / p.timeout_margin.max(1.0);

@@ -1,17 +1,17 @@
 //! A decaying histogram of a series: quantiles of its recent values.
 //!
-//! As the recommender of Kubernetes' Vertical Pod Autoscaler keeps usage: buckets that grow
-//! exponentially, and a sample's weight halves with every half-life of its age.
+//! Usage is kept as in the recommender of Kubernetes' Vertical Pod Autoscaler: buckets grow exponentially, and a
+//! sample's weight halves with every half-life of its age.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use maglor_balance::Time;
 
-/// The upper end of a bucket over its lower end: a quantile is at most this factor too high, and
-/// never above the largest sample.
+/// The ratio of the upper to the lower bound of a bucket. A quantile is too high by at most this factor, and is never
+/// above the largest sample.
 const RATIO: f64 = 1.02;
-/// Lower values count as zero.
+/// The value below which samples count as zero.
 const LEAST: f64 = 1e-6;
 /// The number of half-lives after which weights are rescaled, long before they overflow.
 const RENEW: f64 = 64.0;
@@ -20,16 +20,16 @@ const RENEW: f64 = 64.0;
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     weight: f64,
-    /// The largest sample: a constant series is represented exactly, so 50 requests are not more
+    /// The largest sample in the bucket, so that a constant series is represented exactly: requests of 50 are not more
     /// than 50.
     most: f64,
 }
 
-/// A histogram of samples of a quantity that is not negative.
+/// A histogram of samples of a non-negative quantity.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     half_life: Duration,
-    /// The reference time of weights: a sample of this time has weight 1.
+    /// The reference time of the weights: a sample taken then has weight 1.
     epoch: Time,
     buckets: BTreeMap<u32, Bucket>,
 }
@@ -64,8 +64,8 @@ impl Histogram {
         bucket.most = bucket.most.max(value);
     }
 
-    /// Returns the least value that `share` of the weight does not exceed, up to 2 % above it,
-    /// though no more than the largest sample; 0 without samples.
+    /// Returns the least value that `share` of the weight does not exceed. It is at most 2 % too high, and not above
+    /// the largest sample; 0 without samples.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let all: f64 = self.buckets.values().map(|bucket| bucket.weight).sum();
         let (mut below, mut most) = (0.0, 0.0);
@@ -92,7 +92,7 @@ fn bucket(value: f64) -> u32 {
     1 + ((value / LEAST).ln() / RATIO.ln()) as u32
 }
 
-/// A decaying share: events, and those of them that are counted. The weighted average of a rate.
+/// A decaying share of counted events among all events: the weighted average of a rate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     at: Time,
@@ -101,7 +101,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Adds the present rates.
+    /// Adds the present rates of all events and of the counted ones.
     pub(super) fn add(&mut self, now: Time, half_life: Duration, all: f64, counted: f64) {
         let age = now.saturating_since(self.at).as_secs_f64() / half_life.as_secs_f64().max(1.0);
         let kept = (-age).exp2();

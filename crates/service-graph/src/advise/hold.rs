@@ -1,7 +1,6 @@
-//! Values with hysteresis: they follow a series upwards at once where it leaves a band around them,
-//! and downwards only after it has stayed below the band for a while. After each such change they
-//! continue to follow the series upwards until it has settled, so that it is well within the band
-//! then.
+//! Values with hysteresis. A value follows its series upwards immediately if the series leaves a band around the value,
+//! and downwards only after the series has stayed below the band for a while. After each such change, the upper band is
+//! narrower for some time, so that the value follows a rising series until the series has settled well within the band.
 
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use maglor_balance::Time;
 /// The range in which a series does not change a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
-    /// Above `value × (1 + up)` the value grows immediately.
+    /// The upper band: above `value × (1 + up)`, the value grows immediately.
     pub up: f64,
-    /// Below `value × (1 − down)`, for `patience` in a row, the value shrinks.
+    /// The lower band: below `value × (1 − down)`, the value shrinks after `patience`.
     pub down: f64,
-    /// The time for which a series has to be low.
+    /// The time for which the series must stay below the band before the value shrinks.
     pub patience: Duration,
-    /// The time after a change in which the band above is a fifth of its later width.
+    /// The time after a change for which the upper band is one fifth of its normal width.
     pub settle: Duration,
 }
 
@@ -24,14 +23,14 @@ pub struct Band {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     value: Option<f64>,
-    /// Since when the series is low, and its maximum since then.
+    /// Since when the series has been below the band, and its maximum since then; `None` if it is not below.
     low: Option<(Time, f64)>,
-    /// When the series left the band the last time.
+    /// When the series last left the band.
     left: Time,
 }
 
 impl Hold {
-    /// Adds an element of the series; returns the value.
+    /// Adds an element of the series; returns the resulting value.
     pub(super) fn follow(&mut self, now: Time, series: f64, band: Band) -> f64 {
         let Some(value) = self.value.filter(|value| series <= value * (1.0 + band.up)) else {
             (self.value, self.low, self.left) = (Some(series), None, now);
@@ -56,12 +55,12 @@ impl Hold {
         most
     }
 
-    /// Returns the value, once there is one.
+    /// Returns the value; `None` before the first element.
     pub(super) fn known(&self) -> Option<f64> {
         self.value
     }
 
-    /// Returns the value; 0 before there is one.
+    /// Returns the value; 0 before the first element.
     pub(super) fn get(&self) -> f64 {
         self.value.unwrap_or(0.0)
     }

@@ -35,12 +35,13 @@ impl Memory {
         self.usual.follow(now, self.used.quantile(0.5), band);
     }
 
-    /// Returns the peak usage.
+    /// Returns the peak usage; `None` without samples.
     pub(super) fn peak(&self) -> Option<f64> {
         self.peak.known().filter(|peak| *peak > 0.0)
     }
 
-    /// Returns the median usage: the distance of the peak from it indicates how much memory varies.
+    /// Returns the median usage, whose distance from the peak indicates how much memory usage varies; `None` without
+    /// samples.
     pub(super) fn usual(&self) -> Option<f64> {
         let peak = self.peak()?;
         let usual = self.usual.known().filter(|usual| *usual > 0.0);

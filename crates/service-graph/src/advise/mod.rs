@@ -1,14 +1,12 @@
 //! Algorithm 2: configuration generated from observations.
 //!
-//! [`Advisor`] processes snapshots of the graph over time and recommends, for each service, its CPU
-//! and memory requests, its number of replicas, and how its callers should treat it: limits,
-//! timeouts, retries, breakers. Every value is an [`Advised`] one: it comes with the reason, in
-//! numbers.
+//! [`Advisor`] processes snapshots of the graph over time and recommends, for each service, its CPU and memory
+//! requests, its number of replicas, and how its callers should treat it: limits, timeouts, retries, breakers. Every
+//! value is an [`Advised`] value, which contains the reason in numbers.
 //!
-//! Three rules keep the recommendations stable. Each relevant series is reduced to a quantile of a
-//! decaying histogram (`histogram.rs`). Each such quantile has hysteresis (`hold.rs`): it moves at
-//! once where more is needed, and slowly where less would do. And the recommendations are a
-//! function of these values, so noise within the bands changes nothing. [`Trial`] evaluates an
+//! Three rules keep the recommendations stable. Each relevant series is reduced to a quantile of a decaying histogram
+//! (`histogram.rs`). Each quantile has hysteresis (`hold.rs`): it increases immediately, and decreases slowly. The
+//! recommendations are a function of these values, so noise within the bands changes nothing. [`Trial`] evaluates an
 //! applied recommendation, and decides whether to roll it back.
 
 mod chain;
@@ -48,9 +46,9 @@ use track::{EdgeTrack, ServiceTrack};
 /// A recommended value with its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advised<T> {
-    /// The value.
+    /// The recommended value.
     pub value: T,
-    /// The reason, as one message with the numbers.
+    /// The reason, as a message with numbers.
     pub reason: String,
 }
 
@@ -60,87 +58,86 @@ impl<T> Advised<T> {
     }
 }
 
-/// The recommendation for a service. Absent values should not be changed.
+/// The recommendations for a service. Settings that are `None` should not be changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Advice {
-    /// The service.
+    /// The name of the service.
     pub service: String,
-    /// The CPU request of a replica, in thousandths of a core.
+    /// The recommended CPU request of a replica, in thousandths of a core.
     pub cpu_millis: Option<Advised<u64>>,
-    /// The memory request of a replica, in MiB.
+    /// The recommended memory request of a replica, in MiB.
     pub memory_mib: Option<Advised<u64>>,
-    /// The memory limit of a replica in MiB, if there is one and it is too low.
+    /// The recommended memory limit of a replica, in MiB; `None` if there is no limit, or it is not too low.
     pub memory_limit_mib: Option<Advised<u64>>,
-    /// The requests of each container of a replica, if its usage is known; including injected
-    /// containers.
+    /// The recommended requests of each container of a replica whose usage is known, including injected containers.
     pub containers: Vec<ContainerAdvice>,
-    /// The number of replicas.
+    /// The recommended number of replicas.
     pub replicas: Option<Advised<u32>>,
-    /// The settings of its callers; `None` if there are no callers in the graph, or the duration of
+    /// The recommended settings of the callers; `None` if there are no callers in the graph, or if the duration of
     /// calls is unknown or unbounded (streams).
     pub traffic: Option<TrafficAdvice>,
-    /// The percentages of its versions; `None` if its requests are not split.
+    /// The recommended percentages of the versions; `None` if requests to the service are not split.
     pub split: Option<SplitAdvice>,
 }
 
-/// The recommendation for a container. Absent values should not be changed.
+/// The recommendations for a container. Settings that are `None` should not be changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerAdvice {
-    /// Its name.
+    /// The name of the container.
     pub name: String,
-    /// The CPU request, in thousandths of a core.
+    /// The recommended CPU request, in thousandths of a core.
     pub cpu_millis: Option<Advised<u64>>,
-    /// The memory request, in MiB.
+    /// The recommended memory request, in MiB.
     pub memory_mib: Option<Advised<u64>>,
 }
 
-/// The settings of each proxy of a caller for a service.
+/// The settings for a service in each proxy of a caller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficAdvice {
-    /// The limit of requests in progress.
+    /// The maximum number of requests in progress.
     pub max_requests: Advised<u32>,
-    /// The limit of pending requests.
+    /// The maximum number of pending requests.
     pub max_pending_requests: Advised<u32>,
-    /// The limit of the time that a request is pending.
+    /// The maximum time for which a request is pending.
     pub queue_timeout: Advised<Duration>,
-    /// The limit of connections, including idle ones.
+    /// The maximum number of connections, including idle ones.
     pub max_connections: Advised<u32>,
-    /// The limit of idle connections for each worker and endpoint.
+    /// The maximum number of idle connections for each worker and endpoint.
     pub max_idle_connections: Advised<u32>,
-    /// The time from the end of the request to the end of the response, over all attempts.
+    /// The timeout from the end of the request to the end of the response, over all attempts.
     pub timeout: Advised<Duration>,
-    /// The time in which the share of a new replica grows to the full one.
+    /// The time in which the share of a new replica grows to its full value.
     pub slow_start: Advised<Duration>,
-    /// The retries, if any.
+    /// The retries; `None` = no recommendation.
     pub retry: Option<Advised<RetryAdvice>>,
-    /// The circuit breaking, if any.
+    /// The circuit breaking; `None` = no recommendation.
     pub breaker: Option<Advised<BreakerAdvice>>,
 }
 
-/// Retries. The conditions are those of the paper's Fig. 5: a gateway's errors, connection
-/// failures, a refused stream.
+/// The settings of retries. The conditions are those of the paper's Fig. 5: gateway errors, connection failures,
+/// refused streams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryAdvice {
-    /// The number of attempts beyond the first, 1–20.
+    /// The maximum number of attempts after the first one, 1–20.
     pub attempts: u32,
     /// The timeout of each attempt.
     pub per_try_timeout: Duration,
-    /// The limit of retries in percent of requests, 0–100.
+    /// The maximum share of retries, in percent of requests, 0–100.
     pub budget_percent: f64,
 }
 
-/// Circuit breaking: of the service as a whole, and of single endpoints.
+/// The settings of circuit breaking, for the service as a whole and for single endpoints.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerAdvice {
     /// The number of consecutive failures that open the breaker, or eject an endpoint.
     pub consecutive_failures: u32,
-    /// The failures in percent of the requests of an interval that open the breaker.
+    /// The percentage of failures among the requests of an interval that opens the breaker.
     pub failure_percent: f64,
-    /// The number of requests below which an interval is not evaluated.
+    /// The minimum number of requests in an interval for evaluating the percentage.
     pub minimum_requests: u32,
     /// The interval in which requests are counted.
     pub interval: Duration,
-    /// The first ejection time of an endpoint.
+    /// The duration of the first ejection of an endpoint.
     pub ejection_time: Duration,
 }
 
@@ -154,7 +151,7 @@ pub struct Advisor {
 }
 
 impl Advisor {
-    /// Creates a recommender without observations.
+    /// Creates a recommender that has no observations yet.
     #[must_use]
     pub fn new(params: Params) -> Self {
         Self {
@@ -168,8 +165,8 @@ impl Advisor {
         self.params = params;
     }
 
-    /// Adds a snapshot. Snapshots must be in the order of time, best every 15 to 60 s. Services and
-    /// edges that have not been seen for an hour are removed.
+    /// Adds a snapshot. Snapshots must be in chronological order, ideally 15 to 60 s apart. Services and edges that
+    /// have not been observed for an hour are removed.
     pub fn observe(&mut self, now: Time, snapshot: &Snapshot) {
         const FORGET: Duration = Duration::from_secs(3600);
         let around = Around::of(snapshot);
@@ -195,8 +192,7 @@ impl Advisor {
         self.splits.retain(|_, track| track.seen.is_some_and(fresh));
     }
 
-    /// Decides on the number of replicas of each service, in the order of names, within the free
-    /// capacity.
+    /// Decides on the number of replicas of each service, in the order of their names, within the free capacity.
     fn scale(&mut self, now: Time, room: Option<Room>) {
         let mut room = room;
         for track in self.services.values_mut() {

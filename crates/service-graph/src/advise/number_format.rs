@@ -20,7 +20,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 
-/// Formats a time in milliseconds, or in seconds from one on.
+/// Formats a time in milliseconds, or in seconds from one second on.
 pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds < 1.0 {

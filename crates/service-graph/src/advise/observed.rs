@@ -3,87 +3,87 @@
 
 use std::collections::HashMap;
 
-/// The application at one moment, as averaged by Algorithm 1.
+/// The state of the application at one moment, as averaged by Algorithm 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The vertices, with unique names.
     pub services: Vec<ServiceUse>,
-    /// The edges, at most one for each pair.
+    /// The edges, at most one for each pair of services.
     pub edges: Vec<EdgeUse>,
     /// The traffic splits among versions, at most one for each service.
     pub splits: Vec<SplitUse>,
-    /// The free capacity of the nodes for further replicas; `None`: unknown, and no limit.
+    /// The free capacity of the nodes for further replicas; `None` = unknown, which is treated as no limit.
     pub room: Option<Room>,
 }
 
-/// A service: the requests of its replicas, and their usage.
+/// A service, with the requests of its replicas and their usage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceUse {
-    /// Its name.
+    /// The name of the service.
     pub name: String,
-    /// The number of running replicas; 0: unknown.
+    /// The number of running replicas; 0 = unknown.
     pub replicas: u32,
     /// The CPU request of one replica, in thousandths of a core.
     pub cpu_millis: u64,
     /// The memory request of one replica, in MiB.
     pub memory_mib: u64,
-    /// A replica's CPU limit in thousandths of a core.
+    /// The CPU limit of a replica, in thousandths of a core; `None` = no limit.
     pub cpu_limit_millis: Option<u64>,
-    /// A replica's memory limit in MiB.
+    /// The memory limit of a replica, in MiB; `None` = no limit.
     pub memory_limit_mib: Option<u64>,
-    /// The mean CPU usage of a replica, in thousandths of a core, if known.
+    /// The mean CPU usage of a replica, in thousandths of a core; `None` = unknown.
     pub cpu_used_millis: Option<f64>,
-    /// The memory usage of the replica that uses most, in MiB, if known.
+    /// The memory usage, in MiB, of the replica with the highest usage; `None` = unknown.
     pub memory_used_mib: Option<f64>,
-    /// The usage of each container of a replica, if known.
+    /// The usage of each container of a replica; empty = unknown.
     pub containers: Vec<ContainerUse>,
     /// The number of pending requests of all replicas together.
     pub pending: f64,
-    /// The received requests per second, including those from outside of the graph; `None`: those
-    /// of its edges.
+    /// The number of requests received per second, including those from outside the graph; `None` = the sum over the
+    /// edges of the graph.
     pub rps: Option<f64>,
-    /// Whether a HorizontalPodAutoscaler sets its replicas, by their CPU relative to their request.
+    /// Whether a HorizontalPodAutoscaler sets the number of replicas by their CPU usage relative to their request.
     pub autoscaled: bool,
 }
 
 /// The usage of a container of a service's replicas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerUse {
-    /// Its name, unique in the service.
+    /// The name of the container, unique in the service.
     pub name: String,
     /// The mean CPU usage in one replica, in thousandths of a core.
     pub cpu_used_millis: f64,
-    /// The memory usage in the replica where it uses most, in MiB.
+    /// The memory usage, in MiB, in the replica in which the container uses most.
     pub memory_used_mib: f64,
 }
 
-/// The calls of one service by another: ⟨λ, r⟩ and further measurements.
+/// The calls from one service to another: ⟨λ, r⟩ and further measurements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EdgeUse {
-    /// The caller.
+    /// The name of the caller.
     pub from: String,
-    /// The called service.
+    /// The name of the called service.
     pub to: String,
-    /// λ: calls a second of all replicas of `from` together.
+    /// λ: the number of calls per second from all replicas of `from` together.
     pub rps: f64,
-    /// r: mean response time in milliseconds, measured by the caller; 0 if not measured.
+    /// r: the mean response time in milliseconds, measured by the caller; 0 = not measured.
     pub latency_ms: f64,
-    /// Unfinished calls, or open connections if there are no calls.
+    /// The number of unfinished calls, or of open connections if there are no calls.
     pub in_flight: f64,
-    /// The 99th percentile of the response time in milliseconds, if known.
+    /// The 99th percentile of the response time, in milliseconds; `None` = unknown.
     pub p99_ms: Option<f64>,
-    /// The failing calls per second, out of `rps`.
+    /// The number of failing calls per second, included in `rps`.
     pub failures: f64,
-    /// The longest deadline of the caller, in milliseconds, if it sends one.
+    /// The longest deadline that the caller sends, in milliseconds; `None` = none.
     pub deadline_ms: Option<f64>,
 }
 
 /// A traffic split among versions of a service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SplitUse {
-    /// Its name.
+    /// The name of the service.
     pub service: String,
-    /// The port of its Service.
+    /// The port of the service's Kubernetes Service.
     pub port: u16,
     /// The versions, with unique names.
     pub versions: Vec<VersionUse>,
@@ -92,23 +92,23 @@ pub struct SplitUse {
 /// The measurements of a version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VersionUse {
-    /// Its Service, or the subset of the Service.
+    /// The name of the version: its Service, or a subset of the Service.
     pub name: String,
-    /// Whether it is a subset: a part of the Service itself (Istio's `DestinationRule`).
+    /// Whether the version is a subset, which is a part of the Service itself (Istio's `DestinationRule`).
     pub subset: bool,
-    /// Its weight, relative to the other versions'.
+    /// The weight of the version, relative to the other versions.
     pub weight: u32,
-    /// The number of its replicas; 0: unknown.
+    /// The number of replicas of the version; 0 = unknown.
     pub replicas: u32,
-    /// λ: its calls per second.
+    /// λ: the number of calls to the version per second.
     pub rps: f64,
-    /// r: their mean response time in milliseconds.
+    /// r: the mean response time of the version's calls, in milliseconds.
     pub latency_ms: f64,
-    /// The failing calls per second, out of `rps`.
+    /// The number of failing calls per second, included in `rps`.
     pub failures: f64,
 }
 
-/// Free capacity.
+/// The free capacity of a node, or of all nodes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Room {
     /// CPU in thousandths of a core.
@@ -117,7 +117,7 @@ pub struct Room {
     pub memory_mib: u64,
 }
 
-/// A snapshot with indexes by service.
+/// A snapshot with indexes by service name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Around<'a> {
     into: HashMap<&'a str, Vec<&'a EdgeUse>>,
@@ -137,12 +137,12 @@ impl<'a> Around<'a> {
         around
     }
 
-    /// Returns the received calls of a service, including those by itself.
+    /// Returns the edges of calls to a service, including its calls to itself.
     pub(super) fn into(&self, service: &str) -> &[&'a EdgeUse] {
         self.into.get(service).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the calls made by a service, including those to itself.
+    /// Returns the edges of calls from a service, including its calls to itself.
     pub(super) fn out(&self, service: &str) -> &[&'a EdgeUse] {
         self.out.get(service).map_or(&[], Vec::as_slice)
     }
@@ -155,7 +155,7 @@ impl<'a> Around<'a> {
             .unwrap_or_else(|| edges.map(|edge| edge.rps).sum())
     }
 
-    /// Returns the number of replicas of a calling service; 1 if unknown.
+    /// Returns the number of replicas of a calling service; 1 if it is unknown.
     pub(super) fn callers(&self, name: &str) -> u32 {
         self.replicas.get(name).map_or(1, |count| (*count).max(1))
     }

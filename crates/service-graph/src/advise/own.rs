@@ -1,4 +1,4 @@
-//! A service's own share of its failures and response times, without those of called services.
+//! The failures and response times that a service causes itself, without those of called services.
 
 use maglor_balance::Time;
 
@@ -8,14 +8,14 @@ use super::hold::Hold;
 use super::observed::{Around, EdgeUse};
 use super::params::{Params, Traffic};
 
-/// A service's own share over time.
+/// The failures and response times that a service causes itself, over time.
 #[derive(Clone, Debug)]
 pub(super) struct Own {
     failed: Share,
     time: Histogram,
-    /// The share of its calls that fail by its own fault.
+    /// The share of its calls that a service fails on its own.
     pub(super) failures: Hold,
-    /// Its own share of r, in milliseconds, at the caller with the highest r.
+    /// The part of r that a service causes itself, in milliseconds, for the caller with the highest r.
     pub(super) latency_ms: Hold,
 }
 
@@ -59,8 +59,8 @@ impl Own {
     }
 }
 
-/// Returns r without the time of calls: these are assumed to be sequential, unless that takes
-/// longer than r; then they are concurrent, and the longest counts.
+/// Returns r without the time of calls to other services. These are assumed to be sequential; if their sum exceeds r,
+/// they are concurrent, and the longest one counts.
 fn latency_ms(calls: f64, into: &[&EdgeUse], out: &[&EdgeUse]) -> f64 {
     let whole = into.iter().map(|edge| edge.latency_ms).fold(0.0, f64::max);
     let waits = out.iter().map(|edge| edge.rps / calls * edge.latency_ms);

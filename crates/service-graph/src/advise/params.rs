@@ -9,15 +9,15 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// All parameters of [`Advisor`](super::Advisor).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
-    /// P: the thresholds that trigger changes.
+    /// P: the thresholds for changes.
     pub thresholds: Thresholds,
-    /// The requests and limits of CPU and memory.
+    /// The parameters of CPU and memory requests and limits.
     pub resources: Resources,
-    /// The number of replicas.
+    /// The parameters of the number of replicas.
     pub scaling: Scaling,
-    /// The limits, retries and timeouts.
+    /// The parameters of limits, retries and timeouts.
     pub traffic: Traffic,
-    /// The traffic splits among versions.
+    /// The parameters of traffic splits among versions.
     pub splits: Splits,
 }
 
@@ -26,20 +26,19 @@ pub struct Params {
 pub struct Splits {
     /// The half-life of a sample. Default 2 min.
     pub half_life: Duration,
-    /// The largest change of a version's weight at once, in percent; a worse version loses twice
-    /// that. Default 10.
+    /// The maximum change of a version's weight in one step, in percent; a worse version loses twice that. Default 10.
     pub step: u32,
-    /// The smallest change, in percent. Default 2.
+    /// The minimum change of a weight, in percent. Default 2.
     pub least: u32,
-    /// The number of calls below which a version is not evaluated. Default 100.
+    /// The minimum number of calls for the evaluation of a version. Default 100.
     pub calls: f64,
-    /// A version is worse if its response times are longer than the best version's by more than
-    /// this, relative. Default 0.5.
+    /// The relative difference of response times to those of the best version above which a version is worse. Default
+    /// 0.5.
     pub slower: f64,
-    /// A version does not gain weight if its response times are longer by more than this. Default
-    /// 0.2.
+    /// The relative difference of response times to those of the best version above which a version does not gain
+    /// weight. Default 0.2.
     pub grows: f64,
-    /// The time for which a worse version stays below its last weight, the first time. Default 30
+    /// The time for which a worse version stays below its last weight, when this happens for the first time. Default 30
     /// min.
     pub rest: Duration,
 }
@@ -61,14 +60,14 @@ impl Default for Splits {
 /// P, the thresholds of the paper's Algorithm 2.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds {
-    /// r: a mean response time above it is slow. Default 500 ms.
+    /// The mean response time r above which a service is slow. Default 500 ms.
     pub latency: Duration,
-    /// Failed calls over calls, 0–1. Default 0.01.
+    /// The share of failed calls above which a service is unreliable, 0–1. Default 0.01.
     pub error_rate: f64,
-    /// The number of requests within `within`, per replica, above which another replica may be
-    /// needed. Default 50, the paper's.
+    /// The number of requests per replica, within the interval `within`, above which another replica may be needed.
+    /// Default 50, as in the paper.
     pub requests: f64,
-    /// The interval of `requests`. Default 30 s, the paper's.
+    /// The interval in which `requests` are counted. Default 30 s, as in the paper.
     pub within: Duration,
 }
 
@@ -83,38 +82,36 @@ impl Default for Thresholds {
     }
 }
 
-/// The derivation of CPU and memory requests from usage.
+/// The parameters for deriving CPU and memory requests from usage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resources {
     /// The half-life of a CPU sample. Default 5 min.
     pub half_life: Duration,
-    /// The share of the time in which a service uses no more than planned, 0–1. Default 0.9, as in
-    /// the Vertical Pod Autoscaler.
-    pub quantile: f64,
-    /// The margin of a request above the planned usage, relative. Default 0.15, as in the Vertical
+    /// The share of the time for which a service uses no more CPU than planned, 0–1. Default 0.9, as in the Vertical
     /// Pod Autoscaler.
+    pub quantile: f64,
+    /// The relative margin of a request above the planned usage. Default 0.15, as in the Vertical Pod Autoscaler.
     pub margin: f64,
     /// The half-life of a memory peak. Default 24 h.
     pub memory_half_life: Duration,
-    /// The memory margin above the peak, as a multiple of the distance of the peak from the median
-    /// usage. Default 3.
+    /// The margin of a memory request above the peak usage, as a multiple of the difference between peak and median.
+    /// Default 3.
     pub memory_swing: f64,
-    /// The least and the greatest memory margin, relative to the peak. Default 0.1 to 0.3.
+    /// The minimum and maximum margin of a memory request, relative to the peak. Default 0.1 and 0.3.
     pub memory_margin: (f64, f64),
-    /// The band outside of which the CPU request changes. Default: 20 % above, 20 % below for 2
-    /// min.
+    /// The band outside of which the CPU request changes. Default: 20 % above; 20 % below for 2 min.
     pub band: Band,
-    /// The same of memory: above by less than the least margin, so that a request is never below
-    /// the peak. Default: 5 % above, 30 % below for half an hour.
+    /// The band outside of which the memory request changes. Its upper width is less than the minimum margin, so that a
+    /// request is never below the peak. Default: 5 % above; 30 % below for half an hour.
     pub memory_band: Band,
-    /// The least CPU request of a replica, in thousandths of a core. Default 25.
+    /// The minimum CPU request of a replica, in thousandths of a core. Default 25.
     pub least_cpu_millis: u64,
-    /// The least memory request of a replica, in MiB. Default 32.
+    /// The minimum memory request of a replica, in MiB. Default 32.
     pub least_memory_mib: u64,
-    /// The greatest CPU request of a replica, also the assumed limit of one without a limit.
-    /// Default 1000: a core.
+    /// The maximum CPU request of a replica, in thousandths of a core, which is also the assumed limit of a replica
+    /// without one. Default 1000, which is one core.
     pub most_cpu_millis: u64,
-    /// The greatest memory request of a replica, in MiB. Default 65536.
+    /// The maximum memory request of a replica, in MiB. Default 65536.
     pub most_memory_mib: u64,
 }
 
@@ -147,25 +144,23 @@ impl Default for Resources {
     }
 }
 
-/// The decision on the number of replicas.
+/// The parameters for deciding on the number of replicas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {
-    /// The share of a replica's CPU limit that may be used before another replica helps, 0–1.
-    /// `None`: the paper's rule by itself, only the load decides. Default 0.7.
+    /// The share of a replica's CPU limit that may be used before a replica is added, 0–1; `None` = only the load
+    /// decides, as in the paper. Default 0.7.
     pub utilization: Option<f64>,
-    /// The band outside of which CPU and load are re-evaluated. Default: 10 % above, 20 % below for
-    /// 5 min.
+    /// The band outside of which CPU and load are re-evaluated. Default: 10 % above; 20 % below for 5 min.
     pub band: Band,
-    /// The time after which CPU usage that is not explained by requests requires replicas. Default
-    /// 45 s.
+    /// The time after which CPU usage that requests do not explain leads to more replicas. Default 45 s.
     pub lasting: Duration,
-    /// The time after a change in which no replica is removed. Default 1 min.
+    /// The time after a change for which no replica is removed. Default 1 min.
     pub cool_down: Duration,
-    /// The least number of replicas. Default 1.
+    /// The minimum number of replicas. Default 1.
     pub least: u32,
-    /// The greatest number of replicas. Default 10.
+    /// The maximum number of replicas. Default 10.
     pub most: u32,
-    /// The time in which a new replica's share of the requests grows to the full one. Default 30 s.
+    /// The time in which the share of a new replica grows to its full value. Default 30 s.
     pub slow_start: Duration,
 }
 
@@ -188,32 +183,31 @@ impl Default for Scaling {
     }
 }
 
-/// The derivation of limits, retries and timeouts from λ and r.
+/// The parameters for deriving limits, retries and timeouts from λ and r.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
     /// The half-life of a sample. Default 30 min.
     pub half_life: Duration,
-    /// The share of the time in which λ·r, λ and the tail of r are no more than planned, 0–1.
-    /// Default 0.95.
+    /// The share of the time for which λ·r, λ and the tail of r are no more than planned, 0–1. Default 0.95.
     pub quantile: f64,
-    /// The band outside of which values change. Default: 25 % above, 40 % below for 10 min.
+    /// The band outside of which values change. Default: 25 % above; 40 % below for 10 min.
     pub band: Band,
-    /// The limit of requests in progress relative to λ·r. Default 3.
+    /// The ratio of the limit of requests in progress to λ·r. Default 3.
     pub requests_margin: f64,
-    /// The least limit of requests in progress. Default 32.
+    /// The minimum limit of requests in progress. Default 32.
     pub least_requests: u32,
-    /// A timeout relative to the 99th percentile. Default 3.
+    /// The ratio of a timeout to the 99th percentile. Default 3.
     pub timeout_margin: f64,
-    /// The assumed 99th percentile relative to the mean, where only the mean is known. Default 5:
-    /// above that of exponential times, 4.6.
+    /// The assumed ratio of the 99th percentile to the mean where only the mean is known. Default 5, which is above
+    /// that of exponential times, 4.6.
     pub tail: f64,
-    /// The shortest timeout, unless a caller's own is shorter. Default 250 ms.
+    /// The minimum timeout, unless a caller's own timeout is shorter. Default 250 ms.
     pub least_timeout: Duration,
-    /// The longest timeout. Default 1 min.
+    /// The maximum timeout. Default 1 min.
     pub most_timeout: Duration,
-    /// The greatest number of attempts beyond the first. Default 3, as in the paper's Fig. 5.
+    /// The maximum number of attempts after the first one. Default 3, as in the paper's Fig. 5.
     pub most_attempts: u32,
-    /// The greatest retry budget in percent of requests. Default 25.
+    /// The maximum retry budget, in percent of requests. Default 25.
     pub most_budget_percent: f64,
 }
 

@@ -1,4 +1,4 @@
-//! CPU and memory requests of a container or replica, from its usage.
+//! CPU and memory requests of a container or replica, derived from usage.
 
 use super::Advised;
 use super::memory::Memory;
@@ -8,7 +8,7 @@ use super::params::Params;
 /// The granularity of CPU requests, in thousandths of a core.
 const STEP: u64 = 5;
 
-/// Returns the CPU request of each replica, from their total usage, within the given minimum and
+/// Returns the CPU request of each replica, derived from the usage of all replicas together, between a minimum and a
 /// maximum.
 pub(super) fn cpu_request(
     used: f64,
@@ -39,7 +39,7 @@ pub(super) fn cpu_request(
     )
 }
 
-/// Returns a memory request within the given minimum and maximum. `None` if its usage is unknown.
+/// Returns the memory request, between a minimum and a maximum; `None` if the usage is unknown.
 pub(super) fn memory_request(
     memory: &Memory,
     (least, most): (u64, u64),

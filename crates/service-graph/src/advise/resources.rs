@@ -1,12 +1,12 @@
-//! CPU and memory requests of a service, and higher memory limits.
+//! The recommended CPU and memory requests of a service, and higher memory limits.
 
 use super::Advised;
 use super::params::Params;
 use super::resource_request::{cpu_request, memory_request};
 use super::track::ServiceTrack;
 
-/// Returns the CPU request of a replica at this replica count. `None` if usage is unknown, or if an
-/// autoscaler uses it.
+/// Returns the CPU request of a replica for this replica count; `None` if the usage is unknown, or if an autoscaler
+/// scales by CPU.
 pub(super) fn cpu(track: &ServiceTrack, replicas: u32, params: &Params) -> Option<Advised<u64>> {
     let p = &params.resources;
     if track.now.autoscaled {
@@ -26,7 +26,7 @@ pub(super) fn memory(track: &ServiceTrack, params: &Params) -> Option<Advised<u6
     memory_request(&track.memory, bounds, params)
 }
 
-/// Returns a higher memory limit if it is below the request, or too near; limits are never added or
+/// Returns a higher memory limit if the present one is below the request, or too close to it. Limits are never added or
 /// lowered.
 pub(super) fn memory_limit(track: &ServiceTrack, params: &Params) -> Option<Advised<u64>> {
     let request = memory(track, params)?.value;

@@ -1,5 +1,5 @@
-//! The number of replicas: more if load and CPU require it and there is capacity, fewer after fewer have been enough
-//! for a while. The recommendation has hysteresis against noise.
+//! The number of replicas: more if load and CPU require it and there is capacity, and fewer if fewer have been
+//! sufficient for a while. The recommendation has hysteresis against noise.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::params::Params;
 use super::resources;
 use super::track::ServiceTrack;
 
-/// The demands for replicas, each in replicas.
+/// The number of replicas that are needed, by cause.
 struct Need {
     load: f64,
-    /// The demand of CPU; `None`: not considered.
+    /// The number of replicas that the CPU usage requires; `None` = CPU is not considered.
     cpu: Option<f64>,
-    /// The used share of the CPU that the running replicas can use.
+    /// The used share of the CPU that is available to the running replicas.
     used: f64,
-    /// The requests within the threshold's time.
+    /// The number of requests within the interval of the threshold.
     requests: f64,
 }
 
@@ -86,7 +86,7 @@ impl ServiceTrack {
         });
     }
 
-    /// Adds replicas, as far as capacity permits.
+    /// Adds replicas, as far as there is capacity.
     fn out(
         &self,
         wanted: u32,
@@ -133,7 +133,7 @@ impl ServiceTrack {
         Advised::new(value, reason)
     }
 
-    /// Takes capacity for replicas; returns the number that fits.
+    /// Takes capacity for additional replicas; returns the number of replicas for which there is capacity.
     fn take(&self, running: u32, wanted: u32, room: &mut Option<Room>, params: &Params) -> u32 {
         let Some(room) = room else {
             return wanted;
@@ -150,7 +150,7 @@ impl ServiceTrack {
     }
 }
 
-/// Formats the number of requests in the threshold's time.
+/// Formats the number of requests within the interval of the threshold.
 fn requests(need: &Need, params: &Params) -> String {
     let within = span(params.thresholds.within);
     format!("{} requests in {within}", number(need.requests))

@@ -1,19 +1,19 @@
-//! Percent splits between versions of a service, from λ, r and failures of each, a step at a time.
+//! Percent splits among the versions of a service, derived step by step from λ, r and the failures of each version.
 //!
-//! Step 3 of Algorithm 2 ("routing information (percent splits, failover)") and Fig. 5b, 70 % to
-//! `v1` and 30 % to `v2`; the paper does not say how the numbers are computed. Here:
+//! Step 3 of Algorithm 2 ("routing information (percent splits, failover)") and Fig. 5b, 70 % to `v1` and 30 % to `v2`;
+//! the paper does not say how the numbers are computed. They are computed as follows:
 //!
-//! 1. A version that is worse than the best one loses weight: it fails more often than the
-//!    threshold, and with significance more often than the best, or its response times are longer
-//!    by half. It loses twice a step; all of it if more than half of its calls fail.
-//! 2. If none is worse, weights approach the share that each version has of all replicas, by a step
-//!    at most; a version that is slower than the best by a fifth does not grow. A version between
-//!    the two limits keeps its weight, so that weights do not oscillate.
-//! 3. A version that was worse does not come as near to that weight again for half an hour, and
-//!    twice as long each further time.
+//! 1. A version that is worse than the best one loses weight. It is worse if it fails more often than the threshold and
+//!    significantly more often than the best, or if its response times are longer by half. It loses twice the step, or
+//!    all of its weight if more than half of its calls fail.
+//! 2. If no version is worse, weights approach each version's share of all replicas, by at most one step. A version
+//!    that is slower than the best by a fifth does not gain weight. A version between the two limits keeps its weight,
+//!    so that weights do not oscillate.
+//! 3. A version that was worse stays below the weight at which it was worse for half an hour, and twice as long each
+//!    further time.
 //! 4. A version with weight 0 stays at 0: only users introduce a version, or return to one.
 //!
-//! Versions with too few calls are not evaluated, and do not grow.
+//! Versions with too few calls are not evaluated, and gain no weight.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ use super::params::{Params, Splits};
 const NOTHING: &str = "it gets no requests, unchanged";
 /// The sum of all weights of a split.
 const WHOLE: u32 = 100;
-/// The number of standard deviations by which a share of failures may deviate by chance.
+/// The number of standard deviations that a difference between shares of failures must exceed to be significant.
 const SURE: f64 = 2.0;
-/// The share of failures above which a version loses all weight.
+/// The share of failed calls above which a version loses all of its weight.
 const BROKEN: f64 = 0.5;
-/// The assumed length in seconds of the interval before the first snapshot.
+/// The assumed length, in seconds, of the interval before the first snapshot.
 const FIRST: f64 = 60.0;
-/// The maximum doublings of the rest time of a version that was worse.
+/// The maximum number of doublings of the time for which a worse version stays below its weight.
 const MOST_DOUBLED: u32 = 6;
 
 /// The recommended split.
@@ -41,18 +41,18 @@ const MOST_DOUBLED: u32 = 6;
 pub struct SplitAdvice {
     /// The port of the Service.
     pub port: u16,
-    /// The versions and their weights, 100 in total, in the given order.
+    /// The versions and their weights, 100 in total, in the order of the input.
     pub versions: Vec<VersionAdvice>,
 }
 
 /// The recommended weight of a version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionAdvice {
-    /// Its Service, or the subset.
+    /// The name of the version: its Service, or a subset of the Service.
     pub name: String,
-    /// Whether it is a subset of the Service.
+    /// Whether the version is a subset of the Service.
     pub subset: bool,
-    /// Its present weight, in percent.
+    /// The present weight of the version, in percent.
     pub present: u32,
     /// The recommended weight, in percent.
     pub weight: Advised<u32>,
@@ -63,7 +63,7 @@ pub struct VersionAdvice {
 struct Calls {
     count: f64,
     failed: f64,
-    /// The sum of their response times in milliseconds.
+    /// The sum of the response times of the calls, in milliseconds.
     time: f64,
 }
 
@@ -82,7 +82,7 @@ impl Calls {
         }
     }
 
-    /// Returns the confidence interval of the true share of failures (Wilson's interval).
+    /// Returns the confidence interval of the share of failures (Wilson's interval).
     fn bounds(self) -> (f64, f64) {
         let (n, p) = (self.count.max(1.0), self.failures());
         let spread = SURE * SURE / n;
@@ -92,12 +92,12 @@ impl Calls {
     }
 }
 
-/// The weight up to which a version may grow.
+/// The weight up to which a version may grow, because it was worse before.
 #[derive(Clone, Copy, Debug)]
 struct Ceiling {
     weight: u32,
     until: Time,
-    /// The number of times it was worse after it had grown.
+    /// How many times the version was worse after it had grown.
     times: u32,
 }
 
@@ -109,7 +109,7 @@ struct Track {
 }
 
 impl Track {
-    /// Records that it was worse with this weight.
+    /// Records that the version was worse with this weight.
     fn limit(&mut self, now: Time, weight: u32, p: &Splits) {
         let over = self.ceiling.filter(|one| now >= one.until);
         let times = match (self.ceiling, over) {
@@ -131,12 +131,12 @@ impl Track {
     }
 }
 
-/// A split over time.
+/// The state of a split over time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SplitTrack {
     pub(super) seen: Option<Time>,
     tracks: BTreeMap<String, Track>,
-    /// The decision at its last snapshot; `None` if nothing is split.
+    /// The decision for the last snapshot; `None` if the requests are not split.
     pub(super) decided: Option<SplitAdvice>,
 }
 
@@ -197,20 +197,20 @@ impl SplitTrack {
     }
 }
 
-/// The evaluated measurements of a version.
+/// The measurements of a version for its evaluation.
 struct Version {
     replicas: u32,
     calls: Calls,
-    /// The weight up to which it may grow.
+    /// The weight up to which the version may grow.
     most: u32,
 }
 
-/// A weight, and whether the version was worse.
+/// A recommended weight, and whether the version was worse.
 type Decided = (Advised<u32>, bool);
 
 /// The reason why a version is worse than the best.
 enum Worse {
-    /// More than half of its calls fail.
+    /// More than half of the version's calls fail.
     Broken(String),
     Fails(String),
     Not,
@@ -275,12 +275,12 @@ fn worse(calls: &Calls, best_failures: f64, best_latency: f64, params: &Params) 
     Worse::Not
 }
 
-/// Returns whether a version can take the weight that others lose.
+/// Returns whether a version may take the weight that others lose.
 fn is_good(version: &Version, worse: &Worse, p: &Splits) -> bool {
     matches!(worse, Worse::Not) && version.calls.count >= p.calls
 }
 
-/// Moves weight from worse versions to the others, in proportion to theirs.
+/// Moves weight from worse versions to the others, in proportion to the weights of these.
 fn back(versions: &[Version], present: &[u32], worse: &[Worse], p: &Splits) -> Vec<Decided> {
     let cut = |(weight, worse): (&u32, &Worse)| match worse {
         Worse::Broken(_) => *weight,
@@ -313,7 +313,7 @@ fn back(versions: &[Version], present: &[u32], worse: &[Worse], p: &Splits) -> V
     each.collect()
 }
 
-/// Moves weights by a step towards the share of the replicas.
+/// Moves weights by a step towards the versions' shares of all replicas.
 fn forth(
     versions: &[Version],
     present: &[u32],
@@ -374,8 +374,8 @@ fn forth(
     each.collect()
 }
 
-/// Distributes a whole number in proportion to parts: the rest after rounding down goes to the
-/// largest remainders, the first of equal ones. All zero if all parts are zero.
+/// Distributes a whole number in proportion to `parts`. The remainder after rounding down goes to the largest
+/// fractions, and among equal ones to the first. All results are zero if all parts are zero.
 fn apportion(whole: u32, parts: &[u32]) -> Vec<u32> {
     let sum: u64 = parts.iter().map(|part| u64::from(*part)).sum();
     if sum == 0 {

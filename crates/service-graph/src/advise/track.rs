@@ -1,4 +1,4 @@
-//! The tracked history of a vertex and of an edge.
+//! The history of a service and of an edge.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,45 +15,45 @@ use super::observed::{Around, EdgeUse, ServiceUse};
 use super::own::Own;
 use super::params::{Params, Resources};
 
-/// Replicas that use this share of their limit are considered fully used: samples and periods of a
-/// quota do not fit each other to the last percent.
+/// The share of their limit at which replicas count as fully used: sampling and the periods of a quota do not coincide
+/// exactly.
 const BUSY: f64 = 0.9;
 
 /// The time after which an unchanged value counts as a new measurement.
 const SAME: Duration = Duration::from_secs(60);
 
-/// The factor above which λ counts as grown: more than noise of ±20 %. Averages over seconds are
-/// noisy, and replicas persist for minutes, so the maximum of many samples would count.
+/// The factor above which λ counts as grown, which is more than noise of ±20 %. Averages over seconds are noisy, and
+/// replicas persist for minutes, so the maximum of many samples would count.
 const NOISE: f64 = 1.2;
 
-/// The CPU demand derived from λ is limited to this multiple of the usage; replicas do not grow faster, either.
+/// The maximum ratio of the CPU demand derived from λ to the usage; the number of replicas does not grow faster,
+/// either.
 const MOST: f64 = 2.0;
 
 /// The history of a vertex.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceTrack {
     pub(super) seen: Time,
-    /// When it was first seen.
+    /// When the service was first observed.
     pub(super) began: Option<Time>,
-    /// Its present state.
+    /// The present state of the service.
     pub(super) now: ServiceUse,
     /// The recent CPU usage of all replicas together.
     cpu: Histogram,
-    /// The CPU cost of a request: thousandths of a core for one request per second. Samples of
-    /// fully used replicas are excluded, since they show the limit of the replicas, not the cost of
-    /// a request.
+    /// The CPU cost of a request, in thousandths of a core for one request per second. Samples of fully used replicas
+    /// are excluded, since they show the limit of the replicas and not the cost of a request.
     cost: Histogram,
-    /// The time of the last CPU measurement, its value, and the requests per second then.
+    /// The time and value of the last CPU measurement, and the requests per second at that time.
     measured: (Time, f64, f64),
-    /// The recent samples of CPU, with their times.
+    /// The recent samples of CPU usage, with their times.
     recent: VecDeque<(Time, f64)>,
-    /// Its quantile with hysteresis, for requests.
+    /// The quantile of the CPU usage, with hysteresis, for requests.
     pub(super) cpu_planned: Hold,
-    /// The present demand with hysteresis, for replicas: these start in seconds, and their requests
-    /// need not change.
+    /// The present CPU demand, with hysteresis, for the number of replicas: they start within seconds, and their
+    /// requests do not change with it.
     pub(super) cpu_scaled: Hold,
     pub(super) memory: Memory,
-    /// The same of each container.
+    /// The usage of each container.
     pub(super) containers: Containers,
     /// The requests per second.
     rps: Histogram,
@@ -124,13 +124,12 @@ impl ServiceTrack {
         self.own.observe(now, &service.name, around, params);
     }
 
-    /// Returns the CPU that the present requests need: λ times the usual CPU cost of a request. So
-    /// a burst is detected immediately, and CPU that λ does not explain (code compilation, garbage
-    /// collection) does not count.
+    /// Returns the CPU that the present requests need: λ times the usual CPU cost of a request. So a burst is detected
+    /// immediately, and CPU that λ does not explain (code compilation, garbage collection) does not count.
     ///
-    /// The result is limited to the usage, since a service also uses CPU for other things than
-    /// requests; but λ is known sooner than CPU, so the usage is scaled by the growth of λ since;
-    /// and twice as much is allowed if the usage is at its limit.
+    /// The result is limited to the usage, since a service does not use CPU only for requests. But λ is known earlier
+    /// than the usage, so the usage is scaled by the growth of λ since its measurement; and if the usage is at its
+    /// limit, twice as much is allowed.
     fn explained(&mut self, now: Time, used: f64, rps: f64, params: &Resources) -> f64 {
         let limit = self.now.cpu_limit_millis.unwrap_or(params.most_cpu_millis);
         let share = used / (limit.max(1) as f64 * f64::from(self.now.replicas.max(1)));
@@ -154,8 +153,7 @@ impl ServiceTrack {
         (rps * self.cost.quantile(0.5)).min(most * used)
     }
 
-    /// Returns the least CPU usage for this long; 0 as long as it has not been measured for this
-    /// long.
+    /// Returns the minimum CPU usage over the time `lasting`; 0 until usage has been measured for that long.
     fn lasts(&mut self, now: Time, used: f64, lasting: Duration) -> f64 {
         let old = |(at, _): &(Time, f64)| now.saturating_since(*at) >= lasting;
         self.recent.push_back((now, used));
@@ -169,15 +167,14 @@ impl ServiceTrack {
         used.fold(f64::INFINITY, f64::min)
     }
 
-    /// Returns the recommended number of replicas, or the present one.
+    /// Returns the recommended number of replicas; the present number if there is no recommendation.
     pub(super) fn planned(&self) -> u32 {
         let advised = self.replicas.as_ref().map(|advised| advised.value);
         advised.unwrap_or(self.now.replicas).max(1)
     }
 }
 
-/// The history of an edge. All but the latency is per replica of the caller: limits apply to each
-/// proxy.
+/// The history of an edge. All values but the latency are per replica of the caller, since limits apply to each proxy.
 #[derive(Clone, Debug)]
 pub(super) struct EdgeTrack {
     pub(super) seen: Time,
@@ -187,20 +184,20 @@ pub(super) struct EdgeTrack {
     mean: Histogram,
     open: Histogram,
     endless: Histogram,
-    /// Whether the duration of a call is known.
+    /// Whether the duration of calls is known.
     pub(super) timed: bool,
     /// Whether some calls are streams, for which no timeout is long enough.
     pub(super) streams: bool,
-    /// λ·r, with r cut at the threshold: a queue must not raise its own limit.
+    /// λ·r, with r limited to the threshold: a queue must not raise its own limit.
     pub(super) requests: Hold,
     pub(super) calls: Hold,
-    /// The 99th percentile of r in milliseconds, or its estimate.
+    /// The 99th percentile of r, or its estimate, in milliseconds.
     pub(super) tail_ms: Hold,
     /// r in milliseconds.
     pub(super) latency: Hold,
-    /// TCP connections, which are not calls.
+    /// The number of TCP connections, which are not calls.
     pub(super) connections: Hold,
-    /// Whether the tail is estimated from the mean.
+    /// Whether the 99th percentile is estimated from the mean.
     pub(super) from_mean: bool,
     pub(super) deadline_ms: Option<f64>,
 }

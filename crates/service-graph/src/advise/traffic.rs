@@ -1,4 +1,4 @@
-//! Settings of callers: limits by Little's law, timeouts from tails, retries and breakers from
+//! The recommended settings of callers: limits by Little's law, timeouts from tail latencies, retries and breakers from
 //! failures.
 
 use std::time::Duration;
@@ -9,13 +9,13 @@ use super::params::Params;
 use super::track::EdgeTrack;
 use super::{Advised, BreakerAdvice, RetryAdvice, TrafficAdvice};
 
-/// The greatest value that a configuration accepts.
+/// The maximum value that a configuration accepts.
 const MOST: u32 = 1_000_000;
 /// The interval of a breaker, as in the paper's Fig. 5.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Returns the settings; `None` without calls, for streams, or without known latencies: TCP
-/// connections are not calls.
+/// Returns the settings of callers; `None` without calls (TCP connections are not calls), for streams, or if latencies
+/// are unknown.
 pub(super) fn advise(at: usize, calls: &Calls<'_>, params: &Params) -> Option<TrafficAdvice> {
     if !calls.is_timed(at) {
         return None;
@@ -85,7 +85,7 @@ fn max_requests(caller: &str, edge: &EdgeTrack, params: &Params) -> Advised<u32>
     )
 }
 
-/// Returns the longest time that a request may be pending: a quarter of its timeout.
+/// Returns the maximum time for which a request may be pending: a quarter of its timeout.
 fn queue_timeout(timeout: Duration) -> Advised<Duration> {
     let value = (timeout / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
     let value = Duration::from_millis(value.as_millis().try_into().unwrap_or(1000));
@@ -111,7 +111,7 @@ fn max_pending(rps: f64, wait: Duration) -> Advised<u32> {
     )
 }
 
-/// Returns one limit for used and idle connections.
+/// Returns the limit for both used and idle connections.
 fn max_connections(requests: u32, open: f64, params: &Params) -> Advised<u32> {
     let margin = params.traffic.requests_margin;
     let by_requests = requests.saturating_mul(2).min(MOST);

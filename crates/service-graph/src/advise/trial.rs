@@ -1,5 +1,5 @@
-//! Evaluates a change: compares a service before and after it; a change that made it worse is rolled back and not
-//! retried for a while.
+//! Evaluates a change by comparing a service before and after it. A change that has made the service worse is rolled
+//! back and not retried for a while.
 
 use std::time::Duration;
 
@@ -10,36 +10,35 @@ use maglor_balance::Time;
 pub struct Health {
     /// The number of calls.
     pub calls: f64,
-    /// The number of failed calls.
+    /// The number of failed calls, included in `calls`.
     pub failures: f64,
-    /// Their mean response time in milliseconds.
+    /// The mean response time of the calls, in milliseconds.
     pub latency_ms: f64,
-    /// Its 95th percentile in milliseconds; 0: it is not known.
+    /// The 95th percentile of the response times, in milliseconds; 0 = unknown.
     pub p95_ms: f64,
 }
 
 /// The parameters of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialParams {
-    /// The time after a change in which nothing is evaluated, so that it can take effect. Default 1
-    /// min.
+    /// The time after a change for which nothing is evaluated, so that the change can take effect. Default 1 min.
     pub settle: Duration,
-    /// The duration of a trial, including settling; a change that is not found worse by then is
-    /// kept. Default 10 min.
+    /// The duration of a trial, including `settle`. A change that has not been found worse by then is kept. Default 10
+    /// min.
     pub length: Duration,
-    /// The number of calls needed for an evaluation, before and after. Default 100.
+    /// The minimum number of calls for an evaluation, both before and after the change. Default 100.
     pub calls: f64,
-    /// A change is worse if response times are higher by this, relative, and by `latency_floor`.
+    /// The relative increase of response times above which a change is worse, if `latency_floor` is exceeded, too.
     /// Default 0.5.
     pub latency: f64,
-    /// The least absolute increase of response times. Default 5 ms.
+    /// The minimum absolute increase of response times for a change to be worse. Default 5 ms.
     pub latency_floor: Duration,
-    /// A change is worse if the share of failures is higher by this, and by three standard errors,
-    /// 0–1. Default 0.01.
+    /// The increase of the share of failures, 0–1, above which a change is worse, if three standard errors are
+    /// exceeded, too. Default 0.01.
     pub failures: f64,
-    /// The number of consecutive evaluations with a worse result. Default 2.
+    /// The number of consecutive evaluations with a worse result after which a change is rolled back. Default 2.
     pub looks: u32,
-    /// Time for which a rolled-back change is not retried; it doubles each time. Default 30 min.
+    /// The time for which a rolled-back change is not retried, which doubles with each rollback. Default 30 min.
     pub penalty: Duration,
 }
 
@@ -62,22 +61,22 @@ impl Default for TrialParams {
 /// The result of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// There is no trial, or the change is kept.
+    /// No trial is running, or the change is kept.
     Keep,
     /// The previous settings should be restored.
     RollBack {
-        /// The reason, as one message with the numbers.
+        /// The reason, as a message with numbers.
         reason: String,
     },
-    /// There are not enough data yet.
+    /// There is not enough data yet.
     Wait,
 }
 
-/// The trials of one service's changes, one at a time.
+/// The trials of one service's changes, of which one runs at a time.
 #[derive(Clone, Debug)]
 pub struct Trial {
     params: TrialParams,
-    /// When it began, and the measurements before it.
+    /// The start of the running trial, and the measurements before it; `None` if no trial is running.
     running: Option<(Time, Health)>,
     worse: u32,
     /// The number of consecutive rollbacks.
@@ -86,7 +85,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Creates the state without a trial.
+    /// Creates the state in which no trial has run.
     #[must_use]
     pub fn new(params: TrialParams) -> Self {
         Self {
@@ -98,8 +97,8 @@ impl Trial {
         }
     }
 
-    /// Restores the state of an earlier process: the running trial with its beginning, the number
-    /// of consecutive rollbacks, and the end of the pause.
+    /// Restores the state of an earlier process: the running trial with its start, the number of consecutive rollbacks,
+    /// and the end of the pause.
     #[must_use]
     pub fn restored(
         params: TrialParams,
@@ -133,15 +132,14 @@ impl Trial {
         self.until
     }
 
-    /// Returns whether a change may be made now: no trial is running, and no pause after a
-    /// rollback.
+    /// Returns whether a change may be made now: no trial is running, and there is no pause after a rollback.
     #[must_use]
     pub fn is_open(&self, now: Time) -> bool {
         self.running.is_none() && now >= self.until
     }
 
-    /// Begins the trial of a change; `before` holds the measurements before it. Returns false, and
-    /// nothing begins, if no change may be made, or the measurements have too few calls.
+    /// Begins the trial of a change; `before` holds the measurements before it. Returns false, and begins no trial, if
+    /// no change may be made now, or if the measurements have too few calls.
     pub fn begin(&mut self, now: Time, before: Health) -> bool {
         if !self.is_open(now) || before.calls < self.params.calls {
             return false;
@@ -179,7 +177,7 @@ impl Trial {
         Verdict::Wait
     }
 
-    /// Records that the change is rolled back: it was worse, or was never completed.
+    /// Records that the change is rolled back, because it was worse or was never completed.
     pub fn take_back(&mut self, now: Time) {
         let times = 1u32 << self.failed.min(10);
         self.until = now + self.params.penalty.saturating_mul(times);

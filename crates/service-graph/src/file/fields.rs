@@ -1,10 +1,10 @@
-//! Reads the fields of a mapping one by one, so that remaining ones are an error.
+//! Reads the fields of a mapping one by one, so that the remaining ones can be rejected.
 
 use super::FileError;
 use super::yaml::{Node, Value};
 use crate::graph::GraphError;
 
-/// A mapping with its unread fields.
+/// A mapping, with the fields that have not been read yet.
 pub(super) struct Fields {
     path: String,
     line: usize,
@@ -40,7 +40,7 @@ impl Fields {
         }
     }
 
-    /// Returns a field that may be absent or null.
+    /// Takes a field that may be absent or null.
     pub(super) fn optional(&mut self, field: &'static str) -> Option<Node> {
         self.asked.push(field);
         let entry = self.entries.iter_mut().find(|(key, _)| **key == *field);
@@ -65,7 +65,7 @@ impl Fields {
         }
     }
 
-    /// Returns a whole number.
+    /// Takes a whole number.
     pub(super) fn whole(&mut self, field: &'static str) -> Result<u64, FileError> {
         let node = self.required(field)?;
         whole(self.path_of(field), &node)
@@ -78,7 +78,7 @@ impl Fields {
             .transpose()
     }
 
-    /// Returns a number of any value; the caller checks its range.
+    /// Takes a number of any value; the caller checks its range.
     pub(super) fn number(&mut self, field: &'static str) -> Result<f64, FileError> {
         let node = self.required(field)?;
         number(self.path_of(field), &node)
@@ -90,7 +90,7 @@ impl Fields {
         node.map_or(Ok(0.0), |node| number(path, &node))
     }
 
-    /// Returns a number that may be absent, from 0 to 10^15.
+    /// Takes a number from 0 to 10^15 that may be absent.
     pub(super) fn weight(&mut self, field: &'static str) -> Result<Option<f64>, FileError> {
         let path = self.path_of(field);
         let Some(node) = self.optional(field) else {
@@ -107,7 +107,7 @@ impl Fields {
         })
     }
 
-    /// Returns `true` or `false`; `false` if absent.
+    /// Takes `true` or `false`; `false` if the field is absent.
     pub(super) fn flag(&mut self, field: &'static str) -> Result<bool, FileError> {
         let Some(node) = self.optional(field) else {
             return Ok(false);
@@ -130,12 +130,12 @@ impl Fields {
         }
     }
 
-    /// Returns whether there is such a field, null or not.
+    /// Returns whether there is a field with this name, null or not.
     pub(super) fn has(&self, field: &str) -> bool {
         self.entries.iter().any(|(key, _)| **key == *field)
     }
 
-    /// Returns the items of a list, each with its path; none if the list is absent.
+    /// Takes the items of a list, each with its path; none if the list is absent.
     pub(super) fn list(&mut self, field: &'static str) -> Result<Vec<(String, Node)>, FileError> {
         let path = self.path_of(field);
         let Some(node) = self.optional(field) else {
@@ -168,7 +168,7 @@ impl Fields {
     }
 }
 
-/// Returns the entries of a mapping whose keys are names.
+/// Returns the entries of a mapping whose keys are names, each with its path.
 pub(super) fn entries(path: &str, node: Node) -> Result<Vec<(String, String, Node)>, FileError> {
     match node.value {
         Value::Mapping(entries) => Ok(entries
@@ -179,7 +179,7 @@ pub(super) fn entries(path: &str, node: Node) -> Result<Vec<(String, String, Nod
     }
 }
 
-/// Converts to a whole number, 0 or more, also if written with a fraction of 0.
+/// Converts a value to a whole number, 0 or more, which may be written with a fraction of 0.
 pub(super) fn whole(path: String, node: &Node) -> Result<u64, FileError> {
     const EXPECTED: &str = "a whole number from 0 to 10^12";
     // Sums over everything that a file can hold stay within 64 bits.

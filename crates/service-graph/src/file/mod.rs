@@ -1,6 +1,6 @@
-//! Parses the files of `maglor plan placement`: the graph, the nodes, a placement. YAML or JSON.
+//! Parses the files of `maglor plan placement`, in YAML or JSON: the graph, the nodes, a placement.
 //!
-//! Every error names line and field; unknown fields are errors.
+//! Every error contains the line and the field; unknown fields are errors.
 
 mod fields;
 pub mod prometheus;
@@ -31,7 +31,7 @@ pub enum FileError {
     /// A value has the wrong type.
     #[error("{path}: expected {expected}, found {found}")]
     Expected {
-        /// The line of its beginning.
+        /// The line where the value begins.
         line: usize,
         /// The path of the field.
         path: String,
@@ -40,22 +40,22 @@ pub enum FileError {
         /// The value found.
         found: String,
     },
-    /// The failures exceed the calls.
+    /// The number of failures exceeds the number of calls.
     #[error("{path} is {failures}: it must be at most `rps`, {rps}")]
     Failures {
-        /// The line of its beginning.
+        /// The line where the value begins.
         line: usize,
         /// The path of the field.
         path: String,
-        /// The failing calls per second.
+        /// The number of failing calls per second.
         failures: f64,
-        /// Calls a second.
+        /// The number of calls per second.
         rps: f64,
     },
     /// A port is out of range.
     #[error("{path} must be a port, 1 to 65535")]
     Port {
-        /// The line of its beginning.
+        /// The line where the value begins.
         line: usize,
         /// The path of the field.
         path: String,
@@ -63,7 +63,7 @@ pub enum FileError {
     /// The graph is invalid.
     #[error("{path}: {error}")]
     Graph {
-        /// The line of its beginning.
+        /// The line where the value begins.
         line: usize,
         /// The path of the field.
         path: String,
@@ -81,32 +81,32 @@ pub enum FileError {
     /// The nodes are invalid.
     #[error("{path}: {error}")]
     Nodes {
-        /// The line of its beginning.
+        /// The line where the value begins.
         line: usize,
         /// The path of the field.
         path: String,
         /// The error.
         error: NodesError,
     },
-    /// A snapshot is not later than the one before.
+    /// A snapshot is not later than the previous one.
     #[error("{path}: snapshots must be in chronological order")]
     Order {
-        /// The line of its beginning.
+        /// The line where the value begins.
         line: usize,
         /// The path of the field.
         path: String,
     },
-    /// A service has no replica, or too many.
+    /// A service has no replicas, or too many.
     #[error("{path} is {value}: it must be 1 to {MAX_REPLICAS}")]
     Replicas {
-        /// The line of its beginning.
+        /// The line where the value begins.
         line: usize,
         /// The path of the field.
         path: String,
         /// The value found.
         value: u64,
     },
-    /// It is no valid YAML.
+    /// The text is not valid YAML.
     #[error("{message}")]
     Syntax {
         /// The line of the error.
@@ -114,7 +114,7 @@ pub enum FileError {
         /// The message of the parser.
         message: String,
     },
-    /// The field is unknown.
+    /// The mapping has an unknown field.
     #[error("{path} is unknown; fields are: {known}")]
     UnknownField {
         /// The line of the field.
@@ -127,7 +127,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Returns the line of the error, from 1; `None` if it concerns the whole file.
+    /// Returns the line of the error, from 1; `None` if the error is about the whole file.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         match self {
@@ -146,13 +146,13 @@ impl FileError {
     }
 }
 
-/// Parses a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional
-/// `max_per_node` and `pinned`, and `edges: [{from, to, rps, latency_ms}]`, with an optional
-/// `bytes_per_second`; `latency_ms` is optional, too. Repeated pairs add up. Further fields of a
-/// snapshot of the live graph ([`snapshots`]) are ignored.
+/// Parses a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional `max_per_node` and
+/// `pinned`, and `edges: [{from, to, rps, latency_ms}]`, with an optional `bytes_per_second`; `latency_ms` is optional,
+/// too. Several edges of the same pair are added up. Further fields of a snapshot of the live graph ([`snapshots`]) are
+/// ignored.
 ///
 /// # Errors
-/// The error, by line and field.
+/// The first error, with its line and field.
 pub fn graph(text: &str) -> Result<Graph, FileError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     let mut graph = Graph::default();
@@ -238,11 +238,11 @@ fn add_edge(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), FileE
         .map_err(error)
 }
 
-/// Parses nodes: `nodes: [{name, cpu_millis, memory_mib}]`, with an optional `pods`, and optional
-/// `delays: [{from, to, ms}]` between them, each way.
+/// Parses nodes: `nodes: [{name, cpu_millis, memory_mib}]`, with an optional `pods`, and optional one-way
+/// `delays: [{from, to, ms}]` between them.
 ///
 /// # Errors
-/// The error, by line and field.
+/// The first error, with its line and field.
 pub fn nodes(text: &str) -> Result<Nodes, FileError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     let top = root.line();
@@ -287,17 +287,17 @@ pub fn nodes(text: &str) -> Result<Nodes, FileError> {
     Ok(nodes)
 }
 
-/// A placement as in a file: replicas by the names of service and node.
+/// A placement as written in a file: the number of replicas by the names of service and node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Present {
     rows: Vec<(usize, String, String, u32)>,
 }
 
-/// Parses a placement, `placement: {service: {node: replicas}}`, as printed by `maglor plan placement`;
-/// the rest of that output is ignored.
+/// Parses a placement, `placement: {service: {node: replicas}}`, as printed by `maglor plan placement`; the rest of
+/// that output is ignored.
 ///
 /// # Errors
-/// The error, by line and field.
+/// The first error, with its line and field.
 pub fn placement(text: &str) -> Result<Present, FileError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     let node = root.required("placement")?;
@@ -315,7 +315,7 @@ pub fn placement(text: &str) -> Result<Present, FileError> {
 }
 
 impl Present {
-    /// Returns the nodes with replicas that are not among `nodes`: they no longer exist.
+    /// Returns the nodes with replicas that are not among `nodes`, because they no longer exist.
     #[must_use]
     pub fn gone(&self, nodes: &Nodes) -> Vec<String> {
         let mut gone: Vec<String> = Vec::new();
@@ -327,10 +327,10 @@ impl Present {
         gone
     }
 
-    /// Returns the placement of a graph's services; replicas on nonexistent nodes are left out.
+    /// Returns the placement of a graph's services, without replicas on nonexistent nodes.
     ///
     /// # Errors
-    /// A service is not in the graph.
+    /// A service of the placement is not in the graph.
     pub fn of(&self, graph: &Graph, nodes: &Nodes) -> Result<Placement, FileError> {
         let mut placement = Placement::empty(graph.services().len(), nodes.all().len());
         for (line, service, node, replicas) in &self.rows {

@@ -13,14 +13,14 @@ use super::{FileError, yaml};
 pub struct Sample {
     /// The labels; `__name__` is absent if an operator has removed it.
     pub labels: BTreeMap<String, String>,
-    /// The value; may be infinite, or not a number.
+    /// The value, which may be infinite or not a number.
     pub value: f64,
 }
 
-/// The reason why a response is invalid.
+/// The reason why a response cannot be used.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum AnswerError {
-    /// It does not have the structure of the API.
+    /// The response does not have the structure of the API.
     #[error("not a Prometheus response: {0}")]
     Shape(#[from] FileError),
     /// The result is not a list of series with one value each.
@@ -34,7 +34,7 @@ pub enum AnswerError {
 /// Parses a response.
 ///
 /// # Errors
-/// It is invalid, or reports the error in the query.
+/// The response is invalid, or reports an error of the query.
 pub fn answer(text: &str) -> Result<Vec<Sample>, AnswerError> {
     let mut root = Fields::new(String::new(), yaml::read(text)?)?;
     if root.name("status")? != "success" {

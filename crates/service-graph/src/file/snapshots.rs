@@ -13,13 +13,12 @@ use super::{FileError, MAX_REPLICAS};
 use crate::advise::{ContainerUse, EdgeUse, Room, ServiceUse, Snapshot};
 use crate::graph::GraphError;
 
-/// Parses one snapshot, or `snapshots: [...]` of them, each with `services`, `edges`, optional
-/// `room` (or `nodes`, from which the requests of services are subtracted) and `at`: a time as in
-/// RFC 3339, or seconds; 60 s after the one before if absent. In the result, the time of the first
-/// one is 0.
+/// Parses one snapshot, or a list `snapshots: [...]`. Each has `services`, `edges`, an optional `room` (or `nodes`,
+/// from which the requests of services are subtracted), and `at`: a time as in RFC 3339, or in seconds; by default 60 s
+/// after the previous snapshot. In the result, the time of the first snapshot is 0.
 ///
 /// # Errors
-/// The error, by line and field.
+/// The first error, with its line and field.
 pub fn snapshots(text: &str) -> Result<Vec<(Time, Snapshot)>, FileError> {
     let root = yaml::read(text)?;
     let mut fields = Fields::new(String::new(), root.clone())?;
@@ -124,7 +123,7 @@ fn snapshot(path: &str, item: Node) -> Result<(Option<f64>, Snapshot), FileError
     Ok((at, snapshot))
 }
 
-/// Returns the capacity of nodes minus the requests of these services.
+/// Returns the capacity of the nodes minus the requests of these services.
 fn room_on(nodes: Vec<(String, Node)>, services: &[ServiceUse]) -> Result<Room, FileError> {
     let (mut cpu, mut memory) = (0, 0);
     for (path, item) in nodes {
@@ -261,7 +260,7 @@ fn add(edge: &mut EdgeUse, more: &EdgeUse) {
     edge.deadline_ms = larger(edge.deadline_ms, more.deadline_ms);
 }
 
-/// Parses seconds since the epoch.
+/// Parses a time as seconds since the epoch.
 fn time(path: String, node: &Node) -> Result<f64, FileError> {
     if let Value::Scalar { text, .. } = &node.value
         && let Some(seconds) = rfc_3339(text)
@@ -280,7 +279,7 @@ fn time(path: String, node: &Node) -> Result<f64, FileError> {
     }
 }
 
-/// Parses `2026-11-21T12:00:00.5Z`, or a time with an offset.
+/// Parses a time such as `2026-11-21T12:00:00.5Z`, or one with an offset.
 fn rfc_3339(text: &str) -> Option<f64> {
     let (date, rest) = text.split_once(['T', 't', ' '])?;
     let mut parts = date.splitn(3, '-').map(str::parse::<i64>);

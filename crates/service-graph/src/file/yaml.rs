@@ -1,5 +1,5 @@
-//! Parses YAML 1.2, and so JSON, into a tree with line numbers. Only the features that such files
-//! need: no anchors, no tags, one document.
+//! Parses YAML 1.2, and so JSON, into a tree with line numbers. Only the features that these files need are supported:
+//! no anchors, no tags, one document.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::FileError;
 
-/// The nesting limit.
+/// The maximum nesting depth.
 const MAX_DEPTH: usize = 16;
 
 /// A value with the line on which it begins.
@@ -19,9 +19,9 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// Keys are text and unique.
+    /// A mapping, whose keys are text and unique.
     Mapping(Vec<(Box<str>, Node)>),
-    /// `plain` if it was not quoted, so that it may be a number.
+    /// A scalar; `plain` if it was not quoted, so that it may be a number.
     Scalar {
         text: Box<str>,
         plain: bool,
@@ -52,8 +52,8 @@ pub(super) fn read(text: &str) -> Result<Node, FileError> {
     }
 }
 
-/// Joins surrogate pairs: JSON may write a character as two halves (RFC 8259, section 7:
-/// `\ud83d\ude00`), which YAML does not support.
+/// Joins surrogate pairs: JSON may write a character as two escape sequences (RFC 8259, section 7: `\ud83d\ude00`),
+/// which YAML does not support.
 fn with_whole_characters(text: &str) -> Cow<'_, str> {
     let json = text.trim_start().starts_with('{');
     if !json || !text.contains("\\u") {
@@ -83,7 +83,7 @@ fn with_whole_characters(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// Parses the number of `\uXXXX` at the beginning of a text.
+/// Parses the number of an escape sequence `\uXXXX` at the beginning of a text.
 fn half(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()

@@ -1,23 +1,23 @@
-//! The traffic of an edge: counters and averages.
+//! The traffic of an edge: counters, and averages over a window.
 
 use crate::response_times::Times;
 
-/// A proxy's counts of the calls between two services.
+/// The counts of a proxy for the calls between two services.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Finished calls.
+    /// The number of finished calls.
     pub requests: u64,
-    /// Failed calls among them.
+    /// The number of failed calls, included in `requests`.
     pub failures: u64,
-    /// The sum of their response times in milliseconds.
+    /// The sum of the response times in milliseconds.
     pub latency_ms: f64,
-    /// The distribution of their response times, as far as it is known.
+    /// The distribution of the response times, as far as it is known.
     pub times: Times,
-    /// Bytes in both directions.
+    /// The number of bytes in both directions.
     pub bytes: u64,
-    /// Opened connections.
+    /// The number of opened connections.
     pub opened: u64,
-    /// Unfinished calls. Not a counter: the present value.
+    /// The present number of unfinished calls, which is not a counter.
     pub in_flight: u64,
 }
 
@@ -59,17 +59,17 @@ impl Counters {
 /// The averages of an edge over the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
-    /// λ: calls per second.
+    /// λ: the number of calls per second.
     pub rps: f64,
-    /// r: mean response time in milliseconds; 0 if there was no call.
+    /// r: the mean response time in milliseconds; 0 without calls.
     pub latency_ms: f64,
-    /// Failures per second.
+    /// The number of failed calls per second.
     pub failures: f64,
-    /// Bytes per second, in both directions.
+    /// The number of bytes per second, in both directions.
     pub bytes_per_second: f64,
-    /// Opened connections per second.
+    /// The number of opened connections per second.
     pub connections: f64,
-    /// Calls in flight, and connections that are not HTTP, at the last report.
+    /// The number of calls in flight, and of connections that are not HTTP, at the last report.
     pub in_flight: f64,
 }
 
@@ -86,7 +86,7 @@ impl Traffic {
         all.into_iter().any(|one| one > 0.0)
     }
 
-    /// Returns the sum; r is the mean over all calls.
+    /// Returns the sum of both; r becomes the mean over all calls.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let rps = self.rps + other.rps;

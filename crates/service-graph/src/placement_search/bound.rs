@@ -1,14 +1,13 @@
-//! A lower bound of the cut from local capacity: each service with its neighbours is a star, and no
-//! placement keeps more of a star's traffic local than its nodes have capacity for.
+//! A lower bound of the cut from local capacity: each service with its neighbours is a star, and no placement keeps
+//! more of a star's traffic local than its nodes have capacity for.
 //!
-//! On a node that runs `a` of the service's R units, at most the share a/R of each neighbour's
-//! traffic stays, and the neighbours' units need capacity there: a fractional knapsack. The best
-//! node and count, R/a times over, bounds the whole star. Every edge is in two stars, each of which
-//! gets half of its weight.
+//! On a node that runs `a` of the service's R units, at most the share a/R of each neighbour's traffic stays local, and
+//! the neighbours' units need capacity there: a fractional knapsack. The result for the best node and count, multiplied
+//! by R/a, is a bound for the whole star. Every edge is in two stars, each of which gets half of its weight.
 
 use super::problem::Problem;
 
-/// Returns the lower bound of the cost of any placement.
+/// Returns a lower bound of the cost of any placement.
 pub(crate) fn stars(problem: &Problem) -> f64 {
     let stars = (0..problem.services()).map(|s| star(problem, s));
     0.5 * problem.least_distance() * stars.sum::<f64>()
@@ -34,7 +33,7 @@ fn star(problem: &Problem, s: usize) -> f64 {
     }
 }
 
-/// Returns the distinct capacities.
+/// Returns the different capacities of nodes.
 fn distinct(problem: &Problem) -> Vec<&super::problem::Demand> {
     let mut kinds = Vec::from_iter(&problem.capacity);
     kinds.sort_unstable();
@@ -42,8 +41,8 @@ fn distinct(problem: &Problem) -> Vec<&super::problem::Demand> {
     kinds
 }
 
-/// Returns the maximum of a star's traffic that stays on a node with this number of the service's
-/// units, considering one resource.
+/// Returns the maximum traffic of a star that stays on a node with this number of the service's units, considering one
+/// resource.
 fn knapsack(problem: &Problem, s: usize, units: u32, capacity: u64, d: usize) -> f64 {
     let share = f64::from(units) * problem.step[s];
     let own = problem.demand[s][d] * u64::from(units);

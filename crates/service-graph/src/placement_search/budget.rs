@@ -1,7 +1,7 @@
-//! The budget of a search: counted, not timed, so that the same input and seed produce the same placement on every
-//! machine.
+//! The budget of a search. It is counted in steps and not timed, so that the same input and seed lead to the same
+//! placement on every machine.
 
-/// The remaining steps. A step is the evaluation of one neighbour of a service: 2–6 ns.
+/// The remaining number of steps. A step is the evaluation of one neighbour of a service, which takes 2–6 ns.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     left: u64,
@@ -12,7 +12,7 @@ impl Budget {
         Self { left: steps }
     }
 
-    /// Spends steps; false when none remain.
+    /// Spends steps; returns false when none remain.
     pub(crate) fn spend(&mut self, steps: usize) -> bool {
         self.left = self.left.saturating_sub(steps as u64);
         self.left > 0
@@ -26,8 +26,7 @@ impl Budget {
         self.left == 0
     }
 
-    /// Splits off a part of the remaining steps; the unused rest is returned by
-    /// [`Budget::release`].
+    /// Splits off a part of the remaining steps. [`Budget::release`] returns those that were not used.
     pub(crate) fn take(&mut self, steps: u64) -> Self {
         let steps = steps.min(self.left);
         self.left -= steps;

@@ -1,13 +1,11 @@
-//! Coarsening: services with much traffic between them are merged, so that a search works on
-//! groups.
+//! Coarsening: services with much traffic between them are merged, so that a search works on groups.
 //!
-//! Two services can be merged if the units of the one can be distributed evenly among those of the
-//! other; a unit of the new service is a unit of the first with its part of the second. Their
-//! distributions are then the same, and none of the traffic between them is cut. So the coarse
-//! problem is of the same kind, and each of its placements represents one of the fine problem at
-//! the same cost.
+//! Two services can be merged if the units of one can be distributed evenly among those of the other; a unit of the
+//! merged service is a unit of the first with its part of the second. Then both have the same distribution, and none of
+//! the traffic between them is cut. So the coarse problem is of the same kind, and each of its placements represents
+//! one of the fine problem at the same cost.
 //!
-//! With even routing traffic between equal distributions does leave nodes; such a problem is not
+//! With even routing, traffic between services with equal distributions does leave nodes; such a problem is not
 //! coarsened.
 
 use maglor_balance::Rng;
@@ -16,22 +14,22 @@ use super::problem::{Demand, Item, Problem};
 use super::refine::shuffle;
 use super::state::State;
 
-/// A coarser problem, and the coarse service of each fine one.
+/// A coarser problem, and the coarse service that each fine service is part of.
 pub(crate) struct Level {
     pub(crate) problem: Problem,
     group: Vec<u32>,
 }
 
-/// The limit of merging.
+/// The limits of merging.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The largest need of a unit, relative to the total need, per resource.
+    /// The maximum need of a unit, relative to the total need, for each resource.
     pub(crate) share: f64,
 }
 
 impl Level {
-    /// Merges pairs, and unmatched services with their best neighbour. With placements, only
-    /// services with the same distribution in each. `None` when hardly anything can be merged.
+    /// Merges pairs of services, and unmatched services with their best neighbour. If placements are given, only
+    /// services with the same distribution in each of them are merged. `None` if hardly anything can be merged.
     pub(crate) fn coarsen(
         problem: &Problem,
         placed: &[&State],
@@ -92,7 +90,7 @@ impl Level {
         }
     }
 
-    /// Returns the coarse placement that represents a fine one with which this was coarsened.
+    /// Returns the coarse placement that represents a fine one that was given to the coarsening.
     pub(crate) fn project(&self, fine: &Problem, state: &State) -> State {
         let nodes = fine.nodes;
         let mut counts = vec![0; self.problem.services() * nodes];
@@ -105,7 +103,7 @@ impl Level {
         State::from_counts(&self.problem, &counts)
     }
 
-    /// Returns the fine placement that a coarse one represents.
+    /// Returns the fine placement that a coarse placement represents.
     pub(crate) fn refine(&self, fine: &Problem, state: &State) -> State {
         let nodes = fine.nodes;
         let mut counts = vec![0; fine.services() * nodes];
@@ -119,11 +117,11 @@ impl Level {
     }
 }
 
-/// The groups being formed.
+/// The groups of services that are being formed.
 struct Matching<'a> {
     problem: &'a Problem,
     placed: &'a [&'a State],
-    /// The first service of each one's group.
+    /// The first service of each service's group.
     head: Vec<u32>,
     items: Vec<Item>,
     members: Vec<u32>,
@@ -149,9 +147,8 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Merges a single service with the neighbour of the highest rating (Holtgrewe, Sanders,
-    /// Schulz, IPDPS 2010: weight squared over sizes), which must be single, too, unless `late` is
-    /// set.
+    /// Merges a single service with the neighbour of the highest rating (Holtgrewe, Sanders, Schulz, IPDPS 2010: weight
+    /// squared over sizes). Unless `late` is set, the neighbour must be single, too.
     fn join(&mut self, s: usize, late: bool, rng: &mut Rng) {
         if self.head[s] as usize != s || self.members[s] > 1 {
             return;
@@ -180,14 +177,14 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Returns the size of a group over all resources.
+    /// Returns the size of a group, summed over all resources.
     fn size(&self, item: &Item) -> f64 {
         let scale = &self.problem.scale;
         let need: f64 = (0..3).map(|d| item.demand[d] as f64 * scale[d]).sum();
         (need * f64::from(item.replicas)).max(1e-9)
     }
 
-    /// Returns the merged service of two groups, if they can be merged.
+    /// Returns the service that results from merging two groups; `None` if they cannot be merged.
     fn together(&self, s: usize, t: usize) -> Option<Item> {
         let (a, b) = (&self.items[s], &self.items[t]);
         let units = a.replicas.min(b.replicas);
@@ -211,8 +208,7 @@ impl<'a> Matching<'a> {
         })
     }
 
-    /// Returns whether two services have the same distribution, now and in the placement to
-    /// respect.
+    /// Returns whether two services have the same distribution, both now and in the placement to respect.
     fn is_alike(&self, s: usize, t: usize) -> bool {
         let problem = self.problem;
         // The members of a group are distributed alike; but a group may have fewer units than its

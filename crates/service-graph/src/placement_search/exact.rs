@@ -1,8 +1,8 @@
-//! Branch and bound over whole services: finds and proves the best placement of small problems.
+//! Branch and bound over whole services: finds the best placement of small problems, and proves that it is the best.
 //!
-//! Services are placed in the order of their traffic to those before. The bound adds, for each that
-//! is not placed yet, its minimal cost against those that are: its units' costs are separable by
-//! node and convex, so adding one unit after the other where it costs least is exact.
+//! Services are placed in the order of their traffic to those placed before. The bound adds, for each service that is
+//! not placed yet, its minimal cost with respect to the placed ones. The cost of its units is separable by node and
+//! convex; so it is exact to add one unit after the other at the lowest cost.
 
 use super::budget::Budget;
 use super::problem::{Demand, Problem};
@@ -11,16 +11,16 @@ use super::state::State;
 /// The result of a search.
 #[derive(Clone, Debug)]
 pub(crate) struct Proof {
-    /// The best placement, if it is better than the known one.
+    /// The best placement found, if it is better than the known one; otherwise `None`.
     pub(crate) better: Option<Vec<u32>>,
     /// Whether the search was exhaustive.
     pub(crate) complete: bool,
 }
 
-/// Maximum number of distributions of a service for an exhaustive search.
+/// The maximum number of distributions of a service for an exhaustive search.
 const DISTRIBUTIONS: u64 = 5_000;
 
-/// Returns whether the problem is small enough for a search.
+/// Returns whether the problem is small enough for an exhaustive search.
 pub(crate) fn is_small(problem: &Problem) -> bool {
     let ways = |&replicas: &u32| {
         let bars = problem.nodes as u64 - 1;
@@ -63,8 +63,7 @@ pub(crate) fn search(
     }
 }
 
-/// Returns the order of services: the most connected first, then always the one with most traffic
-/// to those before.
+/// Returns the order of services: the most connected one first, then always the one with most traffic to those before.
 fn order(problem: &Problem) -> Vec<usize> {
     let mut order: Vec<usize> = Vec::new();
     let mut pull = vec![0.0_f64; problem.services()];
@@ -84,7 +83,7 @@ fn order(problem: &Problem) -> Vec<usize> {
     order
 }
 
-/// Returns for each node the preceding one that is identical in all respects.
+/// Returns, for each node, the preceding node that is identical in all respects.
 fn twins(problem: &Problem) -> Vec<Option<usize>> {
     let alike = |a: usize, b: usize| {
         problem.capacity[a] == problem.capacity[b]
@@ -106,12 +105,12 @@ struct Search<'a> {
     better: Option<Vec<u32>>,
     slack: f64,
     budget: &'a mut Budget,
-    /// Nodes that run nothing yet.
+    /// Whether each node runs nothing yet.
     fresh: Vec<bool>,
     twins: Vec<Option<usize>>,
 }
 
-/// A distribution of a service, with its cost against those placed before.
+/// A distribution of a service, with its cost with respect to the services placed before.
 struct Way {
     cost: f64,
     row: Vec<u32>,
@@ -141,7 +140,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns all distributions of a service that fit now, one for each class of identical nodes.
+    /// Returns all distributions of a service for which there is capacity now, one for each class of identical nodes.
     fn ways(&mut self, service: usize, at: usize) -> Vec<Way> {
         let mut ways = Vec::new();
         let mut row = vec![0; self.problem.nodes];
@@ -191,7 +190,7 @@ impl Search<'_> {
         row[node] = 0;
     }
 
-    /// Returns the cost of a distribution against all services before `at`.
+    /// Returns the cost of a distribution with respect to all services before `at`.
     fn cost(&self, service: usize, at: usize, row: &[u32]) -> f64 {
         let problem = self.problem;
         let mut cost = 0.0;
@@ -217,8 +216,8 @@ impl Search<'_> {
         )
     }
 
-    /// Returns the minimal cost that all services from `at` on add; `None` if it reaches `enough`
-    /// or they don't fit.
+    /// Returns the minimal cost that all services from `at` on add; `None` if it reaches `enough`, or if they do not
+    /// fit.
     fn rest(&mut self, at: usize, enough: f64) -> Option<f64> {
         let mut sum = 0.0;
         for index in at..self.order.len() {
@@ -230,8 +229,8 @@ impl Search<'_> {
         Some(sum)
     }
 
-    /// Returns the minimal cost of a service against those before `at`. With even routing it is a
-    /// lower bound of that: p·q is at most min(p, q).
+    /// Returns the minimal cost of a service with respect to those before `at`. With even routing it is a lower bound
+    /// of that cost, because p·q is at most min(p, q).
     fn least_cost(&mut self, service: usize, at: usize) -> Option<f64> {
         let problem = self.problem;
         let step = problem.step[service];
@@ -264,7 +263,7 @@ impl Search<'_> {
         Some(cost.max(0.0))
     }
 
-    /// Places a service; returns which nodes were empty before.
+    /// Places a service; returns the nodes that were empty before.
     fn put(&mut self, service: usize, row: &[u32]) -> Vec<usize> {
         let mut touched = Vec::new();
         for (node, &units) in row.iter().enumerate().filter(|(_, units)| **units > 0) {

@@ -1,11 +1,10 @@
-//! The solver: selects the search methods by the size of the problem, and divides the budget among
-//! them.
+//! The solver: selects the search methods by the size of the problem, and divides the budget among them.
 //!
-//! Small problems are annealed and then proved by branch and bound. Medium ones are annealed
-//! several times. Large ones go through levels: coarsen, place the coarse problem, refine on the
-//! way back; several such placements are combined with each other, as in evolutionary partitioning
-//! (Sanders and Schulz, ALENEX 2012): services that all parents keep together are merged, so the
-//! child begins as the better parent and differs where they disagree.
+//! Small problems are annealed, and then the result is proved by branch and bound. Medium problems are annealed several
+//! times. Large problems are coarsened over several levels, the coarse problem is placed, and the placement is refined
+//! on the way back. Several such placements are combined with each other, as in evolutionary partitioning (Sanders and
+//! Schulz, ALENEX 2012): services that all parents keep together are merged, so the child begins as the better parent
+//! and differs only where the parents do.
 
 mod anneal;
 mod bound;
@@ -31,25 +30,25 @@ pub(crate) use state::State;
 /// The number of services above which a problem is coarsened.
 const COARSE: usize = 250;
 
-/// The number of placements made before they are combined.
+/// The number of placements that are made before any are combined.
 const POPULATION: usize = 8;
 
-/// The number of steps above which another population is better than a longer search by the first,
-/// which has converged by then.
+/// The number of steps above which a new population is better than a longer search with the first one, which has
+/// converged by then.
 const TRY: u64 = 800_000_000;
 
 /// The result of the solver.
 #[derive(Clone, Debug)]
 pub(crate) struct Solution {
-    /// The best placement; it may not fit.
+    /// The best placement found, which may not fit.
     pub(crate) state: State,
-    /// The lower bound of the cost of any placement.
+    /// A lower bound of the cost of any placement.
     pub(crate) bound: f64,
-    /// Whether it is proved that there is no cheaper placement, or none that fits.
+    /// Whether it is proved that no placement is cheaper, or that none fits.
     pub(crate) proved: bool,
 }
 
-/// Searches for the cheapest placement that fits. `effort` scales the time.
+/// Searches for the cheapest placement that fits. `effort` scales the duration of the search.
 pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: f64) -> Solution {
     let mut rng = Rng::seed(seed);
     let mut budget = Budget::new(steps(problem, effort));
@@ -89,8 +88,8 @@ pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: 
     }
 }
 
-/// Returns the number of steps: about 10 ms for a dozen services, 0.3 s up to a hundred, then in
-/// proportion to the units, up to 20 s.
+/// Returns the number of steps of a search. They take about 10 ms for a dozen services, 0.3 s for up to a hundred, and
+/// then a time in proportion to the number of units, up to 20 s.
 fn steps(problem: &Problem, effort: f64) -> u64 {
     let units = problem.units() as f64;
     let steps = if problem.services() <= 12 {
@@ -106,8 +105,8 @@ fn steps(problem: &Problem, effort: f64) -> u64 {
     (effort * steps).max(1_000.0) as u64
 }
 
-/// Returns the budget of a proof: enough for any enumerable problem; for larger ones, as much as
-/// the search.
+/// Returns the budget of a proof: sufficient for any enumerable problem, and for larger ones as much as that of the
+/// search.
 fn proof_budget(problem: &Problem, effort: f64) -> Budget {
     let leaves = (problem.nodes as f64).powi(problem.units().min(64) as i32);
     if leaves <= 1e6 {
@@ -160,18 +159,18 @@ fn keep(best: &mut State, found: State) {
     }
 }
 
-/// Returns whether a problem goes through levels.
+/// Returns whether a problem is large enough to be coarsened.
 fn is_large(problem: &Problem) -> bool {
     problem.services() > COARSE
 }
 
-/// The parameters of one cycle through the levels.
+/// The parameters of one cycle of coarsening and refinement.
 struct Plan {
-    /// The number of services that is coarse enough.
+    /// The number of services at which the problem is coarse enough.
     target: usize,
-    /// The initial temperature of annealing if there is a placement already.
+    /// The initial temperature of annealing if there is already a placement.
     heat: Heat,
-    /// The steps of all annealing together.
+    /// The number of steps of all annealing together.
     steps: u64,
 }
 
@@ -191,7 +190,7 @@ impl Plan {
         }
     }
 
-    /// Makes another placement from parents, with random coarseness and temperature.
+    /// Makes another placement from its parents, with random coarseness and temperature.
     fn combine(
         &mut self,
         problem: &Problem,
@@ -211,7 +210,7 @@ impl Plan {
         self.cycle(problem, parents, rng, budget)
     }
 
-    /// Coarsens, places or improves the coarse problem, and refines on the way back.
+    /// Coarsens the problem, places the coarse problem or improves its placement, and refines it on the way back.
     fn cycle(
         &self,
         problem: &Problem,
@@ -246,7 +245,7 @@ impl Plan {
         }
     }
 
-    /// Anneals where the problem is small enough, or does not fit yet.
+    /// Anneals a placement if the problem is small enough, or the placement does not fit yet.
     fn anneal(
         &self,
         problem: &Problem,
@@ -266,7 +265,7 @@ impl Plan {
     }
 }
 
-/// Searches further after no placement fits, and for a proof that none exists.
+/// Continues the search if no placement that fits was found, and searches for a proof that none exists.
 fn fit(problem: &Problem, mut best: State, rng: &mut Rng, effort: f64) -> (State, bool) {
     let all = (steps(problem, effort)).max(20_000_000);
     for _ in 0..4 {

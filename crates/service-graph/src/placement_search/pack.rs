@@ -1,5 +1,5 @@
-//! Placements that fit, regardless of traffic: a greedy one to begin with, and a complete search
-//! for the cases where improving one that does not fit has failed (vector bin packing).
+//! Placements that fit, regardless of traffic: a greedy one as the starting point, and a complete search for the case
+//! that the improvement of one that does not fit has failed (vector bin packing).
 
 use maglor_balance::Rng;
 
@@ -8,9 +8,8 @@ use super::problem::{Demand, Problem};
 use super::refine::shuffle;
 use super::state::State;
 
-/// Places services in turn, the next one always that with most traffic to those placed already;
-/// each unit where it costs least among the nodes that have capacity for it. Units that fit nowhere
-/// overload nodes.
+/// Places the services one after the other, always the one with most traffic to those already placed next. Each unit
+/// goes to the node with the lowest cost among those that have capacity for it. Units that fit on no node overload one.
 pub(crate) fn greedy(problem: &Problem, rng: &mut Rng) -> State {
     let mut partial = Partial::new(problem);
     for service in by_attraction(problem, rng) {
@@ -23,14 +22,14 @@ pub(crate) fn greedy(problem: &Problem, rng: &mut Rng) -> State {
 }
 
 impl State {
-    /// Returns the present placement, adjusted to the number of replicas.
+    /// Returns the state of the present placement, adjusted to the number of replicas.
     pub(crate) fn resume(problem: &Problem) -> Self {
         Self::from_counts(problem, &resume(problem))
     }
 }
 
-/// Returns the present placement with the right number of replicas: surplus ones are removed from
-/// the nodes with most of their service, missing ones added where they cost least.
+/// Returns the present placement with the right number of replicas: surplus ones are removed from the nodes with most
+/// replicas of their service, and missing ones are added where the cost is lowest.
 fn resume(problem: &Problem) -> Vec<u32> {
     let mut partial = Partial::new(problem);
     for service in 0..problem.services() {
@@ -78,8 +77,7 @@ pub(crate) fn fits(problem: &Problem, rng: &mut Rng) -> bool {
         )
 }
 
-/// Returns the services in an order in which each has as much traffic as possible to those before
-/// it.
+/// Returns the services in an order in which each has as much traffic as possible to those before it.
 fn by_attraction(problem: &Problem, rng: &mut Rng) -> Vec<usize> {
     let mut seeds = Vec::from_iter(0..problem.services());
     shuffle(&mut seeds, rng);
@@ -179,15 +177,16 @@ const MOST_UNITS: usize = 2_000;
 /// The result of a complete search.
 #[derive(Clone, Debug)]
 pub(crate) enum Packing {
-    /// The number of units by service and node.
+    /// A placement that fits, as the number of units by service and node.
     Found(Vec<u32>),
-    /// There is no placement that fits.
+    /// No placement fits.
     Impossible,
-    /// The search was aborted.
+    /// The search was aborted because its budget was exhausted.
     Unknown,
 }
 
-/// Searches all packings, large services first, each unit where it leaves the least capacity.
+/// Searches all packings, beginning with large services; each unit goes first to the node with the least remaining
+/// capacity.
 pub(crate) fn pack(problem: &Problem, budget: &mut Budget) -> Packing {
     // The depth is the number of units, and the search would not finish with so many.
     if problem.units() > MOST_UNITS {
@@ -227,7 +226,7 @@ pub(crate) fn pack(problem: &Problem, budget: &mut Budget) -> Packing {
 struct Packer<'a> {
     problem: &'a Problem,
     order: Vec<usize>,
-    /// The total need of the services after each one.
+    /// The total need of the services that follow each service.
     after: Vec<Demand>,
     left: Vec<Demand>,
     counts: Vec<u32>,
@@ -235,7 +234,7 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Places units from the given one on; a service's units go to nodes in their order, so that no
+    /// Places the units from the given one on. The nodes of a service's units are in ascending order, so that no
     /// combination is repeated.
     fn place(&mut self, at: usize, unit: u32, least: usize) -> bool {
         let Some(&service) = self.order.get(at) else {
@@ -282,7 +281,7 @@ impl Packer<'_> {
         left.sum()
     }
 
-    /// Returns whether the rest may still fit: its sum, and each service by itself.
+    /// Returns whether the remaining units may still fit, by their sum and for each service alone.
     fn is_hopeful(&mut self, at: usize) -> bool {
         let rest = &self.order[at + 1..];
         self.budget.spend(rest.len() + self.problem.nodes);

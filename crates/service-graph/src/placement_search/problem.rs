@@ -1,57 +1,55 @@
-//! The solver's representation: services as rows of numbers, and their traffic as an undirected graph.
+//! The solver's representation of a problem: services as rows of numbers, and their traffic as an undirected graph.
 //!
-//! A cut is the same in both directions, so the two edges of a pair are one here. A service may
-//! stand for several that are kept together while a problem is coarse ([`super::coarsen`]); its
-//! replicas are then units of all of them.
+//! A cut is the same in both directions, so both edges of a pair are one edge here. A service may represent several
+//! that are kept together while a problem is coarse ([`super::coarsen`]); a unit of it then consists of units of all of
+//! them.
 
-/// CPU, memory, pods.
+/// An amount of CPU (thousandths of a core), memory (MiB) and pods.
 pub(crate) type Demand = [u64; 3];
 
-/// A problem in numbers. Services, nodes and units (single replicas) are indices.
+/// A problem in numbers. Services, nodes and units (single replicas) are identified by indices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problem {
     /// The number of nodes.
     pub(crate) nodes: usize,
-    /// The capacity of a node.
+    /// The capacity of each node.
     pub(crate) capacity: Vec<Demand>,
-    /// The inverse of the mean capacity, for adding up overloads of different resources.
+    /// The inverse of the mean capacity, by which overloads of different resources are made comparable.
     pub(crate) scale: [f64; 3],
-    /// The number of units of a service.
+    /// The number of units of each service.
     pub(crate) replicas: Vec<u32>,
-    /// The inverse of the number of units: the share of a unit in the service's distribution.
+    /// The inverse of the number of units of each service: the share of a unit in the distribution.
     pub(crate) step: Vec<f64>,
-    /// The need of a unit.
+    /// The need of a unit of each service.
     pub(crate) demand: Vec<Demand>,
-    /// The number of units that may share a node.
+    /// The maximum number of units of each service on a node.
     pub(crate) limit: Vec<u32>,
-    /// The cost of starting a unit on a node where none runs.
+    /// The cost of starting a unit of each service on a node where none runs.
     pub(crate) move_cost: Vec<f64>,
-    /// The units that run now, by service and node; empty if there are none.
+    /// The number of units that run now, by service and node; empty without a present placement.
     pub(crate) present: Vec<u32>,
-    /// The additional cost of starting a unit on a node, by service and node; empty if there is
-    /// none. On forbidden nodes it outweighs everything else: then any placement that avoids them
-    /// is better than one that does not.
+    /// The additional cost of starting a unit on a node, by service and node; empty if there is none. On forbidden
+    /// nodes it outweighs all other costs, so that any placement without forbidden nodes is better than one with them.
     pub(crate) bars: Vec<f64>,
-    /// The index of a service's first neighbour in `adjacent`.
+    /// The index of each service's first neighbour in `adjacent`.
     pub(crate) start: Vec<u32>,
-    /// The neighbours with the weight of the traffic.
+    /// The neighbours of services, each with the weight of the traffic.
     pub(crate) adjacent: Vec<(u32, f64)>,
-    /// The weight of all traffic of a service with others.
+    /// The weight of all traffic of each service with others.
     pub(crate) weight: Vec<f64>,
-    /// The weight of a service's traffic with itself, which leaves its node only if any replica may
-    /// be called.
+    /// The weight of each service's traffic with itself, which leaves its node only if any replica may be called.
     pub(crate) own: Vec<f64>,
-    /// The cost of a unit of traffic between two nodes, row by row; empty if 1 everywhere.
+    /// The cost of a unit of traffic between two nodes, row by row; empty if it is 1 for all pairs.
     pub(crate) distance: Vec<f64>,
-    /// Whether every replica is equally likely to be called, wherever the caller is.
+    /// Whether every replica is equally likely to be called, from any node.
     pub(crate) even: bool,
     /// The service of each unit; units of one service are adjacent.
     pub(crate) unit_service: Vec<u32>,
-    /// The index of a service's first unit.
+    /// The index of each service's first unit.
     pub(crate) first_unit: Vec<u32>,
 }
 
-/// One row of a problem.
+/// A service, as a row of a problem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) replicas: u32,
@@ -61,7 +59,7 @@ pub(crate) struct Item {
 }
 
 impl Problem {
-    /// Creates a problem of rows and edges. Edges of a pair add up.
+    /// Creates a problem from rows and edges. The weights of several edges of a pair are added up.
     pub(crate) fn new(capacity: Vec<Demand>, items: &[Item], edges: &[(u32, u32, f64)]) -> Self {
         let nodes = capacity.len();
         let scale = std::array::from_fn(|d| {
@@ -137,7 +135,7 @@ impl Problem {
         self.first_unit[service] as usize..self.first_unit[service + 1] as usize
     }
 
-    /// Returns whether nodes are equally far apart.
+    /// Returns whether all nodes are equally far apart.
     pub(crate) fn is_equidistant(&self) -> bool {
         self.distance.is_empty()
     }
@@ -180,8 +178,8 @@ impl Problem {
         self.weight.iter().sum::<f64>() / 2.0 + self.own.iter().sum::<f64>()
     }
 
-    /// Returns the cost of a service's traffic with itself, with this distribution. Zero with
-    /// local-first routing: as many calls begin on each node as it receives.
+    /// Returns the cost of a service's traffic with itself, for this distribution. It is zero with local-first routing,
+    /// because as many calls begin on each node as the node receives.
     pub(crate) fn apart_from_itself(&self, service: usize, p: impl Fn(usize) -> f64) -> f64 {
         match self.own.get(service) {
             Some(&own) if self.even && own > 0.0 => own * self.apart(&p, &p),
@@ -189,7 +187,7 @@ impl Problem {
         }
     }
 
-    /// Returns the smallest distance of two different nodes.
+    /// Returns the smallest distance between two different nodes.
     pub(crate) fn least_distance(&self) -> f64 {
         if self.is_equidistant() {
             return 1.0;
@@ -203,7 +201,7 @@ impl Problem {
         if least.is_finite() { least } else { 0.0 }
     }
 
-    /// Returns the number of units of a service that fit into this remaining capacity.
+    /// Returns the number of units of a service for which a remaining capacity is sufficient.
     pub(crate) fn room(&self, service: usize, left: &Demand) -> u32 {
         let demand = &self.demand[service];
         let fits = demand.iter().zip(left);
@@ -213,7 +211,7 @@ impl Problem {
         most.min(self.limit[service])
     }
 
-    /// Returns the cost of starting the units of a service that run on a node and did not before.
+    /// Returns the cost of starting those of a service's `units` on a node that did not run there before.
     pub(crate) fn start_cost(&self, service: usize, node: usize, units: u32) -> f64 {
         match self.present.get(service * self.nodes + node) {
             Some(&present) => {
@@ -243,7 +241,7 @@ impl Problem {
         u32::try_from(lacking).unwrap_or(u32::MAX)
     }
 
-    /// Returns the need of the units on a node that may not be started elsewhere.
+    /// Returns the need of the units on a node that may not be started on another node.
     pub(crate) fn held(&self, node: usize) -> Demand {
         let mut held = [0; 3];
         if self.present.is_empty() {

@@ -1,6 +1,6 @@
-//! Refinement by the method of Fiduccia and Mattheyses (1982), k-way and localized: from one
-//! service at a time, moves are made in the order of their gain, also bad ones, and rolled back to
-//! the best point (multi-try FM: Sanders and Schulz, ESA 2011). Moves keep within every capacity.
+//! Refinement by the method of Fiduccia and Mattheyses (1982), k-way and localized: starting from one service at a
+//! time, moves are made in the order of their gain, including bad ones, and rolled back to the best state (multi-try
+//! FM: Sanders and Schulz, ESA 2011). No move exceeds a capacity.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use super::budget::Budget;
 use super::problem::Problem;
 use super::state::State;
 
-/// The number of moves without a gain after which a search ends; more for a large service.
+/// The number of moves without a gain after which a search ends; it is higher for a large service.
 const PATIENCE: usize = 25;
 
 /// A move of a unit, with the change of the cost.
@@ -22,7 +22,7 @@ pub(crate) struct Move {
     pub(crate) delta: f64,
 }
 
-/// An entry of the queue: the cheapest first; among equals at random.
+/// An entry of the queue, ordered by cost and, among equal costs, at random.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     delta: f64,
@@ -54,18 +54,17 @@ impl Ord for Queued {
     }
 }
 
-/// The memory of a search, reused by the next one.
+/// The working memory of searches, which is reused from one to the next.
 pub(crate) struct Refiner<'a> {
     problem: &'a Problem,
-    /// The change of the cost by one more unit on a node, or one less, for the service last
-    /// evaluated.
+    /// The change of the cost by one more unit on a node, or by one less, for the service that was evaluated last.
     enter: Vec<f64>,
     leave: Vec<f64>,
     seen: Vec<bool>,
     near: Vec<usize>,
     queue: BinaryHeap<Queued>,
     version: Vec<u32>,
-    /// The round in which a service was last moved.
+    /// The round in which each service was last moved.
     moved: Vec<u32>,
     round: u32,
     log: Vec<(usize, usize)>,
@@ -89,7 +88,7 @@ impl<'a> Refiner<'a> {
         }
     }
 
-    /// Searches from every service until a round gains nothing.
+    /// Searches from every service until a round yields no gain.
     pub(crate) fn refine(&mut self, state: &mut State, rng: &mut Rng, budget: &mut Budget) {
         if self.problem.nodes < 2 {
             return;
@@ -194,7 +193,8 @@ impl<'a> Refiner<'a> {
         });
     }
 
-    /// Returns the cheapest move of a unit of `s` to a node that has neighbours of it and capacity.
+    /// Returns the cheapest move of a unit of `s` to a node that has capacity and runs a neighbour of `s`; `None` if
+    /// there is none.
     pub(crate) fn best_move(&mut self, state: &State, s: usize) -> Option<Move> {
         if !self.problem.is_uniform() {
             return self.best_move_by_distance(state, s);
@@ -221,7 +221,7 @@ impl<'a> Refiner<'a> {
         best
     }
 
-    /// Fills `enter` and `leave` for all nodes that run `s` or a neighbour.
+    /// Fills `enter` and `leave` for all nodes that run `s` or a neighbour of `s`.
     fn gather(&mut self, state: &State, s: usize) {
         let problem = self.problem;
         let step = problem.step[s];
@@ -285,7 +285,7 @@ impl<'a> Refiner<'a> {
     }
 }
 
-/// Shuffles with the algorithm of Fisher and Yates.
+/// Shuffles items with the algorithm of Fisher and Yates.
 pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
     for end in (1..items.len()).rev() {
         let other = rng.below(end as u32 + 1) as usize;

@@ -1,12 +1,11 @@
-//! A placement being improved: the node of each unit, and the resulting cost.
+//! A placement that is being improved: the node of each unit, and the resulting cost.
 //!
-//! Invariant: `counts`, `shares` and `loads` follow from `unit_node`; `cost` and `overload` follow
-//! from them, up to rounding that [`State::recount`] removes. No service exceeds its limit per
-//! node.
+//! Invariant: `counts`, `shares` and `loads` follow from `unit_node`; `cost` and `overload` follow from them, up to
+//! rounding that [`State::recount`] removes. No service exceeds its limit per node.
 
 use super::problem::{Demand, Problem};
 
-/// The nodes of units. Units of the same service are interchangeable.
+/// The node of each unit. Units of the same service are interchangeable.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     nodes: usize,
@@ -50,7 +49,8 @@ impl State {
         state
     }
 
-    /// Creates a state from counts by service and node, whose sums are the services' units.
+    /// Creates a state from the number of units by service and node; the sum of each service must be its number of
+    /// units.
     pub(crate) fn from_counts(problem: &Problem, counts: &[u32]) -> Self {
         let mut unit_node = Vec::with_capacity(problem.units());
         for row in counts.chunks(problem.nodes) {
@@ -61,12 +61,12 @@ impl State {
         Self::new(problem, unit_node)
     }
 
-    /// Returns the cost: the traffic that leaves its node, by distance, and the units to start.
+    /// Returns the cost: the traffic that leaves its node, weighted by distance, and the units to start.
     pub(crate) fn cost(&self) -> f64 {
         self.cost
     }
 
-    /// Returns the overload of all nodes, each resource relative to a mean node.
+    /// Returns the overload of all nodes, for each resource relative to a mean node.
     pub(crate) fn overload(&self) -> f64 {
         self.overload
     }
@@ -75,7 +75,8 @@ impl State {
         self.overload == 0.0
     }
 
-    /// Returns whether this is to be preferred: feasible first, then cheap.
+    /// Returns whether this state is better than another one: feasible states are better than others, and then cheaper
+    /// ones.
     pub(crate) fn beats(&self, other: &Self) -> bool {
         (self.overload, self.cost) < (other.overload, other.cost)
     }
@@ -114,7 +115,7 @@ impl State {
             && (0..3).all(|d| demand[d] == 0 || load[d] + demand[d] <= capacity[d])
     }
 
-    /// Returns whether one more unit stays within the service's limit per node.
+    /// Returns whether one more unit on a node stays within the service's limit per node.
     pub(crate) fn allows(&self, problem: &Problem, service: usize, node: usize) -> bool {
         self.count(service, node) < problem.limit[service]
     }
@@ -124,7 +125,7 @@ impl State {
         excess(problem, &self.loads[node], &problem.capacity[node])
     }
 
-    /// Returns the change of the overload when a unit moves from `a` to `b`.
+    /// Returns the change of the overload if a unit moves from `a` to `b`.
     pub(crate) fn overload_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         let mut delta = 0.0;
         for (d, need) in problem.demand[s].into_iter().enumerate() {
@@ -137,7 +138,7 @@ impl State {
         delta
     }
 
-    /// Returns the change of the cost when a unit moves from `a` to `b`, two different nodes.
+    /// Returns the change of the cost if a unit moves from `a` to `b`, which are different nodes.
     pub(crate) fn delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         let traffic = if problem.is_uniform() {
             self.traffic_delta(problem, s, a, b)
@@ -156,7 +157,7 @@ impl State {
         traffic + self.own_delta(problem, s, a, b) + self.start_delta(problem, s, a, b)
     }
 
-    /// Returns the change of the cost of a service's calls to itself.
+    /// Returns the change of the cost of a service's calls to itself if a unit moves from `a` to `b`.
     fn own_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         if !problem.even || problem.own[s] == 0.0 {
             return 0.0;
@@ -166,7 +167,8 @@ impl State {
         after - problem.apart_from_itself(s, |node| self.share(s, node))
     }
 
-    /// Returns the change of the traffic's cost: only the two nodes' terms of Σ|p − q| change.
+    /// Returns the change of the traffic's cost if a unit moves from `a` to `b`: only the terms of these two nodes in
+    /// Σ|p − q| change.
     fn traffic_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         let step = problem.step[s];
         let (pa, pb) = (self.share(s, a), self.share(s, b));
@@ -180,7 +182,7 @@ impl State {
         0.5 * sum
     }
 
-    /// Returns the change of the cost of starting units.
+    /// Returns the change of the cost of starting units if a unit moves from `a` to `b`.
     pub(crate) fn start_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         if problem.present.is_empty() {
             return 0.0;
@@ -191,8 +193,8 @@ impl State {
         problem.start_price(s, b) * started - problem.start_price(s, a) * spared
     }
 
-    /// Returns the cost of a unit of traffic between two services. With `shifted`, as if a unit of
-    /// `s` had moved from the one node to the other.
+    /// Returns the cost of a unit of traffic between two services; with `shifted`, as if a unit of `s` had moved from
+    /// the first node to the second.
     fn pair(&self, problem: &Problem, s: usize, v: usize, shifted: Option<(usize, usize)>) -> f64 {
         problem.apart(
             |node| self.shifted(problem, s, node, shifted),
@@ -200,7 +202,7 @@ impl State {
         )
     }
 
-    /// Returns a service's share on a node, as if a unit had moved from the one node to the other.
+    /// Returns a service's share on a node as if a unit had moved from the first node to the second.
     fn shifted(
         &self,
         problem: &Problem,
@@ -216,7 +218,7 @@ impl State {
         }
     }
 
-    /// Moves a unit; `delta` is the result of [`State::delta`].
+    /// Moves a unit to node `b`; `delta` is the result of [`State::delta`].
     pub(crate) fn apply(&mut self, problem: &Problem, unit: usize, b: usize, delta: f64) {
         let s = problem.unit_service[unit] as usize;
         let a = self.node_of(unit);
@@ -238,13 +240,13 @@ impl State {
         }
     }
 
-    /// Returns a unit of a service on a node, if there is one.
+    /// Returns a unit of a service on a node; `None` if there is none.
     pub(crate) fn unit_on(&self, problem: &Problem, service: usize, node: usize) -> Option<usize> {
         let mut units = problem.units_of(service);
         units.find(|&unit| self.node_of(unit) == node)
     }
 
-    /// Recomputes cost and overload.
+    /// Recomputes the cost and the overload.
     pub(crate) fn recount(&mut self, problem: &Problem) {
         let mut cost = 0.0;
         for s in 0..problem.services() {
@@ -266,7 +268,7 @@ impl State {
     }
 }
 
-/// Returns by how much a load exceeds a capacity, each resource relative to a mean node.
+/// Returns by how much a load exceeds a capacity, for each resource relative to a mean node.
 fn excess(problem: &Problem, load: &Demand, capacity: &Demand) -> f64 {
     let over = |d: usize| load[d].saturating_sub(capacity[d]) as f64 * problem.scale[d];
     over(0) + over(1) + over(2)
@@ -303,7 +305,7 @@ mod tests {
         problem
     }
 
-    /// What a move is said to change is what a count from scratch says.
+    /// The predicted change of the cost by a move is equal to that of a complete recount.
     #[test]
     fn deltas_are_exact() {
         for seed in 0..40 {
@@ -331,7 +333,7 @@ mod tests {
         }
     }
 
-    /// The move that the refiner takes for the cheapest costs what it says.
+    /// The move that the refiner considers the cheapest has the cost that it predicts.
     #[test]
     fn gathered_gains_are_deltas() {
         for seed in 0..60 {

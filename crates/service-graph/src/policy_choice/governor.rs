@@ -1,9 +1,9 @@
 //! Hysteresis for the rule: its result may be momentary, and a change has a cost.
 //!
-//! A [`Governor`] evaluates a service periodically. It averages its observations, applies the rule,
-//! and makes only changes that are predicted to gain much, for long enough; after a change it waits
-//! for a while, compares the latency with the prediction, and reverts a change that did not help.
-//! Several share a [`Budget`] of changes.
+//! A [`Governor`] evaluates a service periodically. It averages the observations, applies the rule, and makes only
+//! changes that have been predicted to gain much for long enough. After a change it waits for a while, compares the
+//! latency with the prediction, and reverts the change if it did not help. Several governors share a [`Budget`] of
+//! changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,27 +15,27 @@ use super::{Choice, Situation, Telemetry};
 /// The parameters of a governor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The least predicted share of the latency that a change must save; 0–1.
+    /// The minimum predicted share of the latency that a change must save, 0–1.
     pub least_gain: f64,
-    /// A choice that saves less than this share, compared with `lor` in the sidecars, is removed;
-    /// below `least_gain`.
+    /// The minimum share of the latency that a choice must save, compared with `lor` in the sidecars, to be kept; below
+    /// `least_gain`.
     pub kept_gain: f64,
-    /// The averaging time of observations; a change must be wanted for as long before it is made.
+    /// The averaging time of observations, and the time for which a change must be wanted before it is made.
     pub patience: Duration,
-    /// The time between two changes of a service.
+    /// The minimum time between two changes of a service.
     pub cool_down: Duration,
-    /// The time for which an unhelpful change is not retried.
+    /// The time for which a change that did not help is not retried.
     pub memory: Duration,
 }
 
 impl Limits {
-    /// Returns the interval of evaluations: a twelfth of the patience.
+    /// Returns the interval of evaluations: one twelfth of the patience.
     #[must_use]
     pub fn pause(&self) -> Duration {
         self.patience / 12
     }
 
-    /// Returns the defaults scaled to another patience.
+    /// Returns the default limits, scaled to another patience.
     #[must_use]
     pub fn patient(patience: Duration) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// The budget of changes of all services together.
+/// The budget of changes of all services together, within a period.
 #[derive(Clone, Debug)]
 pub struct Budget {
     most: usize,
@@ -74,7 +74,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget of at most this many changes within a period.
+    /// Creates a budget of at most `most` changes within a period.
     #[must_use]
     pub fn new(most: usize, within: Duration) -> Self {
         let taken = VecDeque::new();
@@ -85,7 +85,7 @@ impl Budget {
         }
     }
 
-    /// Takes one change from the budget; false if there is none.
+    /// Takes one change from the budget; returns false if the budget is exhausted.
     pub fn take(&mut self, now: Time) -> bool {
         let over = |at: &Time| now.saturating_since(*at) >= self.within;
         while self.taken.front().is_some_and(over) {
@@ -99,49 +99,49 @@ impl Budget {
     }
 }
 
-/// The reason of a change.
+/// The reason for a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason {
-    /// The new choice is predicted to save enough.
+    /// The new choice is predicted to save enough latency.
     Gain,
-    /// The present choice saves too little by now.
+    /// The present choice no longer saves enough latency.
     Idle,
-    /// The present choice did not save the predicted latency.
+    /// The present choice has not saved the predicted latency.
     NoHelp,
 }
 
-/// A change to be made.
+/// A change of the policy to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// The new choice.
     pub to: Choice,
-    /// The reason.
+    /// The reason for the change.
     pub reason: Reason,
-    /// The predicted mean latency.
+    /// The predicted mean latency of the new choice.
     pub predicted: Duration,
 }
 
 /// The last observations of a governor, for status and logs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
-    /// The best of all choices, whether it is possible or not.
+    /// The best of all choices, whether it is available or not.
     pub best: Choice,
-    /// Its predicted mean latency.
+    /// The predicted mean latency of the best choice.
     pub predicted: Duration,
-    /// The averaged mean latency of the present choice.
+    /// The averaged mean latency that was measured for the present choice.
     pub measured: Duration,
     /// The predicted mean latency of `lor` in the sidecars.
     pub local: Duration,
     /// The predicted mean latency of a Proxy-Service.
     pub proxied: Duration,
-    /// ρ derived from the observations.
+    /// The utilization ρ derived from the observations.
     pub rho: f64,
 }
 
-/// The expectation of the last change.
+/// What the last change was expected to achieve.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// The situation at that time.
+    /// The situation at the time of the change.
     situation: Situation,
     judged: bool,
 }
@@ -152,12 +152,12 @@ pub struct Governor {
     limits: Limits,
     current: Choice,
     changed: Option<Time>,
-    /// λ and r, averaged since the last change, and the time of the last observation.
+    /// λ and r, averaged since the last change, and the time of the last observation; `None` without observations.
     seen: Option<(f64, f64, Time)>,
-    /// The wanted choice, and since when.
+    /// The wanted choice, and since when it has been wanted; `None` if no change is wanted.
     wanted: Option<(Choice, Time)>,
     trial: Option<Trial>,
-    /// Choices that did not help, and when.
+    /// The choices that did not help, and when.
     failed: BTreeMap<u8, Time>,
     view: Option<View>,
 }
@@ -184,14 +184,14 @@ impl Governor {
         self.current
     }
 
-    /// Returns the last observations; `None` before there were requests.
+    /// Returns the last observations; `None` until there have been requests.
     #[must_use]
     pub fn view(&self) -> Option<View> {
         self.view
     }
 
-    /// Evaluates the present observations, in which `choice` is set to the present choice; a
-    /// returned change counts as made. `possible` are the available choices, `Local` always is.
+    /// Evaluates the present observations, whose `choice` is replaced by the present choice. A returned change counts
+    /// as made. `possible` are the available choices; `Local` is always available.
     pub fn look(
         &mut self,
         now: Time,
@@ -284,9 +284,8 @@ impl Governor {
         })
     }
 
-    /// Reverts a change that is not better than the former choice would be at the present load and
-    /// with the present servers. Evaluated once: the parameters of the service from before the
-    /// change become outdated.
+    /// Reverts a change if the former choice would not be slower at the present load with the present servers. This is
+    /// evaluated once, because the parameters of the service from before the change become outdated.
     fn regret(&mut self, averaged: &Telemetry) -> Option<(Choice, Reason)> {
         let trial = self.trial.as_mut().filter(|trial| !trial.judged)?;
         let now = Situation {
@@ -304,7 +303,7 @@ impl Governor {
         Some((Choice::Local, Reason::NoHelp))
     }
 
-    /// Returns the choice of the rule, if it is worth a change.
+    /// Returns the choice of the rule, with the reason, if it is worth a change.
     fn wish(&self, situation: &Situation, best: Choice) -> Option<(Choice, Reason)> {
         let latency = |choice| situation.predict(choice).as_secs_f64();
         let here = latency(self.current);

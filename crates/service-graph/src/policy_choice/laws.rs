@@ -1,19 +1,17 @@
-//! Mean latencies in mean service times of a server of mean speed.
+//! Formulas for mean latencies, in units of the mean service time of a server of mean speed.
 //!
-//! With speed variation h the servers have speeds 1 + h and 1 − h, half of them each. The
-//! coefficients are fits to the simulator at N = 2 … 200, M = 1 … 1000, ρ = 0.3 … 0.95 and speeds 1:1
-//! to 1:3.
+//! With speed variation h half of the servers have speed 1 + h, and half have speed 1 − h. The coefficients are fits to
+//! the simulator at N = 2 … 200, M = 1 … 1000, ρ = 0.3 … 0.95 and speeds 1:1 to 1:3.
 
 use super::tables::{recovered, shortest_queue};
 
 /// The number of servers in a group of a ledger (`ledger(group=40)`).
 const GROUP: f64 = 40.0;
 
-/// A ledger distinguishes servers by speed if one is faster by a factor of 1.3: h/1 from about
-/// here.
+/// The h above which a ledger distinguishes servers by speed: one server is then faster by a factor of about 1.3.
 const DISTINGUISHABLE: f64 = 0.13;
 
-/// Parameters of [`Servers::local`], fitted for unequal servers.
+/// Parameters of [`Servers::local`], fitted to unequal servers.
 const WAY: f64 = 1.0;
 const CROWD: f64 = 0.75;
 const CRITICAL: f64 = 1.5;
@@ -24,21 +22,19 @@ const UNEQUAL: f64 = 2.0;
 pub(super) struct Servers {
     pub(super) count: f64,
     pub(super) rho: f64,
-    /// h.
+    /// h: the variation of the servers' speeds.
     pub(super) variation: f64,
 }
 
 impl Servers {
-    /// Predicts `lor(choices=2)` with this number of balancers: between one balancer (the
-    /// supermarket model) and random choice (Theorem 1 of the paper), by the tabulated share of the
-    /// distance.
+    /// Predicts the latency of `lor(choices=2)` with this number of balancers. It lies between that of one balancer
+    /// (the supermarket model) and that of random choice (Theorem 1 of the paper), at the tabulated position.
     ///
-    /// Random choice sends a slow server more than it can process when ρ > 1 − h. Then `lor` is
-    /// stable only if a slow server shows a request of the balancer's own often enough: with a
-    /// share q = (1 − h)/2ρ of the requests it must be seen empty with probability p = 4q − 1,
-    /// which takes a queue of M·ln(1/p). So latency grows without limit in M: linearly, and at ρ =
-    /// 1 − h with the square root. The lower of this and of random choice is taken; the error of
-    /// the prediction for unequal servers is up to about a third.
+    /// Random choice sends a slow server more than it can process when ρ > 1 − h. Then `lor` is stable only if a slow
+    /// server shows a request of the balancer's own often enough: at its share q = (1 − h)/2ρ of the requests, it must
+    /// be seen as empty with probability p = 4q − 1, which takes a queue of M·ln(1/p). So latency grows without limit
+    /// in M: linearly, and at ρ = 1 − h with the square root. The lower of this latency and that of random choice is
+    /// the prediction. For unequal servers, its error is up to about a third.
     pub(super) fn local(&self, balancers: f64) -> f64 {
         let Self {
             rho, variation: h, ..
@@ -65,7 +61,7 @@ impl Servers {
         towards_random.min(equal * (1.0 + UNEQUAL * h * h) + crowd + critical)
     }
 
-    /// Predicts `bounce(tries=3)`: the shortest of three queues, and the round trips of the
+    /// Predicts the latency of `bounce(tries=3)`: that of the shortest of three queues, and the round trips of the
     /// previous attempts.
     pub(super) fn bounce(&self, round_trip: f64) -> f64 {
         let Self {
@@ -76,11 +72,11 @@ impl Servers {
         self.shortest_of(3) * unequal + bounces * round_trip
     }
 
-    /// Predicts `ledger(group=40)`: the shortest of a group's queues, a round trip, and the loss of
-    /// an idle server until the ledger is informed and has sent it a request.
+    /// Predicts the latency of `ledger(group=40)`: that of the shortest of a group's queues, a round trip, and the time
+    /// for which a server is idle until the ledger is informed and has sent it a request.
     ///
-    /// If speeds can be distinguished, fast servers are used first: they are a loss system (Erlang)
-    /// whose overflow goes to the slow ones.
+    /// If speeds can be distinguished, fast servers are used first. They are a loss system (Erlang) whose overflow goes
+    /// to the slow servers.
     pub(super) fn ledger(&self, round_trip: f64) -> f64 {
         let Self {
             rho, variation: h, ..
@@ -98,10 +94,10 @@ impl Servers {
         service + waiting + round_trip * (1.0 + staleness)
     }
 
-    /// Predicts one balancer that compares d queues: Mitzenmacher's limit of many servers, Σ
-    /// ρ^((d^i − d)/(d − 1)), and a correction for few of them. With two or three servers, and near
-    /// saturation with any number, the small number of servers matters more than d: the result is
-    /// less than the shortest of all queues without waiting.
+    /// Predicts the latency of one balancer that compares d queues: Mitzenmacher's limit for many servers, Σ ρ^((d^i −
+    /// d)/(d − 1)), with a correction for few servers. With two or three servers, and near saturation with any number,
+    /// the small number of servers has more influence than d: the latency without waiting is less than that of the
+    /// shortest of all queues.
     fn shortest_of(&self, d: i32) -> f64 {
         let Self { count, rho, .. } = *self;
         let base = f64::from(d);
@@ -123,14 +119,13 @@ impl Servers {
         }
     }
 
-    /// Predicts one balancer that compares all queues.
+    /// Predicts the latency of one balancer that compares all queues.
     fn shortest_of_all(&self) -> f64 {
         1.0 + shortest_queue(self.count, self.rho) / (self.count * (1.0 - self.rho))
     }
 }
 
-/// Computes Erlang's loss formula for a number of servers that need not be whole (rounded), by its
-/// recursion.
+/// Computes Erlang's loss formula by its recursion, for a number of servers that is rounded to a whole number.
 fn erlang_b(servers: f64, offered: f64) -> f64 {
     let servers = servers.round().max(1.0) as u32;
     (1..=servers).fold(1.0, |blocked, c| {
@@ -165,8 +160,9 @@ mod tests {
         assert!((one.local(5.0) - 4.0).abs() < 1e-9 && (one.ledger(0.0) - 4.0).abs() < 0.02);
     }
 
-    /// Few servers, as small services have them. One balancer: `maglor-lab model --balancers 1 --servers N`; bounce with
-    /// two or three servers looks at all queues, as `lor(choices=all)`.
+    /// Small services have few servers. For one balancer the values are those of
+    /// `maglor-lab model --balancers 1 --servers N`; with two or three servers, bounce examines all queues, like
+    /// `lor(choices=all)`.
     #[test]
     fn two_servers_are_not_forty() {
         let servers = |count: f64, rho: f64| Servers {

@@ -1,45 +1,44 @@
 //! Derives the parameters of the rule from observations.
 //!
-//! ρ and Ts of a service are not measured. But λ, M, N and the mean response time r are known, and
-//! with a known policy r follows from Ts alone, for ρ = λ Ts / N: inverting the law that predicts r
-//! yields Ts. If servers process several requests at a time, N counts those places; the observation
-//! then looks like more and slower servers, and the predicted gain is lower than the real one.
+//! ρ and Ts of a service are not measured. But λ, M, N and the mean response time r are known, and with a known policy
+//! r follows from Ts alone, for ρ = λ Ts / N: inverting the law that predicts r yields Ts. If servers process several
+//! requests at a time, the observations look like those of more and slower servers, and the predicted gain is lower
+//! than the real one.
 
 use std::time::Duration;
 
 use super::{Choice, Situation};
 
-/// The highest ρ that is distinguished from an overload.
+/// The maximum ρ; an overload is not distinguished from it.
 const BUSIEST: f64 = 0.98;
-/// The number of bisections of the interval that holds Ts: to a millionth of it.
+/// The number of bisections of the interval that contains Ts, which determine Ts to a millionth of the interval.
 const HALVINGS: u32 = 20;
 
 /// The observations of a service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Telemetry {
-    /// M: the number of balancers that send requests to it.
+    /// M: the number of balancers that send requests to the service.
     pub balancers: u32,
-    /// N: the number of its servers.
+    /// N: the number of servers of the service.
     pub servers: u32,
-    /// λ: requests per second, all together.
+    /// λ: the number of requests per second from all balancers together.
     pub rps: f64,
-    /// r: mean response time, measured by the balancers.
+    /// r: the mean response time, measured by the balancers.
     pub latency: Duration,
     /// The choice in use during the observation.
     pub choice: Choice,
-    /// See [`Situation::round_trip`].
+    /// The round-trip time; see [`Situation::round_trip`].
     pub round_trip: Duration,
-    /// See [`Situation::speed_variation`].
+    /// The variation of speeds; see [`Situation::speed_variation`].
     pub speed_variation: f64,
-    /// See [`Situation::proxies`].
+    /// The number of Proxy-Service instances; see [`Situation::proxies`].
     pub proxies: u32,
-    /// See [`Situation::proxy_penalty`].
+    /// The latency that a Proxy-Service adds; see [`Situation::proxy_penalty`].
     pub proxy_penalty: Duration,
 }
 
 impl Telemetry {
-    /// Returns the situation that would lead to these observations; `None` without requests,
-    /// servers or balancers.
+    /// Returns the situation that would lead to these observations; `None` without requests, servers or balancers.
     #[must_use]
     pub fn situation(&self) -> Option<Situation> {
         let none = self.balancers == 0 || self.servers == 0 || self.proxies == 0;
@@ -80,8 +79,8 @@ impl Situation {
         self
     }
 
-    /// Returns the situation with the same servers and another load, λ in requests per second;
-    /// limited to the load that can be distinguished from an overload.
+    /// Returns the situation with the same servers at another load, λ in requests per second. The load is limited to
+    /// one that can be distinguished from an overload.
     #[must_use]
     pub fn at_rate(mut self, rps: f64) -> Self {
         let rho = rps * self.service_time.as_secs_f64() / f64::from(self.servers);
@@ -89,7 +88,7 @@ impl Situation {
         self
     }
 
-    /// Returns the requests per second.
+    /// Returns the number of requests per second.
     #[must_use]
     pub fn rps(&self) -> f64 {
         self.rho * f64::from(self.servers) / self.service_time.as_secs_f64()

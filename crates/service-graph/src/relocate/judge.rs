@@ -1,4 +1,4 @@
-//! The guard: compares a service's calls before and after it was moved.
+//! The guard: compares a service's calls before and after its replicas were moved.
 
 use std::time::Duration;
 
@@ -10,14 +10,13 @@ use super::record::Record;
 /// The parameters of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
-    /// The time after the last move in which nothing is evaluated: averages still contain older
-    /// calls.
+    /// The time after the last move for which nothing is evaluated, because averages still contain older calls.
     pub settle: Duration,
-    /// The duration of the evaluation; the measurements before are averaged over about as long.
+    /// The duration of the evaluation. The measurements before the moves are averaged over about the same time.
     pub window: Duration,
-    /// The relative increase of the mean response time above which the result is worse.
+    /// The relative increase of the mean response time above which a service is worse.
     pub latency: f64,
-    /// The increase of the share of failed calls above which the result is worse; 0–1.
+    /// The increase of the share of failed calls above which a service is worse, 0–1.
     pub failures: f64,
 }
 
@@ -35,19 +34,19 @@ impl Default for Guard {
     }
 }
 
-/// The measurement that is worse than before.
+/// The measurement that is worse than before the moves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Judgement {
     /// The share of failed calls.
     Failures,
-    /// The response time.
+    /// The mean response time.
     Latency,
-    /// The share of remote calls: it is no lower than without the moves.
+    /// The share of remote calls, which is no lower than it would be without the moves.
     Remote,
 }
 
 impl Judgement {
-    /// Returns a description for users.
+    /// Returns a description of the measurement, for users.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -58,9 +57,9 @@ impl Judgement {
     }
 }
 
-/// Differences of response times in milliseconds below this are ignored.
+/// The difference of response times, in milliseconds, below which it is ignored.
 const NEGLIGIBLE_MS: f64 = 0.1;
-/// The number of samples below which nothing is concluded.
+/// The minimum number of samples for a judgement.
 const LOOKS: u32 = 2;
 
 /// Averaged measurements.
@@ -72,7 +71,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Adds a sample. `evenly`: equal weights; else a sample of age `window` has weight 1/e.
+    /// Adds a sample. With `evenly`, all samples have equal weights; otherwise, a sample of age `window` has weight
+    /// 1/e.
     pub(super) fn add(&mut self, now: Time, measured: Measured, window: Duration, evenly: bool) {
         let age = self.last.map(|last| now.saturating_since(last));
         self.looks = self.looks.saturating_add(1);
@@ -102,7 +102,7 @@ impl Tally {
     }
 }
 
-/// Returns what is worse for all services together.
+/// Returns the measurement that is worse for all services together; `None` if none is.
 pub(super) fn together<'a>(
     records: impl Iterator<Item = &'a Record>,
     guard: &Guard,
@@ -117,7 +117,7 @@ pub(super) fn together<'a>(
     worse(&before, &after, guard)
 }
 
-/// Returns what is worse for one service by itself.
+/// Returns the measurement that is worse for one service alone; `None` if none is.
 pub(super) fn alone(record: &Record, guard: &Guard) -> Option<Judgement> {
     worse(&record.before?, &record.after?, guard)
 }

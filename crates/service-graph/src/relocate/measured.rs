@@ -3,18 +3,18 @@
 /// The measurements of a service's calls, made and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// λ: calls a second.
+    /// λ: the number of calls per second.
     pub rps: f64,
-    /// r: mean response time in milliseconds.
+    /// r: the mean response time in milliseconds.
     pub latency_ms: f64,
-    /// The share of failed calls; 0–1.
+    /// The share of failed calls, 0–1.
     pub failures: f64,
-    /// The share of calls that leave their node, given the present placement; 0–1.
+    /// The share of calls that leave their node with the present placement, 0–1.
     pub remote: f64,
 }
 
 impl Measured {
-    /// Returns the merged measurements, weighted by calls.
+    /// Returns the measurements of both together, weighted by the number of calls.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let rps = self.rps + other.rps;

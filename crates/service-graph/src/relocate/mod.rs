@@ -1,11 +1,10 @@
 //! Decides which replicas move now, and which are moved back: applies [`partition`](crate::partition) to a running
 //! cluster.
 //!
-//! Round by round a [`Relocation`] evaluates the present placement. A plan that has been worth its
-//! moves for some rounds in a row is adopted: its placement becomes the target of its services, and
-//! is reached by a few moves per round. Then the averages settle, and the services' calls are
-//! compared with those before. A service that is worse moves back, and is not changed for longer
-//! each time; a moved service is not changed for a while.
+//! In each round, a [`Relocation`] evaluates the present placement. A plan that has been worth its moves for several
+//! consecutive rounds is adopted: its placement becomes the target of its services, which is reached by a few moves per
+//! round. When the averages have settled, the calls of the services are compared with those before. A service that is
+//! worse moves back, and rests for longer each time; a moved service is not changed for a while.
 //!
 //! ```text
 //! watching ──worth it, m rounds in a row──► moving ──all are there──► judged ──► kept
@@ -43,7 +42,7 @@ pub use params::Params;
 pub use record::{Record, Spread, Stage};
 pub use worth::Reason;
 
-/// The longest rest after failed moves.
+/// The maximum time without moves after failed ones.
 const LONGEST_REST: Duration = Duration::from_secs(86_400);
 
 /// The observations of a round.
@@ -55,30 +54,30 @@ pub struct View<'a> {
     pub nodes: &'a Nodes,
     /// The present placement.
     pub present: &'a Placement,
-    /// Where no replica may be started.
+    /// The nodes on which replicas may not be started.
     pub bars: &'a Bars,
-    /// The measurements of each service's calls, in the order of the graph's services.
+    /// The measurements of each service's calls, in the order of the services of the graph.
     pub measured: &'a [Measured],
     /// Whether moves of earlier rounds are still in progress.
     pub busy: bool,
-    /// Whether plans are carried out.
+    /// Whether plans are carried out, and not only reported.
     pub apply: bool,
 }
 
 /// The result of a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
-    /// All calls per second.
+    /// The number of all calls per second.
     pub calls: f64,
-    /// The calls per second that leave their node.
+    /// The number of calls per second that leave their node.
     pub cut: f64,
-    /// The plan, if one was made and fits.
+    /// The plan; `None` if none was made, or none fits.
     pub plan: Option<Plan>,
-    /// The moves to begin now.
+    /// The moves to begin in this round.
     pub moves: Vec<Move>,
-    /// The reason for the moves, or for doing nothing.
+    /// The reason for the moves, or for making none.
     pub reason: Reason,
-    /// The services that move back from now on, and why.
+    /// The services that begin to move back in this round, each with the reason.
     pub undone: Vec<(String, Judgement)>,
 }
 
@@ -88,10 +87,10 @@ pub struct Relocation {
     params: Params,
     /// The number of consecutive rounds in which a plan was worth its moves.
     worth: u32,
-    /// The number of consecutive rounds in which the plan in progress would not pay.
+    /// The number of consecutive rounds in which the plan in progress would not be worth its moves.
     doubts: u32,
     records: BTreeMap<String, Record>,
-    /// The beginning of the evaluation.
+    /// When the present evaluation began; `None` if there is none.
     judged_since: Option<Time>,
     tallies: BTreeMap<String, Tally>,
 }
@@ -103,7 +102,7 @@ impl Relocation {
         Self::restored(params, BTreeMap::new(), None)
     }
 
-    /// Continues with the stored state of an earlier process.
+    /// Restores the state that an earlier process has stored.
     #[must_use]
     pub fn restored(
         params: Params,
@@ -125,19 +124,19 @@ impl Relocation {
         self.params = params;
     }
 
-    /// Returns the records by service.
+    /// Returns the stored records, by service.
     #[must_use]
     pub fn records(&self) -> &BTreeMap<String, Record> {
         &self.records
     }
 
-    /// Returns the beginning of the present evaluation, if there is one.
+    /// Returns when the present evaluation began; `None` if there is none.
     #[must_use]
     pub fn judged_since(&self) -> Option<Time> {
         self.judged_since
     }
 
-    /// Records that a move of a service failed: its present placement becomes the target.
+    /// Records that a move of a service failed. The present placement of the service becomes its target.
     pub fn failed(&mut self, service: &str, now: Time) {
         let Some(record) = self.records.get_mut(service) else {
             return;
@@ -147,10 +146,10 @@ impl Relocation {
         record.wanted.clear();
     }
 
-    /// Evaluates the present observations.
+    /// Evaluates the observations of a round.
     ///
     /// # Errors
-    /// As [`partition`].
+    /// As those of [`partition`].
     pub fn round(&mut self, now: Time, view: &View<'_>) -> Result<Round, PartitionError> {
         self.settle(view);
         let mut round = Round {
@@ -182,8 +181,8 @@ impl Relocation {
         self.records.values().any(|record| record.stage == stage)
     }
 
-    /// Drops removed services and moves that cannot be continued; accepts the present placement
-    /// where the target is impossible.
+    /// Drops removed services and moves that cannot be continued. If a target is impossible, the present placement
+    /// replaces it.
     fn settle(&mut self, view: &View<'_>) {
         self.records.retain(|name, record| {
             let index = view.graph.service(name);
@@ -232,7 +231,7 @@ impl Relocation {
             .retain(|name, _| view.graph.service(name).is_some());
     }
 
-    /// Begins the next moves; services that have reached their target are evaluated from now on.
+    /// Begins the next moves, and the evaluation of services that have reached their target.
     fn advance(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
         if view.busy {
             round.reason = Reason::Moving;
@@ -273,7 +272,7 @@ impl Relocation {
         state.cost()
     }
 
-    /// Ends the moves: the target is reached, or cannot be reached, or would not pay any more.
+    /// Ends the moves if the target is reached, cannot be reached, or is no longer worth its moves.
     fn arrive(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
         self.doubts = 0;
         let rest_after = self.params.cool_down;
@@ -306,7 +305,7 @@ impl Relocation {
         }
     }
 
-    /// Compares with the measurements before, once there are enough.
+    /// Compares the measurements with those before the moves, when there are enough.
     fn judge(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
         round.reason = Reason::Judging;
         let since = *self.judged_since.get_or_insert(now);
@@ -353,7 +352,7 @@ impl Relocation {
         round.reason = Reason::Settled;
     }
 
-    /// Returns a judgement if no more calls would leave their node with the services where they
+    /// Returns a judgement if the number of calls that leave their node would not increase with the services where they
     /// were before.
     fn would_be_better(&self, view: &View<'_>) -> Option<Judgement> {
         let former = |record: &Record| {
@@ -366,7 +365,7 @@ impl Relocation {
         worse.then_some(Judgement::Remote)
     }
 
-    /// Makes a plan, and adopts it once it has been worth its moves for long enough.
+    /// Makes a plan, and adopts it when it has been worth its moves for long enough.
     fn watch(
         &mut self,
         now: Time,
@@ -427,7 +426,7 @@ impl Relocation {
         self.tallies.clear();
     }
 
-    /// Returns the target: the present placement, with the services in progress at their targets.
+    /// Returns the target: the present placement, with the services that are in progress at their targets.
     fn target(&self, view: &View<'_>) -> Placement {
         self.placed(view, |record| {
             let under_way = matches!(record.stage, Stage::Moving | Stage::Undoing);
@@ -435,7 +434,7 @@ impl Relocation {
         })
     }
 
-    /// Returns the present placement, with services as in their records.
+    /// Returns the present placement, with services placed as in their records.
     fn placed(&self, view: &View<'_>, of: impl Fn(&Record) -> Option<Spread>) -> Placement {
         let mut placed = view.present.clone();
         for (name, record) in &self.records {
@@ -456,7 +455,7 @@ impl Relocation {
         placed
     }
 
-    /// Returns the services that are moved, moved back, or evaluated.
+    /// Returns the services that are being moved, moved back, or evaluated.
     #[must_use]
     pub fn under_way(&self) -> BTreeSet<&str> {
         let settled = |record: &Record| matches!(record.stage, Stage::Kept | Stage::RolledBack);
@@ -465,7 +464,7 @@ impl Relocation {
     }
 }
 
-/// Returns the spread of a service in a placement, by node name.
+/// Returns the number of replicas of a service by node name, in a placement.
 fn spread(view: &View<'_>, placement: &Placement, service: usize) -> Spread {
     let counts = placement.service(service).iter().zip(view.nodes.all());
     let placed = counts.filter(|(count, _)| **count > 0);
@@ -474,7 +473,7 @@ fn spread(view: &View<'_>, placement: &Placement, service: usize) -> Spread {
         .collect()
 }
 
-/// Returns the rest after a number of failures; each doubles it.
+/// Returns the time without moves after a number of failures; each failure doubles it.
 fn rest(cool_down: Duration, failures: u32) -> Duration {
     let doubled = cool_down.saturating_mul(2_u32.saturating_pow(failures.min(20)));
     doubled.min(LONGEST_REST.max(cool_down))

@@ -1,4 +1,4 @@
-//! Orders the moves of a plan.
+//! Determines the order of the moves of a plan.
 
 use super::{Params, View};
 use crate::partition::rated;
@@ -8,20 +8,19 @@ use crate::placement_search::State;
 /// A move of a replica to another node.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Move {
-    /// Its service.
+    /// The name of the service.
     pub service: String,
-    /// The present node.
+    /// The name of the present node.
     pub from: String,
-    /// The new node.
+    /// The name of the new node.
     pub to: String,
 }
 
-/// A move, by index.
+/// The indices of service, present node and new node of a move.
 type Step = (usize, usize, usize);
 
-/// Returns the next moves, at most B: those first after which the least traffic leaves its node. A
-/// new replica needs capacity in addition to the one that it replaces, and is not started on a forbidden
-/// node.
+/// Returns the next moves, at most B, beginning with those after which the least traffic leaves its node. A new replica
+/// needs capacity in addition to the replica that it replaces, and is not started on a forbidden node.
 pub(super) fn next(view: &View<'_>, target: &Placement, params: &Params) -> Vec<Move> {
     let (problem, mut placed) = rated(view.graph, view.nodes, view.present, &params.options);
     // The load while all moves are in progress: no replica has been removed yet.
@@ -63,7 +62,7 @@ fn named(view: &View<'_>, (service, from, to): Step) -> Option<Move> {
     })
 }
 
-/// Returns each pair of nodes between which a replica of a service still has to move.
+/// Returns each pair of nodes between which a replica of a service has yet to move.
 fn steps(view: &View<'_>, placed: &State, target: &Placement) -> Vec<Step> {
     let mut steps = Vec::new();
     for service in 0..view.graph.services().len() {

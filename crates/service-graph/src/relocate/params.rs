@@ -1,4 +1,4 @@
-//! Parameters of a relocation.
+//! The parameters of a relocation.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::partition::Options;
 /// The parameters of a relocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// The options of the search; `move_cost` and `bars` are derived from the following fields.
+    /// The options of the search, in which `move_cost` and `bars` are replaced by values derived from the following
+    /// fields.
     pub options: Options,
-    /// The least reduction of the cost, relative to the present cost; 0–1.
+    /// The minimum reduction of the cost, relative to the present cost, 0–1.
     pub margin: f64,
-    /// The least reduction relative to all traffic, so that a small remaining cut causes no moves;
-    /// 0–1.
+    /// The minimum reduction of the cost, relative to all traffic, so that a small remaining cut causes no moves; 0–1.
     pub floor: f64,
     /// m: the number of consecutive rounds in which a plan must be worth its moves; 1 or more.
     pub rounds: u32,
     /// The time for which a plan is expected to be valid.
     pub horizon: Duration,
-    /// The cost of a move: a replica's mean traffic for this long.
+    /// The cost of a move: a replica's mean traffic during this time.
     pub move_cost: Duration,
-    /// B: the maximum number of moves begun per round; 1 or more.
+    /// B: the maximum number of moves that begin in a round; 1 or more.
     pub moves: usize,
     /// The time for which a moved service is not changed.
     pub cool_down: Duration,
-    /// The comparison before and after.
+    /// The parameters of the comparison before and after moves.
     pub guard: Guard,
 }
 

@@ -1,4 +1,4 @@
-//! The record of a service: everything that must survive a crash.
+//! The record of a service, which contains everything that must survive a crash.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use maglor_balance::Time;
 
 use super::measured::Measured;
 
-/// The stage of a service.
+/// The stage of a service in a relocation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Stage {
-    /// It has reached its target, and is compared with before.
+    /// The service has reached its target, and is compared with the measurements before.
     Judged,
-    /// It has reached its target and stays there.
+    /// The service has reached its target and stays there.
     #[default]
     Kept,
-    /// It is moving.
+    /// The service is moving to its target.
     Moving,
-    /// It is back at its former placement, because the new one was worse.
+    /// The service is back at its former placement, because the new one was worse.
     RolledBack,
-    /// It is moving back.
+    /// The service is moving back.
     Undoing,
 }
 
@@ -28,18 +28,18 @@ pub type Spread = BTreeMap<String, u32>;
 /// The stored state of a service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// The stage.
+    /// The present stage.
     pub stage: Stage,
     /// The target placement.
     pub wanted: Spread,
-    /// The former placement; `None` if it did not fit, and so cannot be restored.
+    /// The former placement; `None` if the service did not fit there, so that it cannot be restored.
     pub former: Option<Spread>,
-    /// The measurements of its calls before.
+    /// The measurements of the service's calls before the moves; `None` if there are none.
     pub before: Option<Measured>,
-    /// The measurements afterwards.
+    /// The measurements of the service's calls after the moves; `None` if there are none.
     pub after: Option<Measured>,
-    /// The time until which it is not changed.
+    /// The time until which the service is not changed.
     pub rests_until: Time,
-    /// The number of consecutive moves that failed or were rolled back.
+    /// The number of consecutive relocations that failed or were rolled back.
     pub failures: u32,
 }

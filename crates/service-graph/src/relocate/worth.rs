@@ -1,4 +1,4 @@
-//! Decides whether a plan is worth its moves, with the reason.
+//! Decides whether a plan is worth its moves, and gives the reason.
 
 use std::fmt;
 
@@ -6,43 +6,43 @@ use super::{Params, View};
 use crate::partition::{Options, Plan, rated};
 use crate::placement_constraints::Bars;
 
-/// The reason for an action, or for none.
+/// The reason for moving replicas, or for not moving any.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// A plan is worth its moves, but is only reported.
+    /// A plan is worth its moves, but is only reported, not carried out.
     Advised,
     /// No placement fits.
     Infeasible(String),
-    /// The moved services are compared with before.
+    /// The moved services are being compared with their measurements before.
     Judging,
     /// Moves are in progress.
     Moving,
     /// There are no calls.
     NoCalls,
-    /// The target has no capacity in addition to the replicas to be replaced.
+    /// There is no capacity for new replicas in addition to the replicas that they replace.
     NoRoom,
     /// There is a better placement, but it saves too little.
     NotWorth {
-        /// The share that it saves of the traffic that leaves its node now; 0–1.
+        /// The share of the traffic that leaves its node now that the better placement would save, 0–1.
         won: f64,
-        /// The share that it would have to save.
+        /// The share that it would have to save, 0–1.
         needed: f64,
     },
     /// No better placement was found.
     Settled,
     /// Services that are worse than before move back.
     Undoing,
-    /// A plan is worth its moves, but not for long enough yet.
+    /// A plan is worth its moves, but has not been so for enough rounds yet.
     Waiting {
-        /// The number of consecutive rounds so far.
+        /// The number of consecutive rounds in which the plan has been worth its moves.
         seen: u32,
-        /// The required number.
+        /// The required number of consecutive rounds.
         needed: u32,
     },
 }
 
 impl Reason {
-    /// Returns the reason as one word, for a condition.
+    /// Returns the reason as one word, for a status condition.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ fn move_cost(params: &Params) -> f64 {
     params.move_cost.as_secs_f64() / params.horizon.as_secs_f64().max(1.0)
 }
 
-/// Returns whether a plan is worth its moves, and the reason.
+/// Returns whether a plan is worth its moves, with the reason.
 pub(super) fn of(params: &Params, view: &View<'_>, plan: &Plan) -> (bool, Reason) {
     if plan.moves == 0 {
         let calls = view.graph.rps() > 0.0;

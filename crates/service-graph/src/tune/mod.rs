@@ -1,10 +1,10 @@
 //! Decides which recommendations are applied now, and which are rolled back: applies [`advise`](crate::advise) to a
 //! running cluster.
 //!
-//! Round by round a [`Tuning`] compares the settings of each service with the recommendations. Of
-//! the differences a few changes are begun, the most urgent first. The service is compared with
-//! before once all replicas are updated; a change that is worse, or was never completed, is rolled
-//! back and not retried for longer each time.
+//! In each round, a [`Tuning`] compares the settings of each service with the recommendations, and begins a few of the
+//! necessary changes, the most urgent ones first. When all replicas are updated, the service is compared with its
+//! measurements before. A change that has made the service worse, or was never completed, is rolled back, and not
+//! retried for a time that grows with each rollback.
 //!
 //! ```text
 //! steady ──worth it──► changing ──all replicas are so──► judged ──► kept ──cool-down──► steady
@@ -12,10 +12,10 @@
 //!    └─────── rest ◄──────┴────────── rolled back ◄─────────┘
 //! ```
 //!
-//! More replicas wait only for capacity and the limit of changes per round. All other changes wait
-//! until a service was observed for long enough, was not changed lately, and no change of a service
-//! that it calls, or that calls it, is being evaluated, because effects could not be attributed.
-//! Requests of replicas are changed for one service at a time, since that replaces all of them.
+//! Additional replicas wait only for capacity and for the limit of changes per round. All other changes wait until the
+//! service has been observed for long enough and has not been changed recently, and until no change of a service that
+//! it calls, or of one of its callers, is being evaluated, because effects could not be attributed. Requests of
+//! replicas are changed for one service at a time, since that replaces all of its replicas.
 //!
 //! Time is an argument. The state that has to survive a crash is in [`Record`]s.
 
@@ -38,23 +38,23 @@ use wants::{Wanted, wanted};
 /// The time for which the number of failed changes is remembered.
 const REMEMBERED: Duration = Duration::from_secs(86_400);
 
-/// The changeable parts of a service's settings.
+/// A part of a service's settings that is changed independently.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Part {
     /// The number of replicas.
     Replicas,
     /// The requests of each replica.
     Requests,
-    /// The settings of its callers.
+    /// The traffic settings of the service's callers.
     Traffic,
 }
 
 impl Part {
-    /// All parts.
+    /// All parts of the settings.
     pub const ALL: [Self; 3] = [Self::Replicas, Self::Requests, Self::Traffic];
 }
 
-/// The present settings.
+/// The present settings of a service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
     /// The configured number of replicas.
@@ -65,36 +65,36 @@ pub struct Settings {
     pub memory_mib: u64,
 }
 
-/// The settings managed by others.
+/// Whether each setting of a service is managed by another writer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Held {
-    /// The number of replicas.
+    /// Whether the number of replicas is managed by another writer.
     pub replicas: bool,
-    /// The CPU requests.
+    /// Whether the CPU requests are managed by another writer.
     pub cpu: bool,
-    /// The memory requests.
+    /// Whether the memory requests are managed by another writer.
     pub memory: bool,
-    /// The settings of its callers.
+    /// Whether the callers' traffic settings for this service are managed by another writer.
     pub traffic: bool,
 }
 
-/// The rollout of a service's replicas.
+/// The progress of the rollout of a service's replicas.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Rollout {
-    /// Whether all replicas exist, with the present settings.
+    /// Whether all replicas exist and have the present settings.
     pub updated: bool,
     /// The number of replicas that are not available.
     pub unavailable: u32,
 }
 
 impl Rollout {
-    /// All replicas are updated and available.
+    /// The state in which all replicas are updated and available.
     pub const COMPLETE: Self = Self {
         updated: true,
         unavailable: 0,
     };
 
-    /// Returns whether it is complete, and no more replicas are unavailable than `before` a change.
+    /// Returns whether all replicas are updated, and no more of them are unavailable than `before` a change.
     fn is_complete(self, before: u32) -> bool {
         self.updated && self.unavailable <= before
     }
@@ -103,23 +103,23 @@ impl Rollout {
 /// The observations of a service in a round.
 #[derive(Clone, Debug)]
 pub struct Seen<'a> {
-    /// Its name.
+    /// The name of the service.
     pub name: &'a str,
     /// The present settings.
     pub present: Settings,
-    /// The recommendation, if there is one.
+    /// The recommendations; `None` if there are none.
     pub advice: Option<&'a Advice>,
-    /// Whether the settings of callers differ from the recommendation.
+    /// Whether the traffic settings of callers differ from the recommendation.
     pub traffic_differs: bool,
-    /// The reason for distributing the requests otherwise among containers, if any.
+    /// The reason for distributing the requests differently among containers; `None` if there is none.
     pub shares_differ: Option<String>,
     /// The rollout of its replicas.
     pub rollout: Rollout,
-    /// Its measurements, over the window of the averages.
+    /// The measurements of the service, over the window of the averages.
     pub health: Health,
-    /// The settings that must not be changed.
+    /// The settings that must not be changed, because another writer manages them.
     pub held: Held,
-    /// The free capacity of each node that accepts its replicas.
+    /// The free capacity of each node that accepts replicas of the service.
     pub rooms: Vec<Room>,
 }
 
@@ -128,49 +128,49 @@ pub struct Seen<'a> {
 pub struct View<'a> {
     /// The services that may be changed.
     pub services: &'a [Seen<'a>],
-    /// The calls: caller and called service, by name.
+    /// The pairs of caller and called service, by name.
     pub calls: &'a [(String, String)],
-    /// Whether changes are made.
+    /// Whether changes are made, and not only reported.
     pub apply: bool,
 }
 
-/// A change.
+/// A change of a service's settings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// Of the number of replicas.
+    /// A change of the number of replicas.
     Replicas {
         /// The present number.
         from: u32,
         /// The new number.
         to: u32,
     },
-    /// Of the requests of each replica.
+    /// A change of the requests of each replica.
     Requests {
-        /// CPU in thousandths of a core.
+        /// The new CPU request, in thousandths of a core.
         cpu_millis: u64,
-        /// Memory in MiB.
+        /// The new memory request, in MiB.
         memory_mib: u64,
     },
-    /// Of the settings of callers, to the recommendation.
+    /// A change of the traffic settings of callers, to the recommendation.
     Traffic,
 }
 
 /// The reason why a wanted change is not made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Wait {
-    /// No changes are made, only reported.
+    /// Changes are not made, only reported.
     Advised,
     /// The limit of changes per round is reached.
     Budget,
     /// The service was changed recently.
     CoolDown,
-    /// A service that it calls, or that calls it, is being evaluated.
+    /// A service that this service calls, or a caller of it, is being evaluated.
     Neighbour,
-    /// No node has capacity for another replica of that size.
+    /// No node has capacity for another replica of this size.
     NoRoom,
-    /// It has not been observed for long enough.
+    /// The service has not been observed for long enough.
     Observing,
-    /// Another change of it, or a rollout of its replicas, is in progress.
+    /// Another change of the service, or a rollout of its replicas, is in progress.
     OnTheWay,
     /// The same change was rolled back recently.
     Resting,
@@ -194,36 +194,36 @@ impl fmt::Display for Wait {
     }
 }
 
-/// A change that begins now.
+/// A change that begins in this round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Begun {
-    /// The service.
+    /// The name of the service.
     pub service: String,
     /// The change.
     pub change: Change,
-    /// The reason.
+    /// The reason for the change.
     pub reason: String,
 }
 
-/// A change that is rolled back.
+/// A change that is rolled back in this round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undone {
-    /// The service.
+    /// The name of the service.
     pub service: String,
-    /// The part of its settings.
+    /// The part of the settings that is restored.
     pub part: Part,
-    /// The reason.
+    /// The reason for the rollback.
     pub reason: String,
 }
 
 /// The result of a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Round {
-    /// The changes to make now.
+    /// The changes to make in this round.
     pub begun: Vec<Begun>,
-    /// The changes to roll back now.
+    /// The changes to roll back in this round.
     pub undone: Vec<Undone>,
-    /// The most important pending change of each service, and why it is not made.
+    /// The most important pending change of each service, with the reason why it is not made.
     pub waiting: BTreeMap<String, (Part, Wait)>,
 }
 
@@ -239,7 +239,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Continues with the stored state of an earlier process.
+    /// Restores the state that an earlier process has stored.
     #[must_use]
     pub fn restored(params: Params, records: BTreeMap<Of, Record>) -> Self {
         Self {
@@ -258,14 +258,14 @@ impl Tuning {
         self.params = params;
     }
 
-    /// Returns the records.
+    /// Returns the stored records.
     #[must_use]
     pub fn records(&self) -> &BTreeMap<Of, Record> {
         &self.records
     }
 
-    /// Records that a change of the last round could not be made because the service has changed
-    /// since. It is evaluated again.
+    /// Records that a change of the last round could not be made, because the service has changed in the meantime. The
+    /// change is evaluated again.
     pub fn missed(&mut self, service: &str, part: Part) {
         let of = (service.to_owned(), part);
         match self.records.get_mut(&of) {
@@ -274,14 +274,14 @@ impl Tuning {
         }
     }
 
-    /// Records that a rollback could not be made: the next round returns it again.
+    /// Records that a rollback could not be made, so that the next round returns it again.
     pub fn pending(&mut self, service: &str, part: Part) {
         if let Some(record) = self.records.get_mut(&(service.to_owned(), part)) {
             record.pending = true;
         }
     }
 
-    /// Evaluates the present observations.
+    /// Evaluates the observations of a round.
     pub fn round(&mut self, now: Time, view: &View<'_>) -> Round {
         let names: BTreeSet<&str> = view.services.iter().map(|one| one.name).collect();
         self.seen.retain(|name, _| names.contains(&**name));
@@ -306,7 +306,7 @@ impl Tuning {
         round
     }
 
-    /// Advances a change.
+    /// Advances the stage of a change.
     fn follow(&mut self, now: Time, seen: &Seen<'_>, part: Part, undone: &mut Vec<Undone>) {
         let params = &self.params;
         let Some(record) = self.records.get_mut(&(seen.name.to_owned(), part)) else {
@@ -450,16 +450,15 @@ impl Tuning {
         (one.part() == Part::Requests && self.replaces(now, view)).then_some(Wait::Rollout)
     }
 
-    /// Returns whether a rollout is in progress. A replica that has been unavailable for longer
-    /// than the longest startup does not count: it has failed, and a change need not wait for it.
+    /// Returns whether a rollout is in progress. A replica that has been unavailable for longer than the longest
+    /// startup is ignored: it has failed, and no change needs to wait for it.
     fn is_rolling_out(&self, now: Time, seen: &Seen<'_>) -> bool {
         let since = self.unavailable.get(seen.name);
         let starting = since.is_some_and(|since| now.saturating_since(*since) < self.params.ready);
         !seen.rollout.updated || starting
     }
 
-    /// Returns whether the replicas of some service are being replaced because of a change or a
-    /// rollback.
+    /// Returns whether the replicas of any service are being replaced because of a change or a rollback.
     fn replaces(&self, now: Time, view: &View<'_>) -> bool {
         view.services.iter().any(|seen| {
             let record = self.records.get(&(seen.name.to_owned(), Part::Requests));

@@ -1,4 +1,4 @@
-//! Parameters of tuning.
+//! The parameters of tuning.
 
 use std::time::Duration;
 
@@ -9,19 +9,18 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// All parameters of a [`Tuning`](super::Tuning).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Requests that differ from the recommendation by no more than this, relative, are kept.
-    /// Default 0.1.
+    /// The relative difference to the recommendation up to which requests are kept. Default 0.1.
     pub margin: f64,
-    /// The limit of changes begun per round, of all services together. Default 2.
+    /// The maximum number of changes that begin in a round, for all services together. Default 2.
     pub changes: usize,
-    /// The time for which a service is observed before it is changed; but replicas are added at
-    /// once. Default 10 min.
+    /// The time for which a service is observed before it is changed. Replicas are added without this delay. Default 10
+    /// min.
     pub observe: Duration,
-    /// The time after a change of a service in which nothing else of it is changed, except for more
-    /// replicas. Default 10 min.
+    /// The time after a change of a service for which it is not changed again, except for adding replicas. Default 10
+    /// min.
     pub cool_down: Duration,
-    /// The time after which replicas that are not ready have failed: their change is rolled back.
-    /// Default 3 min.
+    /// The time after which replicas that are not ready count as failed, so that their change is rolled back. Default 3
+    /// min.
     pub ready: Duration,
     /// The conditions for a rollback.
     pub trial: TrialParams,

@@ -10,44 +10,43 @@ use crate::advise::{Health, Trial};
 /// The stage of a change.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Stage {
-    /// It is made, and not all replicas are updated.
+    /// The change is made, but not all replicas are updated.
     Changing,
-    /// It is compared with before.
+    /// The service is compared with its measurements before the change.
     Judged,
-    /// It is kept.
+    /// The change is kept.
     Kept,
-    /// It was worse, or could not be completed: the former settings are restored.
+    /// The change was worse, or could not be completed, and the former settings are restored.
     TakenBack,
 }
 
 /// A change of one part of a service.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The stage.
+    /// The present stage.
     pub stage: Stage,
-    /// The beginning of the stage.
+    /// When the present stage began.
     pub since: Time,
-    /// The measurements before.
+    /// The measurements before the change.
     pub before: Health,
-    /// The recent measurements, if it is compared.
+    /// The recent measurements; `None` if the service is not compared yet.
     pub after: Option<Health>,
-    /// The reason of the change or the rollback.
+    /// The reason for the change or the rollback.
     pub reason: String,
     /// The evaluation, which decides whether the change may be retried.
     pub trial: Trial,
-    /// The number of replicas that were unavailable before: as many are not attributed to the
-    /// change.
+    /// The number of replicas that were unavailable before the change, and so are not attributed to it.
     pub unavailable: u32,
-    /// The time of the last comparison.
+    /// The time of the last comparison; `None` if there was none.
     pub(super) looked: Option<Time>,
-    /// Whether a rollback is pending.
+    /// Whether the rollback still has to be made.
     pub(super) pending: bool,
-    /// Since when not all replicas are updated and available, if they are not.
+    /// Since when some replicas have not been updated or available; `None` if all are.
     unready: Option<Time>,
 }
 
 impl Record {
-    /// Creates a record with stored values.
+    /// Creates a record from stored values.
     #[must_use]
     pub fn new(stage: Stage, since: Time, before: Health, reason: String, trial: Trial) -> Self {
         Self {
@@ -64,9 +63,9 @@ impl Record {
         }
     }
 
-    /// Updates whether all replicas are updated and available, except for those that were not
-    /// before; returns whether the service can be evaluated: they are, or have not been for so long
-    /// that it is the change's effect.
+    /// Records whether all replicas are updated and available, except for those that were unavailable before the
+    /// change. Returns whether the service can be evaluated: either `complete`, or incomplete for so long that this is
+    /// an effect of the change.
     pub(super) fn can_be_looked_at(&mut self, complete: bool, now: Time, ready: Duration) -> bool {
         if complete {
             self.unready = None;
@@ -85,5 +84,5 @@ impl Record {
     }
 }
 
-/// The service and the part of a change.
+/// The name of a service, and the changed part of its settings.
 pub type Of = (String, Part);

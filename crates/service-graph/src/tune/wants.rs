@@ -1,15 +1,15 @@
-//! The priority of changes of a service: more replicas first, then callers' settings, then requests of replicas, and
-//! fewer replicas last.
+//! The priority of changes of a service: first additional replicas, then the settings of callers, then requests of
+//! replicas, and last fewer replicas.
 
 use super::{Change, Part, Seen, Wait};
 use crate::advise::Room;
 
-/// A wanted change.
+/// A change that is wanted, because a setting differs from the recommendation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) change: Change,
     pub(super) reason: String,
-    /// The reason why it is impossible, whatever else is changed.
+    /// The reason why the change is impossible, regardless of other changes; `None` if it is possible.
     pub(super) barred: Option<Wait>,
 }
 
@@ -30,12 +30,12 @@ impl Wanted {
         }
     }
 
-    /// Returns whether it adds replicas, which does not wait for other changes.
+    /// Returns whether the change adds replicas, so that it does not wait for other changes.
     pub(super) fn is_urgent(&self) -> bool {
         matches!(self.change, Change::Replicas { from, to } if to > from)
     }
 
-    /// Returns the sort key: urgent changes first, and of these the one with the largest deficit.
+    /// Returns the sort key: urgent changes are first, and among these the one with the largest deficit.
     pub(super) fn rank(&self) -> (u8, u64) {
         match self.change {
             Change::Replicas { from, to } if to > from => {
@@ -49,8 +49,8 @@ impl Wanted {
     }
 }
 
-/// Returns the number of replicas of that size that the nodes have capacity for; those without
-/// requests fit everywhere.
+/// Returns the number of replicas of this size for which the nodes have capacity; replicas without requests fit on
+/// every node.
 pub(super) fn places(rooms: &[Room], cpu_millis: u64, memory_mib: u64) -> u32 {
     let each = rooms.iter().map(|room| {
         let by = |have: u64, needed: u64| have.checked_div(needed).unwrap_or(u64::from(u32::MAX));
@@ -60,7 +60,7 @@ pub(super) fn places(rooms: &[Room], cpu_millis: u64, memory_mib: u64) -> u32 {
     u32::try_from(sum).unwrap_or(u32::MAX)
 }
 
-/// Returns all wanted changes of a service, the most important first.
+/// Returns all wanted changes of a service, beginning with the most important one.
 pub(super) fn wanted(seen: &Seen<'_>, margin: f64) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = [replicas(seen), traffic(seen), requests(seen, margin)]
         .into_iter()

@@ -1,28 +1,27 @@
 //! Bucket bounds of a histogram, and the search for the bucket of a value.
 //!
-//! Values are whole nanoseconds. The search is one table look-up by the position of the highest
-//! bit, then a walk over the bounds that share this position: with bounds a factor of two apart,
-//! at most two comparisons.
+//! Values are whole nanoseconds. The search consists of one table look-up by the position of the highest bit, and a
+//! comparison with each bound that has its highest bit at the same position: at most two comparisons if bounds are a
+//! factor of two apart.
 
 use std::time::Duration;
 
 /// Nanoseconds in a second.
 const SECOND: f64 = 1e9;
 
-/// Upper bounds of the buckets of a histogram.
+/// The upper bounds of the buckets of a histogram.
 #[derive(Clone, Debug)]
 pub struct Buckets {
-    /// Inclusive upper bounds in nanoseconds, strictly increasing. `+Inf` is implied.
+    /// The inclusive upper bounds in nanoseconds, strictly increasing. `+Inf` is implied.
     bounds: Box<[u64]>,
-    /// For each bit length of a value: the first bound that is not below every value of this
-    /// length.
+    /// For each bit length of a value, the index of the first bound that is not below all values of this length.
     first: [u8; 65],
 }
 
 /// The reason why bounds are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BucketsError {
-    /// There is no bound.
+    /// There are no bounds.
     #[error("a histogram needs at least one bucket")]
     Empty,
     /// A bound is not a finite number of at least one nanosecond.
@@ -31,14 +30,13 @@ pub enum BucketsError {
     /// There are more than 64 bounds.
     #[error("{0} buckets are too many, a histogram has at most 64")]
     TooMany(usize),
-    /// A bound is not above the one before.
+    /// A bound is not above the previous one.
     #[error("bucket bound {0} is not above the one before it")]
     Unordered(f64),
 }
 
 impl Buckets {
-    /// Returns bounds for latencies of requests: 100 µs to 60 s in 18 buckets, a factor of 2 to 3
-    /// apart.
+    /// Returns bounds for request latencies: 18 bounds from 100 µs to 60 s, a factor of 2 to 3 apart.
     #[must_use]
     pub fn latency() -> Self {
         const MICROS: [u64; 18] = [
@@ -88,7 +86,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the number of buckets, including the one without a bound (`+Inf`).
+    /// Returns the number of buckets, including the last one, which has no bound (`+Inf`).
     pub(crate) fn count(&self) -> usize {
         self.bounds.len() + 1
     }
@@ -106,7 +104,7 @@ impl Buckets {
         index
     }
 
-    /// Returns the upper bound of a bucket; the last one has none.
+    /// Returns the upper bound of a bucket; `None` for the last one, which has none.
     pub(crate) fn bound(&self, bucket: usize) -> Option<Duration> {
         self.bounds.get(bucket).copied().map(Duration::from_nanos)
     }

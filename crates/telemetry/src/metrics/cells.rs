@@ -1,18 +1,18 @@
-//! The memory of one series: a row of words for each worker and a shared one for all other threads.
+//! The memory of one series: a row of words for each worker, and a shared row for all other threads.
 //!
-//! Invariant: the row of worker `w` is written only by worker `w`. The shared row may be written by
-//! any thread and is therefore only ever changed by atomic read-modify-write operations.
+//! Invariant: only worker `w` writes to the row of worker `w`. Any thread may write to the shared row, which is
+//! therefore changed only by atomic read-modify-write operations.
 //!
-//! Orderings are relaxed throughout: each word is a statistic of its own, and no other data are
-//! published through it. A reader may see the words of one series at slightly different moments.
+//! Memory orderings are relaxed throughout: each word is a statistic of its own, and no other data is published through
+//! it. A reader may see the words of one series at slightly different times.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// Words in a cache line: rows of different workers start at least this far apart.
+/// The number of words in a cache line, by which rows of different workers are separated at least.
 const LINE: usize = 64 / size_of::<AtomicU64>();
 
-/// The width and distance of the rows of all series of a family.
+/// The width of rows and the distance between them, for all series of a family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     workers: usize,
@@ -22,10 +22,10 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Computes the layout of `workers` rows of `width` words and the shared row.
+    /// Computes the layout of `workers` rows of `width` words each, and the shared row.
     ///
-    /// With a single worker the rows are not padded: the shared row is written so rarely that
-    /// saving half the memory is more important.
+    /// With a single worker, rows are not padded: the shared row is written so rarely that saving half of the memory is
+    /// more important.
     pub(crate) fn new(workers: usize, width: usize) -> Self {
         let stride = if workers <= 1 {
             width
@@ -39,7 +39,7 @@ impl Layout {
         }
     }
 
-    /// Allocates a new series of zeros.
+    /// Allocates a new series, whose words are zero.
     pub(crate) fn allocate(self) -> Cells {
         let words = self.stride * self.workers + self.width;
         Cells {
@@ -51,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// Returns the series that `words` was allocated for, if it still exists.
+    /// Returns the series for which `words` were allocated; `None` if it no longer exists.
     pub(crate) fn revive(self, words: &Weak<[AtomicU64]>) -> Option<Cells> {
         Some(Cells {
             words: words.upgrade()?,
@@ -77,12 +77,12 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Returns the weak reference that the family keeps.
+    /// Returns a weak reference, which the family keeps.
     pub(crate) fn downgrade(&self) -> Weak<[AtomicU64]> {
         Arc::downgrade(&self.words)
     }
 
-    /// Returns the row of a worker, or `None` for an index that no worker has.
+    /// Returns the row of a worker; `None` if no worker has this index.
     #[inline]
     pub(crate) fn row(&self, shard: usize) -> Option<&[AtomicU64]> {
         // The rows of the workers come first, the shared row is the last one.
@@ -94,12 +94,12 @@ impl Cells {
         self.words.get(start..end)
     }
 
-    /// Returns the row that any thread may change, by atomic operations only.
+    /// Returns the row that any thread may change, only by atomic operations.
     pub(crate) fn shared(&self) -> &[AtomicU64] {
         &self.words[self.words.len() - self.layout.width..]
     }
 
-    /// Returns the sum of word `index` over all rows, wrapping.
+    /// Returns the sum of word `index` over all rows, with wrapping.
     pub(crate) fn sum(&self, index: usize) -> u64 {
         let shared_start = self.words.len() - self.layout.width;
         self.words[..shared_start]
@@ -109,7 +109,7 @@ impl Cells {
     }
 }
 
-/// Adds to a word that only the calling thread writes: no locked instruction.
+/// Adds to a word that only the calling thread writes, without a locked instruction.
 #[inline]
 pub(crate) fn add_owned(word: &AtomicU64, n: u64) {
     word.store(word.load(Relaxed).wrapping_add(n), Relaxed);

@@ -1,11 +1,11 @@
-//! Counters: values that only grow.
+//! Counters: values that only increase.
 
 use std::sync::Arc;
 
 use super::cells::{Cells, add_contended, add_owned};
 use super::family::Family;
 
-/// Counters with the same name and label names.
+/// The counters with the same name and label names.
 #[derive(Clone, Debug)]
 pub struct CounterFamily(pub(crate) Arc<Family>);
 
@@ -22,15 +22,15 @@ impl CounterFamily {
     }
 }
 
-/// A handle to a counter; clones count together.
+/// A handle to a counter. Clones refer to the same counter.
 #[derive(Clone, Debug)]
 pub struct Counter(Cells);
 
 impl Counter {
     /// Adds `n` on the shard of the calling worker.
     ///
-    /// Only the worker with this index may pass it: another thread would lose counts (nothing
-    /// worse). An index that no worker has counts like [`Counter::add_shared`].
+    /// Only the worker with this index may pass it; if another thread did, counts would be lost, but nothing worse
+    /// would happen. With an index that no worker has, it is equivalent to [`Counter::add_shared`].
     #[inline]
     pub fn add(&self, shard: usize, n: u64) {
         match self.0.row(shard) {

@@ -1,7 +1,7 @@
-//! A family: name, label names and the live series; rendered as a Prometheus collector.
+//! A family: its name, label names and live series, which are rendered as a Prometheus collector.
 //!
-//! A family holds its series weakly. Dead entries are pruned when the family is gathered, and when
-//! the map has doubled since the last pruning, so that an unscraped process does not grow.
+//! A family holds its series weakly. Dead entries are removed when the family is gathered, and when the map has doubled
+//! since the last removal, so that the memory of a process that is not scraped does not grow.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -14,11 +14,10 @@ use super::buckets::Buckets;
 use super::cells::{Cells, Layout};
 use super::histogram_row;
 
-/// The terminator of each label value inside a key. A value that contains this character has it
-/// replaced.
+/// The terminator of each label value inside a key. In values that contain this character, it is replaced.
 const END: char = '\0';
 
-/// Below this number of entries pruning is left to the next gathering.
+/// The number of entries below which dead ones are removed only when the family is gathered.
 const PRUNE_FLOOR: usize = 32;
 
 /// The meaning of the words of a series.
@@ -29,7 +28,7 @@ pub(crate) enum Kind {
     Histogram(Arc<Buckets>),
 }
 
-/// The part of a family that all its handles and the registry share.
+/// The part of a family that its handles and the registry share.
 #[derive(Debug)]
 pub(crate) struct Family {
     desc: Desc,
@@ -41,7 +40,7 @@ pub(crate) struct Family {
 #[derive(Debug, Default)]
 struct Series {
     alive: BTreeMap<Box<str>, Weak<[AtomicU64]>>,
-    /// The length of the map at which `with` prunes it.
+    /// The number of entries at which `with` removes dead ones.
     prune_at: usize,
 }
 
@@ -78,7 +77,7 @@ impl Family {
     ///
     /// # Panics
     ///
-    /// If there are not as many values as the family has labels: both are constants of the program.
+    /// If the number of values is not the number of labels of the family; both are constants of the program.
     pub(crate) fn with(&self, values: &[&str]) -> Cells {
         assert_eq!(
             values.len(),
@@ -101,7 +100,7 @@ impl Family {
         cells
     }
 
-    /// Returns all live series, sorted by label values; drops the others.
+    /// Returns all live series, sorted by label values, and drops the others.
     fn gather(&self) -> Vec<(Box<str>, Cells)> {
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         series.prune();

@@ -1,4 +1,4 @@
-//! Gauges: values that go up and down.
+//! Gauges: values that increase and decrease.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::cells::{Cells, add_contended, add_owned};
 use super::family::Family;
 
-/// Gauges with the same name and label names.
+/// The gauges with the same name and label names.
 #[derive(Clone, Debug)]
 pub struct GaugeFamily(pub(crate) Arc<Family>);
 
@@ -23,18 +23,17 @@ impl GaugeFamily {
     }
 }
 
-/// A handle to a gauge; clones count together.
+/// A handle to a gauge. Clones refer to the same gauge.
 ///
-/// A gauge is either moved by workers ([`Gauge::add`], [`Gauge::sub`]) or set by a control thread
-/// ([`Gauge::set`]). Its value is the sum of both parts: setting does not undo what workers added.
+/// A gauge is either changed by workers ([`Gauge::add`], [`Gauge::sub`]) or set by a control thread ([`Gauge::set`]).
+/// Its value is the sum of both parts: setting it does not undo what workers have added.
 #[derive(Clone, Debug)]
 pub struct Gauge(Cells);
 
 impl Gauge {
-    /// Adds `n` on the shard of the calling worker; the restriction of [`super::Counter::add`]
-    /// applies.
+    /// Adds `n` on the shard of the calling worker. The restriction of [`super::Counter::add`] applies.
     ///
-    /// A value added on one shard may be subtracted on another: only the sum counts.
+    /// A value that was added on one shard may be subtracted on another, since only the sum counts.
     #[inline]
     pub fn add(&self, shard: usize, n: i64) {
         match self.0.row(shard) {
@@ -66,7 +65,7 @@ impl Gauge {
         add_contended(&self.0.shared()[0], n.cast_unsigned());
     }
 
-    /// Sets the shared part from any thread.
+    /// Sets the shared part of the value, from any thread.
     pub fn set(&self, value: i64) {
         self.0.shared()[0].store(value.cast_unsigned(), Relaxed);
     }

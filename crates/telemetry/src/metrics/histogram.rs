@@ -1,4 +1,4 @@
-//! Histograms of times with fixed buckets.
+//! Histograms of durations, with fixed buckets.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,7 +9,7 @@ use super::cells::{Cells, add_contended, add_owned};
 use super::family::Family;
 use super::histogram_row::{FIRST_BUCKET, SUM, bucket_counts};
 
-/// Histograms with the same name, label names and buckets.
+/// The histograms with the same name, label names and buckets.
 #[derive(Clone, Debug)]
 pub struct HistogramFamily {
     pub(crate) family: Arc<Family>,
@@ -32,7 +32,7 @@ impl HistogramFamily {
     }
 }
 
-/// A handle to a histogram; clones count together.
+/// A handle to a histogram. Clones refer to the same histogram.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     cells: Cells,
@@ -40,24 +40,22 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a time on the shard of the calling worker; the restriction of [`super::Counter::add`]
-    /// applies.
+    /// Counts a duration on the shard of the calling worker. The restriction of [`super::Counter::add`] applies.
     ///
-    /// A time that is negative or not a number counts as zero.
+    /// A duration that is negative or not a number counts as zero.
     #[inline]
     pub fn observe(&self, shard: usize, seconds: f64) {
         // The cast saturates, and converts NaN to zero.
         self.observe_nanos(shard, (seconds * 1e9) as u64);
     }
 
-    /// Counts a time on the shard of the calling worker; the restriction of [`super::Counter::add`]
-    /// applies.
+    /// Counts a duration on the shard of the calling worker. The restriction of [`super::Counter::add`] applies.
     #[inline]
     pub fn observe_duration(&self, shard: usize, time: Duration) {
         self.observe_nanos(shard, nanos(time));
     }
 
-    /// Counts a time in nanoseconds: the cheapest way, without floating point.
+    /// Counts a duration in nanoseconds, which is the fastest method, since it needs no floating point.
     #[inline]
     pub fn observe_nanos(&self, shard: usize, nanos: u64) {
         match self.cells.row(shard) {
@@ -66,7 +64,7 @@ impl Histogram {
         }
     }
 
-    /// Counts a time from any thread, by atomic additions.
+    /// Counts a duration from any thread, by atomic additions.
     pub fn observe_shared(&self, time: Duration) {
         self.count(self.cells.shared(), nanos(time), add_contended);
     }
@@ -97,14 +95,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the number of counted times.
+    /// Returns the number of counted durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Returns the counts since an earlier snapshot of the same series, or all without one, by
-    /// bucket: its inclusive upper bound (the last one has none) and its count.
+    /// Returns the counts since an earlier snapshot of the same series, or all counts if there is none. For each bucket
+    /// there is its inclusive upper bound (`None` for the last one) and its count.
     pub fn since<'a>(
         &'a self,
         earlier: Option<&'a Self>,
@@ -116,16 +114,16 @@ impl Snapshot {
         })
     }
 
-    /// Returns the sum of all times.
+    /// Returns the sum of all durations.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_nanos)
     }
 
-    /// Returns the time below which a share `q` (0 to 1) of the counted times lies.
+    /// Returns the duration that a share `q` (0 to 1) of the counted durations does not exceed.
     ///
-    /// Interpolates linearly inside a bucket, as Prometheus' `histogram_quantile`; returns the
-    /// highest bound for times above it. `None` if nothing was counted.
+    /// It is interpolated linearly inside a bucket, as by Prometheus' `histogram_quantile`; for durations above the
+    /// highest bound, that bound is returned. `None` if nothing was counted.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let total = self.count();

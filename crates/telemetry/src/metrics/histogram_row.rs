@@ -1,4 +1,4 @@
-//! The row of a histogram: the sum in nanoseconds, then the count of each bucket.
+//! The row of a histogram: the sum in nanoseconds, followed by the count of each bucket.
 
 use prometheus::proto;
 
@@ -13,7 +13,7 @@ pub(crate) fn width(buckets: &Buckets) -> usize {
     FIRST_BUCKET + buckets.count()
 }
 
-/// Converts the series to the form that the `prometheus` crate encodes: cumulative counts, seconds.
+/// Converts a series to the form that the `prometheus` crate encodes: cumulative counts, and seconds.
 pub(crate) fn render(buckets: &Buckets, cells: &Cells) -> proto::Histogram {
     let counts = bucket_counts(buckets, cells);
     let mut histogram = proto::Histogram::default();

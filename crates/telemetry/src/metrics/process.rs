@@ -1,6 +1,6 @@
-//! Metrics of the process, `process_*`: read from `/proc/self` for each exposition.
+//! Metrics of the process, `process_*`, which are read from `/proc/self` for each exposition.
 //!
-//! Names and meanings are those of the other Prometheus clients. Unreadable values are left out.
+//! Names and meanings are those of other Prometheus clients. Values that cannot be read are omitted.
 
 use std::fs;
 
@@ -9,10 +9,11 @@ use prometheus::proto;
 
 use super::family::metric_family;
 
-/// Clock ticks a second in `/proc`: `USER_HZ`, part of the kernel's ABI, not its timer rate.
+/// The number of clock ticks per second in `/proc`: `USER_HZ`, which is part of the kernel's ABI and not its timer
+/// rate.
 const USER_HZ: f64 = 100.0;
 
-/// Name, help text and type of each metric, in the order of [`Reading::values`].
+/// The name, help text and type of each metric, in the order of [`Reading::values`].
 const METRICS: [(&str, &str, proto::MetricType); 7] = [
     (
         "process_cpu_seconds_total",
@@ -54,7 +55,7 @@ const METRICS: [(&str, &str, proto::MetricType); 7] = [
 /// The collector of the `process_*` metrics.
 pub(crate) struct Process {
     descs: Vec<Desc>,
-    /// The start time, which does not change, so it is read once.
+    /// The start time of the process, which is read once, because it does not change; `None` if it could not be read.
     start_time: Option<f64>,
 }
 
@@ -110,7 +111,7 @@ fn sample(field_type: proto::MetricType, value: f64) -> proto::Metric {
     proto::Metric::from_gauge(gauge)
 }
 
-/// The values of `/proc/self` at one moment.
+/// The values from `/proc/self` at one moment.
 #[derive(Debug, Default)]
 struct Reading {
     cpu_seconds: Option<f64>,
@@ -151,13 +152,13 @@ impl Reading {
     }
 }
 
-/// Returns the number after `key` at the start of a line.
+/// Returns the number that follows `key` at the beginning of a line.
 fn field(text: &str, key: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns field `n` (counted from 1 as in proc(5), at least 3) of `/proc/self/stat`.
+/// Returns field `n` of `/proc/self/stat`, counted from 1 as in proc(5), and at least 3.
 fn stat_field(stat: &str, n: usize) -> Option<f64> {
     // The second field, the command, may hold spaces and parentheses; the others follow the last.
     let (_, rest) = stat.rsplit_once(") ")?;

@@ -1,4 +1,4 @@
-//! The registry: creates families, and writes them all in the Prometheus text format.
+//! The registry: creates families, and writes all of them in the Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,19 +14,19 @@ use super::gauge::GaugeFamily;
 use super::histogram::HistogramFamily;
 use super::process::Process;
 
-/// The prefix of every name except the `process_*` metrics, which have the same names everywhere.
+/// The prefix of all names except `process_*`, which are the same for all programs.
 const NAMESPACE: &str = "maglor";
 
-/// The `content-type` of [`Registry::encode`].
+/// The `content-type` of the result of [`Registry::encode`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// The registry of all metrics of a process; clones are the same registry.
+/// The registry of all metrics of a process. Clones refer to the same registry.
 ///
 /// # Panics
 ///
-/// Names, help texts and label names are constants of the program, so that the methods which create
-/// families panic on an invalid name, and on a name that is registered with another kind, help text
-/// or other labels. Registering the same family again returns the existing one.
+/// Names, help texts and label names are constants of the program. So the methods that create families panic if a name
+/// is invalid, or if it is registered with another kind, help text or labels. If the same family is registered again,
+/// the existing one is returned.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -36,7 +36,7 @@ pub struct Registry {
 struct Inner {
     workers: usize,
     prometheus: prometheus::Registry,
-    /// The families by full name. Locked only while a family is created.
+    /// The families by full name. The mutex is locked only while a family is created.
     families: Mutex<BTreeMap<String, Arc<Family>>>,
 }
 
@@ -114,7 +114,7 @@ impl Registry {
 
     /// Adds `process_*` (memory, CPU time, file descriptors, start time) and `maglor_build_info`.
     ///
-    /// `component` is the name of the binary, `version` its version.
+    /// `component` is the name of the program, and `version` is its version.
     pub fn describe_process(&self, component: &str, version: &str) {
         self.register(Box::new(Process::new()));
         let (component, version) = (component.to_owned(), version.to_owned());
@@ -126,7 +126,7 @@ impl Registry {
         );
     }
 
-    /// Returns all series in the Prometheus text format, see [`CONTENT_TYPE`].
+    /// Returns all series in the Prometheus text format; see [`CONTENT_TYPE`].
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -169,7 +169,7 @@ impl Registry {
     }
 }
 
-/// The collector of the samples of [`Registry::sampled_gauge`].
+/// The collector of samples for [`Registry::sampled_gauge`].
 #[derive(Debug)]
 pub struct Samples<'a> {
     labels: &'a [String],

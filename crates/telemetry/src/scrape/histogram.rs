@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::Sample;
 
-/// A histogram: the number of times up to each bound.
+/// A histogram: the number of durations up to each bound.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// Upper bounds in microseconds (`u64::MAX` for the last one), each with its cumulative count.
+    /// The upper bounds in microseconds (`u64::MAX` for the last one), each with its cumulative count.
     buckets: BTreeMap<u64, f64>,
 }
 
 impl Histogram {
-    /// Adds a sample of `…_bucket`.
+    /// Adds a sample of a metric `…_bucket`.
     pub fn add(&mut self, sample: &Sample<'_>) {
         let bound = sample.label("le").and_then(|le| le.parse::<f64>().ok());
         // `+Inf` becomes the largest number.
@@ -28,8 +28,8 @@ impl Histogram {
         }
     }
 
-    /// Returns a percentile, by linear interpolation within its bucket, as Prometheus'
-    /// `histogram_quantile` computes it; `None` if the histogram is empty.
+    /// Returns a percentile, interpolated linearly within its bucket, as by Prometheus' `histogram_quantile`; `None` if
+    /// the histogram is empty.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let all = *self.buckets.values().last()?;

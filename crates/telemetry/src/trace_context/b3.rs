@@ -1,13 +1,12 @@
-//! B3, the headers of Zipkin: read if there is no `traceparent`, written for servers that support
-//! nothing else.
+//! B3, the headers of Zipkin, in one header or in several.
 //!
 //! A trace identifier may have 16 digits; it is read as 32 with leading zeros, and one with 16
-//! leading zeros is written with 16 digits, so that its form is preserved. A request that carries a
-//! sampling decision without identifiers has no context: its headers are forwarded unchanged.
+//! leading zeros is written with 16 digits, so that its form is preserved. A request may carry a
+//! sampling decision without identifiers: for the trace that begins with it.
 
 use super::{Sampling, SpanId, TraceContext, TraceId, hex};
 
-/// The name of the header with all values.
+/// The name of the single header, which contains all values.
 pub const SINGLE: &str = "b3";
 /// The name of the header with the trace identifier.
 pub const TRACE_ID: &str = "x-b3-traceid";
@@ -50,23 +49,40 @@ pub fn parse_single(value: &[u8]) -> Option<TraceContext> {
     })
 }
 
+/// Parses a value of `b3` that is a sampling decision alone.
+#[must_use]
+pub fn parse_decision(value: &[u8]) -> Option<Sampling> {
+    match value.trim_ascii() {
+        b"0" => Some(Sampling::Deny),
+        b"1" => Some(Sampling::Accept),
+        b"d" => Some(Sampling::Debug),
+        _ => None,
+    }
+}
+
+/// Returns the decision of the several headers; `header` returns the value of a header by name.
+pub fn decision_of<'a>(
+    mut header: impl FnMut(&'static str) -> Option<&'a [u8]>,
+) -> Option<Sampling> {
+    if header(FLAGS).is_some_and(|flags| flags.trim_ascii() == b"1") {
+        return Some(Sampling::Debug);
+    }
+    match header(SAMPLED)?.trim_ascii() {
+        // Senders from before the specification write words instead of digits.
+        b"1" | b"true" => Some(Sampling::Accept),
+        b"0" | b"false" => Some(Sampling::Deny),
+        b"d" => Some(Sampling::Debug),
+        _ => None,
+    }
+}
+
 /// Parses the several headers; `header` returns the value of a header by name.
 pub fn parse_multi<'a>(
     mut header: impl FnMut(&'static str) -> Option<&'a [u8]>,
 ) -> Option<TraceContext> {
     let trace_id = parse_trace(header(TRACE_ID)?.trim_ascii())?;
     let span_id = parse_span(header(SPAN_ID)?.trim_ascii())?;
-    let sampling = if header(FLAGS).is_some_and(|flags| flags.trim_ascii() == b"1") {
-        Sampling::Debug
-    } else {
-        match header(SAMPLED).map(<[u8]>::trim_ascii) {
-            // Senders from before the specification write words instead of digits.
-            Some(b"1" | b"true") => Sampling::Accept,
-            Some(b"0" | b"false") => Sampling::Deny,
-            Some(b"d") => Sampling::Debug,
-            _ => Sampling::Defer,
-        }
-    };
+    let sampling = decision_of(header).unwrap_or(Sampling::Defer);
     Some(TraceContext {
         trace_id,
         span_id,
@@ -74,7 +90,7 @@ pub fn parse_multi<'a>(
     })
 }
 
-/// Returns the value of `b3`; `parent` is the parent of the context's own span.
+/// Returns the value of `b3`; `parent` is the parent of the context's own span, `None` if it has none.
 #[must_use]
 pub fn to_single(context: &TraceContext, parent: Option<SpanId>) -> String {
     let mut value = format!("{}-{}", trace_digits(context.trace_id), context.span_id);
@@ -89,7 +105,7 @@ pub fn to_single(context: &TraceContext, parent: Option<SpanId>) -> String {
     value
 }
 
-/// Returns names and values of the several headers; see [`to_single`].
+/// Returns names and values of the separate headers; see [`to_single`].
 pub fn to_multi(
     context: &TraceContext,
     parent: Option<SpanId>,

@@ -1,4 +1,4 @@
-//! Lower-case hexadecimal digits, as trace headers write identifiers.
+//! Lower-case hexadecimal digits, in which trace headers contain identifiers.
 
 /// Decodes exactly `2 * N` digits; upper case is rejected.
 pub(super) fn decode<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
@@ -12,7 +12,7 @@ pub(super) fn decode<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Writes two digits a byte into `digits`, which has room for them.
+/// Writes two digits for each byte into `digits`, which must be long enough.
 pub(super) fn encode(bytes: &[u8], digits: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (byte, pair) in bytes.iter().zip(digits.chunks_exact_mut(2)) {
@@ -21,7 +21,7 @@ pub(super) fn encode(bytes: &[u8], digits: &mut [u8]) {
     }
 }
 
-/// Returns the output of [`encode`] as text.
+/// Returns the output of [`encode`] as a string.
 pub(super) fn text(ascii: &[u8]) -> &str {
     std::str::from_utf8(ascii).expect("digits and dashes are ASCII")
 }

@@ -8,12 +8,26 @@ fn parse(value: &str) -> Option<TraceContext> {
     TraceContext::parse(value.as_bytes())
 }
 
-/// `extract` over a list of headers.
-fn find(headers: &[(&str, &str)]) -> Option<(TraceContext, Format)> {
-    extract(|name| {
+fn find(headers: &[(&str, &str)]) -> Incoming {
+    Incoming::extract(|name| {
         let values = headers.iter().filter(move |(header, _)| *header == name);
         values.map(|(_, value)| value.as_bytes())
     })
+}
+
+/// The headers that a span writes for a request that it received with these.
+fn forwarded(headers: &[(&str, &str)]) -> Vec<(String, String)> {
+    let incoming = find(headers);
+    let own = match &incoming.parent {
+        Some(parent) => parent.child([7; 8]),
+        None => TraceContext::root([7; 24], incoming.sampling),
+    };
+    let parent = SpanId::new([5; 8]);
+    let mut written = Vec::new();
+    incoming.inject(&own, parent, |name, value| {
+        written.push((name.to_owned(), String::from_utf8(value.to_vec()).unwrap()));
+    });
+    written
 }
 
 #[test]
@@ -84,32 +98,102 @@ fn a_root_is_valid_whatever_the_random_bytes() {
     assert_ne!(root.child([9; 8]).span_id, root.span_id);
 }
 
+const SINGLE: (&str, &str) = ("b3", "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1");
+const MULTI: [(&str, &str); 2] = [
+    ("x-b3-traceid", "64fe8b2a57d3eff7"),
+    ("x-b3-spanid", "e457b5a2e4d86bd1"),
+];
+
 #[test]
 fn w3c_comes_before_b3() {
-    let b3 = ("b3", "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1");
+    let trace = |headers: &[_]| {
+        find(headers)
+            .parent
+            .map(|parent| parent.trace_id.to_string())
+    };
+    let (w3c, single) = (&EXAMPLE[3..35], &SINGLE.1[..32]);
+    let multi = format!("{:0>32}", MULTI[0].1);
+    let [id, span] = MULTI;
+    assert_eq!(
+        trace(&[SINGLE, ("traceparent", EXAMPLE), id, span]).as_deref(),
+        Some(w3c)
+    );
+    assert_eq!(
+        trace(&[SINGLE, ("traceparent", "bad"), id]).as_deref(),
+        Some(single)
+    );
+    assert_eq!(trace(&[("b3", "0"), id, span]), Some(multi));
+    let twice = [("traceparent", EXAMPLE), ("traceparent", EXAMPLE)];
+    assert_eq!(trace(&twice), None);
+    assert_eq!(trace(&[id]), None);
+    assert_eq!(trace(&[]), None);
+}
+
+#[test]
+fn contexts_are_written_as_they_came() {
+    let pairs = |headers: &[(&str, &str)]| {
+        let pairs = headers
+            .iter()
+            .map(|(name, value)| (String::from(*name), String::from(*value)));
+        pairs.collect::<Vec<_>>()
+    };
+    let state = ("tracestate", "a=1");
+    let w3c = "00-4bf92f3577b34da6a3ce929d0e0e4736-0707070707070707-01";
+    let single = "80f198ee56343ba864fe8b2a57d3eff7-0707070707070707-1-0505050505050505";
     let multi = [
         ("x-b3-traceid", "64fe8b2a57d3eff7"),
-        ("x-b3-spanid", "e457b5a2e4d86bd1"),
+        ("x-b3-spanid", "0707070707070707"),
+        ("x-b3-parentspanid", "0505050505050505"),
+        ("x-b3-sampled", "0"),
     ];
-    let formats = |headers: &[_]| find(headers).map(|(_, format)| format);
-    assert_eq!(
-        formats(&[b3, ("traceparent", EXAMPLE), multi[0]]),
-        Some(Format::W3c)
-    );
-    assert_eq!(
-        formats(&[b3, ("traceparent", "bad"), multi[0]]),
-        Some(Format::B3Single)
-    );
-    assert_eq!(
-        formats(&[("b3", "0"), multi[0], multi[1]]),
-        Some(Format::B3Multi)
-    );
-    assert_eq!(
-        formats(&[("traceparent", EXAMPLE), ("traceparent", EXAMPLE)]),
-        None
-    );
-    assert_eq!(formats(&[multi[0]]), None);
-    assert_eq!(formats(&[]), None);
+    let [id, span] = MULTI;
+    for (received, expected) in [
+        (
+            &[("traceparent", EXAMPLE), state][..],
+            &[("traceparent", w3c), state][..],
+        ),
+        (&[SINGLE, state], &[("b3", single)]),
+        (&[id, span, ("x-b3-sampled", "0")], &multi),
+        (&[SINGLE, ("traceparent", "bad"), state], &[("b3", single)]),
+        (
+            &[SINGLE, ("traceparent", EXAMPLE)],
+            &[
+                ("traceparent", w3c),
+                (
+                    "b3",
+                    "4bf92f3577b34da6a3ce929d0e0e4736-0707070707070707-1-0505050505050505",
+                ),
+            ],
+        ),
+    ] {
+        assert_eq!(forwarded(received), pairs(expected), "{received:?}");
+    }
+    for new in [&[][..], &[("traceparent", "bad"), state], &[id]] {
+        let written = forwarded(new);
+        assert_eq!(written.len(), 1, "{new:?}");
+        assert!(parse(&written[0].1).is_some_and(|new| new.sampling == Sampling::Deny));
+    }
+}
+
+#[test]
+fn a_decision_may_come_without_identifiers() {
+    for (headers, sampling, b3_single) in [
+        (&[("b3", "0")][..], Sampling::Deny, true),
+        (&[("b3", "1")], Sampling::Accept, true),
+        (&[("b3", "d")], Sampling::Debug, true),
+        (&[("x-b3-sampled", "0")], Sampling::Deny, false),
+        (&[("x-b3-flags", "1")], Sampling::Debug, false),
+    ] {
+        let incoming = find(headers);
+        assert_eq!((incoming.parent, incoming.sampling), (None, sampling));
+        let formats = Formats {
+            w3c: false,
+            b3_single,
+            b3_multi: !b3_single,
+        };
+        assert_eq!(incoming.formats, formats, "{headers:?}");
+    }
+    assert_eq!(find(&[]).sampling, Sampling::Defer);
 }
 
 #[test]
@@ -159,7 +243,7 @@ fn b3_in_several_headers() {
         (("x-b3-flags", "1"), Sampling::Debug),
         (("x-b3-flags", "0"), Sampling::Defer),
     ] {
-        let (context, _) = find(&[ids[0], ids[1], extra]).unwrap();
+        let context = find(&[ids[0], ids[1], extra]).parent.unwrap();
         assert_eq!(context.sampling, sampling);
         assert_eq!(
             context.trace_id.to_string(),
@@ -235,6 +319,35 @@ fn context() -> impl Strategy<Value = TraceContext> {
         .prop_map(|(random, sampling)| TraceContext::root(random, sampling))
 }
 
+fn extracted(headers: &[(usize, Vec<u8>)]) -> Incoming {
+    Incoming::extract(|name| {
+        let values = headers.iter().filter(move |(at, _)| HEADERS[*at] == name);
+        values.map(|(_, value)| &**value)
+    })
+}
+
+/// A value of a trace header: a valid one, one with a changed part, or any bytes.
+fn header_value() -> impl Strategy<Value = Vec<u8>> {
+    let valid = prop_oneof![
+        Just(EXAMPLE),
+        Just(SINGLE.1),
+        Just(MULTI[0].1),
+        Just(MULTI[1].1),
+        Just("1"),
+        Just("0"),
+        Just("d"),
+        Just("a=1,b@c=2"),
+    ];
+    let valid = valid.prop_map(|text| text.as_bytes().to_vec());
+    let changed = (valid.clone(), any::<prop::sample::Index>(), any::<u8>());
+    let changed = changed.prop_map(|(mut value, at, byte)| {
+        let at = at.index(value.len());
+        value[at] = byte;
+        value
+    });
+    prop_oneof![3 => valid, 2 => changed, 1 => any::<Vec<u8>>()]
+}
+
 proptest! {
     #[test]
     fn what_is_written_is_read(context in context(), parent in any::<Option<u64>>()) {
@@ -257,6 +370,28 @@ proptest! {
             prop_assert_eq!(TraceContext::parse(&context.to_traceparent()), Some(context));
         }
         let _ = b3::parse_single(&near);
+    }
+
+    /// Whatever a client sends, the next hop gets values that are valid and lead to the same trace.
+    #[test]
+    fn headers_passed_on_are_valid(
+        values in proptest::collection::vec((0..HEADERS.len(), header_value()), 0..9),
+        random in proptest::array::uniform24(any::<u8>()),
+    ) {
+        let incoming = extracted(&values);
+        let root = TraceContext::root(random, incoming.sampling);
+        let own = incoming.parent.map_or(root, |parent| parent.child([9; 8]));
+        let mut written = Vec::new();
+        incoming.inject(&own, Some(root.span_id), |name, value| {
+            let at = HEADERS.iter().position(|header| *header == name).unwrap();
+            written.push((at, value.to_vec()));
+        });
+        prop_assert!(written.iter().all(|(_, value)| value.iter().all(|byte| matches!(byte, b' '..=b'~'))));
+        let read = extracted(&written);
+        let parent = read.parent.unwrap();
+        prop_assert_eq!((parent.trace_id, parent.span_id), (own.trace_id, own.span_id));
+        prop_assert_eq!(read.tracestate, incoming.tracestate);
+        prop_assert!(incoming.parent.is_none() || read.formats == incoming.formats);
     }
 
     #[test]

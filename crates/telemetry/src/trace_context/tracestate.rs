@@ -1,4 +1,4 @@
-//! `tracestate`: vendor-specific data of a trace. Validated and forwarded, never interpreted.
+//! `tracestate`: vendor-specific data of a trace, which is validated and forwarded, but never interpreted.
 
 /// The maximum number of entries of a list.
 const MAX_ENTRIES: usize = 32;
@@ -45,7 +45,7 @@ pub fn combine<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<String>
     (!list.is_empty()).then_some(list)
 }
 
-/// Returns whether a key is a vendor's name, or `TENANT@VENDOR`.
+/// Returns whether a key is the name of a vendor, or `TENANT@VENDOR`.
 fn is_key(key: &str) -> bool {
     match key.split_once('@') {
         None => is_name(key, 256),
@@ -66,8 +66,7 @@ fn is_name(name: &str, longest: usize) -> bool {
         && bytes.iter().all(|&byte| other(byte))
 }
 
-/// Returns whether a value is printable ASCII without `,` and `=`. White space at the end was
-/// trimmed with the entry.
+/// Returns whether a value is printable ASCII without `,` and `=`. White space at its end was trimmed with the entry.
 fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len())
         && value

@@ -17,12 +17,12 @@ use crate::proto::envoy::extensions::upstreams::http::v3::{
     http_protocol_options::{UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
 };
 
-/// The default size of the table of a Maglev policy, and of the ring of a hashing one.
+/// The default size of the table of a Maglev policy, and of the ring of a ring-hash policy.
 const TABLE_SIZE: u64 = 65_537;
 const RING_MIN: u64 = 1024;
 const RING_MAX: u64 = 8 << 20;
 
-/// Rejects fields that would change how requests are sent, unless the metadata override them.
+/// Rejects fields that would change how requests are sent, unless our metadata overrides them.
 pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) -> Result<(), Fault> {
     if message.transport_socket.is_some() && !mention("tls") {
         return Err(Fault::unsupported("transport_socket"));
@@ -45,7 +45,7 @@ pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) ->
     Ok(())
 }
 
-/// Returns the EDS name of the endpoints, if they are discovered by EDS.
+/// Returns the EDS name of the endpoints; `None` if EDS does not provide them.
 pub(super) fn eds(message: &wire::Cluster) -> Option<&str> {
     if discovery_type(message).ok()? != DiscoveryType::Eds {
         return None;
@@ -107,7 +107,7 @@ fn whole_percent(field: &str, value: f64) -> Result<u32, Fault> {
     }
 }
 
-/// Decodes the policy. `None` is the default of both, two choices by outstanding requests.
+/// Decodes the balancing policy. `None` is the default in both configurations: two choices by outstanding requests.
 fn policy(message: &wire::Cluster) -> Result<Option<PolicySpec>, Fault> {
     let Ok(policy) = LbPolicy::try_from(message.lb_policy) else {
         let number = message.lb_policy;
@@ -147,7 +147,7 @@ fn policy(message: &wire::Cluster) -> Result<Option<PolicySpec>, Fault> {
         .map_err(|error| Fault::new("lb_policy", error.to_string()))
 }
 
-/// Decodes where the endpoints come from.
+/// Decodes the source of the endpoints.
 fn discover(
     message: &wire::Cluster,
     kind: DiscoveryType,
@@ -196,7 +196,7 @@ fn discover(
     Ok(())
 }
 
-/// Decodes the version of HTTP; HTTP/1.1 by default.
+/// Decodes the HTTP version; the default is HTTP/1.1.
 fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
     let Some(any) = message.typed_extension_protocol_options.get(HTTP_OPTIONS) else {
         return Ok(());

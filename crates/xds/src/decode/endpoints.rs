@@ -69,7 +69,7 @@ fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
     })
 }
 
-/// Returns `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`: everything before the first unknown part.
+/// Returns `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`, up to the first empty part; `None` without a region.
 fn locality(locality: &Locality) -> Option<String> {
     let parts = [&locality.region, &locality.zone, &locality.sub_zone];
     let known = parts.iter().take_while(|part| !part.is_empty());

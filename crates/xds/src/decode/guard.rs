@@ -45,8 +45,8 @@ pub(super) fn circuit_breakers(message: Option<&CircuitBreakers>, raw: &mut raw:
     });
 }
 
-/// Decodes outlier ejection, which is disabled if absent. Envoy's defaults are written out where
-/// they differ from ours.
+/// Decodes outlier ejection, which is disabled if it is absent. Envoy's defaults are written out where ours are
+/// different.
 pub(super) fn outlier(
     message: Option<&OutlierDetection>,
 ) -> Result<Option<raw::OutlierEjection>, Fault> {

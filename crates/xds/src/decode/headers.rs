@@ -8,7 +8,7 @@ use crate::proto::envoy::config::core::v3::{
     HeaderValueOption, header_value_option::HeaderAppendAction,
 };
 
-/// Returns the headers to set, to add and to remove; `None` for no changes.
+/// Returns the header changes: to set, to add and to remove; `None` if there are none.
 pub(super) fn decode(
     field: &str,
     options: &[HeaderValueOption],

@@ -1,4 +1,4 @@
-//! Decodes listeners: a name's routes, or its cluster.
+//! Decodes listeners: the routes of a name, or its cluster.
 
 use prost_types::Any;
 
@@ -41,7 +41,7 @@ pub(super) fn decode(name: &str, message: &wire::Listener) -> Result<Listener, D
     }
 }
 
-/// Returns the filter of a listener for connections.
+/// Returns the only network filter of a listener.
 fn only_filter(message: &wire::Listener) -> Result<&Any, Fault> {
     let fault = || {
         Fault::new(
@@ -61,7 +61,7 @@ fn only_filter(message: &wire::Listener) -> Result<&Any, Fault> {
     }
 }
 
-/// Decodes the cluster for TCP connections.
+/// Decodes the cluster to which TCP connections are forwarded.
 fn tcp(filter: &Any) -> Result<String, Fault> {
     if filter.type_url != TCP_TYPE {
         return Err(Fault::unsupported(format!(
@@ -117,7 +117,7 @@ fn http(
     }
 }
 
-/// Rejects unknown filters: one that changes requests must not be ignored silently.
+/// Rejects unknown filters, because a filter that changes requests must not be ignored.
 fn known(filter: &HttpFilter) -> Result<(), Fault> {
     let router = match &filter.config_type {
         Some(http_filter::ConfigType::TypedConfig(any)) => any.type_url == ROUTER_TYPE,

@@ -81,7 +81,7 @@ fn virtual_host(
     })
 }
 
-/// Applies the virtual host's retries to a route without its own.
+/// Applies the retry policy of the virtual host to a route without a retry policy.
 fn inherit(route: &mut std::borrow::Cow<'_, wire::Route>, retry: Option<&wire::RetryPolicy>) {
     let Some(retry) = retry else { return };
     if let Some(wire::route::Action::Route(action)) = &mut route.to_mut().action {
@@ -100,7 +100,7 @@ fn one(message: &wire::Route, table: &str, place: &str) -> Result<raw::Route, De
     overlay(Kind::Routes, table, native, metadata)
 }
 
-/// Decodes Envoy's own fields.
+/// Decodes Envoy's own fields of a route.
 pub(super) fn native(message: &wire::Route) -> Result<raw::Route, Fault> {
     if !message.typed_per_filter_config.is_empty() {
         return Err(Fault::unsupported("typed_per_filter_config"));

@@ -1,11 +1,11 @@
-//! Acknowledges workloads' resources only after they have been applied: a socket that cannot be
-//! bound is detected after the response was read.
+//! Acknowledges the resources of workloads only after they have been applied, since a socket that cannot be bound is
+//! detected after the response was read.
 
 use super::Discovery;
 use crate::Kind;
 use crate::client::Update;
 
-/// The last readable response about workloads.
+/// The last response about workloads: its nonce if it was valid, and whether it was rejected.
 #[derive(Debug, Default)]
 pub(super) struct Unconfirmed {
     nonce: Option<String>,
@@ -20,9 +20,8 @@ impl Unconfirmed {
 }
 
 impl Discovery {
-    /// Acknowledges the known workloads as applied, or rejects them with a reason. Must be called
-    /// again when the outcome changes: a rejected response may be accepted later, on the same
-    /// stream.
+    /// Acknowledges the known workloads as applied, or rejects them with a reason. It must be called again when the
+    /// outcome changes: a rejected response may be accepted later, on the same stream.
     pub fn confirm_workloads(&mut self, outcome: Result<(), &str>) {
         let last = &mut self.unconfirmed;
         let Some(nonce) = last

@@ -1,5 +1,4 @@
-//! Keeps the last valid resources for times without a server: in this process, and, stored by its
-//! owner, in the next.
+//! Keeps the last valid resources for times without a server. The owner stores them for the next process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,23 +9,23 @@ use crate::snapshot::Kept;
 
 use super::{Changes, Discovery};
 
-/// The maximum number of kept resources. Beyond that, unsubscribed ones are dropped.
+/// The maximum number of kept resources. Above it, unsubscribed ones are dropped.
 const MOST: usize = 4096;
 
-/// The kept resources.
+/// The resources that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Keeping {
-    /// Each with its version and body.
+    /// The kept resources, with their versions and bodies.
     resources: BTreeMap<(Kind, Arc<str>), Received>,
-    /// Whether they have changed since they were last returned.
+    /// Whether the resources have changed since they were last returned.
     changed: bool,
-    /// Whether subscribed resources are taken from here.
+    /// Whether subscribed resources are taken from the kept ones.
     offline: bool,
 }
 
 impl Keeping {
-    /// Keeps a resource. Trust bundles are stored elsewhere: the server needs to know which roots
-    /// this process itself has received.
+    /// Keeps a resource. Trust bundles are not kept here, because the server needs to know which roots this process
+    /// itself has received.
     pub(super) fn put(&mut self, kind: Kind, resource: &Received) {
         if kind == Kind::Bundle {
             return;
@@ -48,15 +47,15 @@ impl Keeping {
         self.changed |= self.resources.remove(&key).is_some();
     }
 
-    /// Ends offline operation: a server responds again.
+    /// Ends offline operation, because a server responds again.
     pub(super) fn online(&mut self) {
         self.offline = false;
     }
 }
 
 impl Discovery {
-    /// Keeps the last valid version of all resources from now on; `earlier` was stored by an
-    /// earlier process.
+    /// Keeps the last valid version of all resources from now on. `earlier` are the resources that an earlier process
+    /// has stored.
     pub fn keep(&mut self, earlier: Vec<Kept>) {
         let keeping = self.keeping.get_or_insert_default();
         for kept in earlier {
@@ -70,7 +69,7 @@ impl Discovery {
         }
     }
 
-    /// Starts offline operation: subscribed resources come from the cache until a server responds.
+    /// Starts offline operation, in which subscribed resources come from the kept ones until a server responds.
     pub fn go_offline(&mut self) -> Changes {
         match &mut self.keeping {
             Some(keeping) if !keeping.resources.is_empty() => keeping.offline = true,
@@ -79,7 +78,7 @@ impl Discovery {
         self.recall()
     }
 
-    /// Ends offline operation: a server responds.
+    /// Ends offline operation, because a server responds.
     pub fn go_online(&mut self) {
         if let Some(keeping) = &mut self.keeping {
             keeping.online();
@@ -92,7 +91,7 @@ impl Discovery {
         self.keeping.as_ref().is_some_and(|keeping| keeping.offline)
     }
 
-    /// Returns the resources to store, if they have changed since the last call.
+    /// Returns the resources to store; `None` if they have not changed since the last call.
     pub fn kept(&mut self) -> Option<Vec<Kept>> {
         let client = &self.client;
         let keeping = self.keeping.as_mut()?;
@@ -117,9 +116,8 @@ impl Discovery {
         )
     }
 
-    /// Applies kept resources that are subscribed and not known, and those that they refer to.
-    /// Their versions are remembered, so that a server that responds later sends only the
-    /// differences.
+    /// Applies the kept resources that are subscribed and unknown, and those that they refer to. Their versions are
+    /// remembered, so that a server that responds later sends only the differences.
     pub(super) fn recall(&mut self) -> Changes {
         let mut changes = Changes::default();
         while self.is_offline() {
@@ -150,7 +148,7 @@ impl Discovery {
         changes
     }
 
-    /// Returns resources that are subscribed, not received, and kept.
+    /// Returns the kept resources that are subscribed but have not been received.
     fn missing(&self) -> Vec<(Kind, Received)> {
         let Some(keeping) = &self.keeping else {
             return Vec::new();

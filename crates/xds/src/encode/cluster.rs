@@ -75,7 +75,7 @@ fn native(raw: &raw::Cluster, name: &str) -> wire::Cluster {
     message
 }
 
-/// Encodes the policy, or the nearest one that Envoy has.
+/// Encodes the balancing policy, or the most similar policy that Envoy has.
 fn balancing(raw: &raw::Cluster, message: &mut wire::Cluster) {
     let policy = match raw.policy.clone().unwrap_or_default() {
         PolicySpec::Random => LbPolicy::Random,

@@ -28,8 +28,8 @@ pub(super) fn encode(
     Ok(groups.assignment(cluster))
 }
 
-/// Returns the inline endpoints of a cluster, and whether some are host names. Endpoints without an
-/// address are sent only in the metadata.
+/// Returns the inline endpoints of a cluster, and whether some of them are host names. Endpoints without an address are
+/// sent only in the metadata.
 pub(super) fn inline(
     cluster: &str,
     all: &[raw::Short<raw::Endpoint>],
@@ -100,7 +100,7 @@ impl Groups {
     }
 }
 
-/// Parses a Unix socket, or a host and a port.
+/// Parses the address of an endpoint: a Unix socket, or a host and a port.
 fn address(text: &str) -> Option<address::Address> {
     if let Some(unix) = UnixAddress::parse(text) {
         return Some(address::Address::Pipe(core::Pipe {
@@ -115,7 +115,7 @@ fn address(text: &str) -> Option<address::Address> {
     }))
 }
 
-/// Splits `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`; the host is without brackets.
+/// Splits `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT` into the host, without brackets, and the port.
 fn host_and_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host

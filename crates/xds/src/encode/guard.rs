@@ -15,7 +15,7 @@ use crate::proto::envoy::config::core::v3::{
 use crate::proto::envoy::r#type::v3::{Int64Range, Percent};
 use crate::time;
 
-/// Encodes the limits; `None` if nothing is limited.
+/// Encodes the limits; `None` if there are none.
 pub(super) fn circuit_breakers(raw: &raw::Cluster) -> Option<CircuitBreakers> {
     let limits = raw.limits.clone().unwrap_or_default();
     let budget = raw.retry_budget.as_ref();
@@ -47,8 +47,8 @@ pub(super) fn circuit_breakers(raw: &raw::Cluster) -> Option<CircuitBreakers> {
     (message != CircuitBreakers::default()).then_some(message)
 }
 
-/// Encodes outlier ejection. Absent fields have our defaults, not Envoy's; they are written out
-/// where they differ.
+/// Encodes outlier ejection. The defaults of absent fields are ours, not Envoy's; they are written out where they
+/// differ.
 pub(crate) fn outlier(raw: Option<&raw::OutlierEjection>) -> Option<OutlierDetection> {
     let raw = raw.cloned().unwrap_or_default();
     if raw.enabled == Some(false) {
@@ -82,7 +82,7 @@ pub(crate) fn outlier(raw: Option<&raw::OutlierEjection>) -> Option<OutlierDetec
     })
 }
 
-/// Encodes a health check. Envoy requires these four fields; they are our defaults.
+/// Encodes a health check. The four fields that Envoy requires have our defaults.
 pub(super) fn health(raw: &raw::HealthCheck) -> Option<HealthCheck> {
     let second = |span: Option<raw::TimeSpan>, seconds| {
         let default = raw::TimeSpan(std::time::Duration::from_secs(seconds));
@@ -121,7 +121,7 @@ fn payload(text: &str) -> Payload {
     }
 }
 
-/// Encodes `200` or `200-299`; Envoy's ranges exclude their `end`.
+/// Encodes statuses such as `200` or `200-299`; in Envoy, `end` is not part of a range.
 fn statuses(raw: Option<&raw::OneOrMany>) -> Vec<Int64Range> {
     let texts = raw.iter().flat_map(|list| &list.0);
     texts

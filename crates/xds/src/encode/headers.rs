@@ -7,7 +7,7 @@ use crate::proto::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
 };
 
-/// Returns the headers to set and add, and those to remove.
+/// Returns the headers to set and to add, and the names of those to remove.
 pub(super) fn encode(rules: Option<&HeaderRules>) -> (Vec<HeaderValueOption>, Vec<String>) {
     let Some(rules) = rules else {
         return Default::default();

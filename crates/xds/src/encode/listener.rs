@@ -1,4 +1,4 @@
-//! Encodes listeners without a socket.
+//! Encodes listeners, which have no socket.
 
 use super::{EncodeError, ads, any, route};
 use crate::Listener;

@@ -97,7 +97,7 @@ fn route(raw: &raw::Route, table: &str, place: &str) -> Result<wire::Route, Enco
     Ok(message)
 }
 
-/// Returns the route without fields that have their default value.
+/// Returns the route without the fields that have their default values.
 fn plain(raw: &raw::Route) -> raw::Route {
     let mut raw = raw.clone();
     let Some(conditions) = &mut raw.r#match else {

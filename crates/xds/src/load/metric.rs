@@ -1,4 +1,4 @@
-//! Load metrics with our own names, for values without a field in LRS.
+//! Load metrics with our own names, for values for which LRS has no field.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use super::{ClusterLoad, MAX_RANGES, MAX_ROUND_TRIPS, Range, RoundTrip, sum};
 use crate::proto::envoy::config::endpoint::v3::EndpointLoadMetricStats;
 
-/// The sum of response times in seconds, of all timed requests.
+/// The sum of the measured response times in seconds.
 pub(super) const SECONDS: &str = "maglor.response_seconds";
-/// The sum of body bytes in both directions.
+/// The number of body bytes in both directions.
 pub(super) const BYTES: &str = "maglor.body_bytes";
-/// The number of requests that took at most this many microseconds, and more than the next lower
-/// such metric.
+/// The prefix of metrics with the number of requests that took at most this number of microseconds, and more than that
+/// of the next lower such metric.
 const TIMES: &str = "maglor.micros_le.";
-/// The bound of the last range, which has none.
+/// The suffix for the last range, which has no bound.
 const NO_BOUND: &str = "inf";
-/// The round trip time to the server of this address, in seconds. Envoy's message for per-server
-/// statistics would add a kilobyte of code to the proxy for each of its parts.
+/// The prefix of metrics with the round-trip time, in seconds, to the server at this address. Envoy's message for
+/// statistics per server would add a kilobyte of code to the proxy for each of its parts.
 const ROUND_TRIP: &str = "maglor.round_trip_seconds.";
-/// The longest plausible round trip time in seconds; longer ones are ignored.
+/// The maximum plausible round-trip time in seconds; longer ones are ignored.
 const FARTHEST: f64 = 60.0;
 
 fn metric(name: &str, count: u64, value: f64) -> EndpointLoadMetricStats {
@@ -29,7 +29,7 @@ fn metric(name: &str, count: u64, value: f64) -> EndpointLoadMetricStats {
     }
 }
 
-/// Returns the metrics of a cluster.
+/// Returns the metrics of a cluster's load.
 pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
     let mut all = vec![
         metric(SECONDS, load.timed, load.seconds),
@@ -52,7 +52,7 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
     all
 }
 
-/// Decodes one metric; invalid values count as zero.
+/// Decodes a metric into the load; invalid values count as zero.
 pub(super) fn take(load: &mut ClusterLoad, stats: &EndpointLoadMetricStats) {
     let (count, value) = (
         stats.num_requests_finished_with_metric,
@@ -101,7 +101,7 @@ fn add(times: &mut Vec<Range>, range: Range) {
     }
 }
 
-/// Decodes the round trip time to a server.
+/// Decodes the round-trip time to a server; `None` if it is invalid.
 fn round_trip(address: SocketAddr, count: u64, sum: f64) -> Option<RoundTrip> {
     // The mean, if several are reported.
     let seconds = sum / count as f64;

@@ -1,4 +1,4 @@
-//! A client's acknowledgements and rejections of responses, for one kind.
+//! A client's acknowledgements and rejections of responses, for one kind of resources.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use maglor_balance::Time;
 use super::change::ChangeId;
 use crate::Kind;
 
-/// Maximum unacknowledged responses of a client; older ones are not tracked.
+/// The maximum number of unacknowledged responses of a client that are tracked; older ones are dropped.
 const UNANSWERED: usize = 64;
-/// The number of rejected responses that are remembered.
+/// The maximum number of rejected responses that are remembered.
 const REFUSED: usize = 16;
 
 /// A rejected response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Nack {
-    /// The kind of its resources.
+    /// The kind of the resources.
     pub kind: Kind,
-    /// The client's reason.
+    /// The reason that the client gave.
     pub reason: Arc<str>,
-    /// The last change in it.
+    /// The last change in the response.
     pub change: ChangeId,
-    /// When it was rejected.
+    /// When the client rejected the response.
     pub at: Time,
 }
 
-/// A sent response.
+/// A response that was sent.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) nonce: String,
     pub(super) at: Time,
     pub(super) changes: Vec<ChangeId>,
-    /// The resources in it, in order; empty: everything that the client requests.
+    /// The names of the resources in the response, in order; empty = all that the client requests.
     pub(super) names: Vec<Arc<str>>,
 }
 
 impl Sent {
-    /// Returns whether it contains a resource for which another response may have been rejected.
-    /// Only the client's message contains which resource that was.
+    /// Returns whether the response contains a resource that may have been the reason for the rejection of another
+    /// response. Only the client's message contains which resource that was.
     fn replaces(&self, names: &[Arc<str>]) -> bool {
         let holds = |name: &Arc<str>| self.names.binary_search(name).is_ok();
         self.names.is_empty() || names.is_empty() || names.iter().any(holds)
@@ -48,17 +48,16 @@ impl Sent {
 /// The responses of one kind; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Responses without an acknowledgement or rejection.
+    /// The responses that are neither acknowledged nor rejected.
     open: VecDeque<Sent>,
-    /// The last response that was answered, and whether it was rejected: the client may correct its
-    /// answer later.
+    /// The last response that was answered, and whether it was rejected, since the client may correct its answer later.
     last: Option<(Sent, bool)>,
-    /// Rejections not superseded by a later response, each with its resources.
+    /// The rejections that no later response has superseded, each with the names of its resources.
     refused: Vec<(Nack, Vec<Arc<str>>)>,
 }
 
 impl Answers {
-    /// Records a response.
+    /// Records a response that was sent.
     pub(super) fn sent(&mut self, sent: Sent) {
         if self.open.len() >= UNANSWERED {
             self.open.pop_front();
@@ -66,7 +65,7 @@ impl Answers {
         self.open.push_back(sent);
     }
 
-    /// Returns the response of a nonce that is answered now, or otherwise than before.
+    /// Returns the response with this nonce if it is answered now, or differently than before.
     pub(super) fn take(&mut self, nonce: &str, refused: bool) -> Option<Sent> {
         if let Some(at) = self.open.iter().position(|sent| sent.nonce == nonce) {
             return self.open.drain(..=at).next_back();
@@ -76,7 +75,7 @@ impl Answers {
         self.last.take_if(otherwise).map(|(last, _)| last)
     }
 
-    /// Records the outcome of a response: it supersedes earlier rejections of the resources in it.
+    /// Records the outcome of a response, which supersedes earlier rejections of the resources in it.
     pub(super) fn note(&mut self, sent: Sent, nack: Option<Nack>) {
         self.refused.retain(|(_, names)| !sent.replaces(names));
         let refused = nack.is_some();
@@ -89,25 +88,25 @@ impl Answers {
         self.last = Some((sent, refused));
     }
 
-    /// Drops rejected resources that are no longer subscribed.
+    /// Drops the rejections of resources that are no longer subscribed.
     pub(super) fn forget(&mut self, wanted: impl Fn(&str) -> bool) {
         self.refused
             .retain(|(_, names)| names.is_empty() || names.iter().any(|name| wanted(name)));
     }
 
-    /// Returns whether a state-of-the-world request answers an older response than the last one.
+    /// Returns whether a state-of-the-world request answers a response older than the last one.
     pub(super) fn is_stale(&self, nonce: &str) -> bool {
         let answered = self.last.as_ref().map(|(last, _)| last);
         let last = self.open.back().or(answered);
         !nonce.is_empty() && last.is_some_and(|last| last.nonce != nonce)
     }
 
-    /// Returns the time since which a response has been unanswered.
+    /// Returns the time since which a response has been unanswered; `None` if all are answered.
     pub(super) fn open_since(&self) -> Option<Time> {
         self.open.front().map(|sent| sent.at)
     }
 
-    /// Returns the rejections not superseded by a later response.
+    /// Returns the rejections that no later response has superseded.
     pub(super) fn nacks(&self) -> impl Iterator<Item = &Nack> {
         self.refused.iter().map(|(nack, _)| nack)
     }

@@ -10,26 +10,27 @@ use super::change::ChangeId;
 use super::receipts::Receipts;
 use crate::{Kind, Resource};
 
-/// The number of changes that are remembered individually. A session that is further behind checks
-/// everything it subscribes to.
+/// The number of changes that are remembered individually. A session that has missed more changes checks all resources
+/// to which it subscribes.
 const REMEMBERED: usize = 65_536;
 
 /// The resources and their changes; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct Cache {
     kinds: [HashMap<Arc<str>, Entry>; Kind::COUNT],
-    /// The resource of each change; a resource is listed under its last change only.
+    /// The resource of each change. A resource is listed only under its last change.
     changes: BTreeMap<ChangeId, (Kind, Arc<str>)>,
     last: ChangeId,
-    /// Sessions that have seen less than this cannot find all missed changes in `changes`.
+    /// The last change that is no longer remembered. Sessions that have not seen it cannot find all missed changes in
+    /// `changes`.
     forgotten: ChangeId,
     receipts: Receipts,
 }
 
-/// A resource, or the tombstone of one.
+/// A resource, or the tombstone of a removed resource.
 #[derive(Debug)]
 struct Entry {
-    /// `None` once it is removed.
+    /// The present version; `None` if the resource is removed.
     current: Option<Current>,
     changed: ChangeId,
 }
@@ -49,7 +50,7 @@ impl Cache {
         Self::default()
     }
 
-    /// Inserts or replaces a resource; returns `None` if it is unchanged.
+    /// Inserts or replaces a resource; returns the change, or `None` if the resource is unchanged.
     pub fn set(&mut self, resource: Resource, now: Time) -> Option<ChangeId> {
         let version: Arc<str> = resource.version().into();
         let kind = &self.kinds[resource.kind.index()];
@@ -66,7 +67,7 @@ impl Cache {
         Some(self.change(resource.kind, resource.name, Some(current), now))
     }
 
-    /// Removes a resource; returns `None` if there is none of that name.
+    /// Removes a resource; returns the change, or `None` if there is no such resource.
     pub fn remove(&mut self, kind: Kind, name: &str, now: Time) -> Option<ChangeId> {
         let (name, entry) = self.kinds[kind.index()].get_key_value(name)?;
         entry.current.as_ref()?;
@@ -75,8 +76,8 @@ impl Cache {
         Some(self.change(kind, name, None, now))
     }
 
-    /// Records a change of what is served under a name, for example because it maps to another
-    /// resource: sessions check it again.
+    /// Records a change of the resource that is served under a name, for example because the name maps to another
+    /// resource. Sessions check it again.
     pub fn mark_changed(&mut self, kind: Kind, name: &str, now: Time) -> ChangeId {
         let name: Arc<str> = name.into();
         let changed = self.next();
@@ -110,7 +111,7 @@ impl Cache {
         changed
     }
 
-    /// Drops the older half of the changes and the tombstones in it.
+    /// Drops the older half of the changes, and the tombstones among them.
     fn forget(&mut self) {
         let half = self.changes.keys().nth(REMEMBERED / 2).copied();
         let Some(half) = half else { return };
@@ -124,7 +125,7 @@ impl Cache {
         }
     }
 
-    /// Returns the last change.
+    /// Returns the number of the last change.
     #[must_use]
     pub fn last_change(&self) -> ChangeId {
         self.last
@@ -137,20 +138,20 @@ impl Cache {
         entries.filter(|entry| entry.current.is_some()).count()
     }
 
-    /// Returns the version of a resource, if it exists.
+    /// Returns the version of a resource; `None` if it does not exist.
     #[must_use]
     pub fn version(&self, kind: Kind, name: &str) -> Option<&str> {
         self.get(kind, name).map(|current| &*current.version)
     }
 
-    /// Returns a resource as it is sent, and its last change.
+    /// Returns the encoded resource and its last change; `None` if it does not exist.
     #[must_use]
     pub fn body(&self, kind: Kind, name: &str) -> Option<(&Bytes, ChangeId)> {
         self.get(kind, name)
             .map(|current| (&current.body, current.changed))
     }
 
-    /// Returns the names of a kind's resources.
+    /// Returns the names of the resources of a kind.
     pub fn names(&self, kind: Kind) -> impl Iterator<Item = &Arc<str>> {
         let entries = self.kinds[kind.index()].iter();
         let there = |(_, entry): &(&Arc<str>, &Entry)| entry.current.is_some();
@@ -171,7 +172,7 @@ impl Cache {
         self.kinds[kind.index()].get(name)?.current.as_ref()
     }
 
-    /// Returns the last change of a resource, present or removed.
+    /// Returns the last change of a present or removed resource; `None` if it is unknown.
     pub(super) fn changed(&self, kind: Kind, name: &str) -> Option<ChangeId> {
         Some(self.kinds[kind.index()].get(name)?.changed)
     }

@@ -1,4 +1,4 @@
-//! Records which clients have acknowledged which change, and how fast.
+//! Records which clients have acknowledged which change, and after what time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use maglor_balance::Time;
 use super::change::ChangeId;
 use crate::Kind;
 
-/// The number of changes whose receipts are kept.
+/// The maximum number of changes whose receipts are kept.
 const KEPT: usize = 1024;
 
-/// The deliveries of one change.
+/// The deliveries of one change to clients.
 #[derive(Clone, Debug)]
 pub struct Receipt {
-    /// The change.
+    /// The number of the change.
     pub change: ChangeId,
-    /// The kind of the resource.
+    /// The kind of the changed resource.
     pub kind: Kind,
-    /// Its name.
+    /// The name of the changed resource.
     pub name: Arc<str>,
-    /// When it was made.
+    /// When the change was made.
     pub made: Time,
-    /// The clients that it was sent to.
+    /// The deliveries to each client that the change was sent to.
     pub deliveries: Vec<Delivery>,
 }
 
 impl Receipt {
-    /// Returns whether every client that it was sent to has acknowledged it.
+    /// Returns whether every client that the change was sent to has acknowledged it.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.deliveries.iter().all(|d| d.outcome.is_some())
     }
 
-    /// Returns the time until the last acknowledgement.
+    /// Returns the time from the change to the last acknowledgement; `None` if there is none.
     #[must_use]
     pub fn took(&self) -> Option<Duration> {
         let answered = self.deliveries.iter().filter_map(|d| d.outcome.as_ref());
@@ -46,11 +46,11 @@ impl Receipt {
 /// The delivery of a change to one client.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// The client's node id.
+    /// The node ID of the client.
     pub node: Arc<str>,
-    /// When it was sent.
+    /// When the change was sent.
     pub sent: Time,
-    /// When the client acknowledged it, or rejected it with a reason; `None` = not yet.
+    /// When the client acknowledged the change, or rejected it with a reason; `None` = not yet.
     pub outcome: Option<(Time, Result<(), Arc<str>>)>,
 }
 
@@ -59,7 +59,7 @@ pub struct Delivery {
 pub struct Receipts(VecDeque<Receipt>);
 
 impl Receipts {
-    /// Returns the receipt of a change, if it is still kept.
+    /// Returns the receipt of a change; `None` if it is no longer kept.
     #[must_use]
     pub fn of(&self, change: ChangeId) -> Option<&Receipt> {
         let at = self
@@ -68,7 +68,7 @@ impl Receipts {
         self.0.get(at.ok()?)
     }
 
-    /// Returns all kept receipts, the oldest first.
+    /// Returns all kept receipts, beginning with the oldest.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Receipt> {
         self.0.iter()
     }
@@ -103,8 +103,8 @@ impl Receipts {
         }
     }
 
-    /// Records a client's answer; returns the time since the change was made, if the client was
-    /// sent it and answers for the first time.
+    /// Records a client's answer. Returns the time since the change was made, if the change was sent to the client and
+    /// this is its first answer.
     pub(super) fn answered(
         &mut self,
         change: ChangeId,
@@ -119,7 +119,7 @@ impl Receipts {
         Some(now.saturating_since(receipt.made))
     }
 
-    /// Removes a client that has disconnected: its acknowledgements are no longer expected.
+    /// Removes a client that has disconnected, so that its acknowledgements are no longer expected.
     pub(super) fn left(&mut self, node: &Arc<str>) {
         for receipt in &mut self.0 {
             let waits = |d: &Delivery| d.outcome.is_none() && d.node == *node;

@@ -1,4 +1,4 @@
-//! One client's stream.
+//! The stream of one client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,20 +15,19 @@ use crate::Kind;
 use crate::proto::envoy::service::discovery::v3 as wire;
 use crate::proto::google::rpc::Status;
 
-/// The approximate size of a delta response in bytes of resources; gRPC accepts messages of up to 4
-/// MiB.
+/// The approximate maximum size of a delta response, in bytes of resources; gRPC accepts messages of up to 4 MiB.
 const RESPONSE: usize = 1 << 20;
 
-/// Maps a name requested by a client to the name of the resource in the cache, most often the same;
-/// `None` if the client may not see it.
+/// Maps a name that a client requests to the name of the resource in the cache, which is usually the same; `None` if
+/// the client may not see the resource.
 pub type Scope = Arc<dyn Fn(Kind, &str) -> Option<Arc<str>> + Send + Sync>;
 
 /// The protocol variant of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
-    /// Changes (`DeltaAggregatedResources`).
+    /// Responses contain the changes (`DeltaAggregatedResources`).
     Delta,
-    /// Everything of a kind (`StreamAggregatedResources`).
+    /// Responses contain all resources of a kind (`StreamAggregatedResources`).
     StateOfTheWorld,
 }
 
@@ -39,10 +38,10 @@ pub struct Session {
     scope: Scope,
     kinds: [Subscriptions; Kind::COUNT],
     answers: [Answers; Kind::COUNT],
-    /// Changes up to this one have been processed.
+    /// The last change that has been processed.
     seen: ChangeId,
     nonces: u64,
-    /// See [`Session::take_delays`].
+    /// The ages of answered changes; see [`Session::take_delays`].
     delays: Vec<Duration>,
 }
 
@@ -65,7 +64,7 @@ struct News {
 }
 
 impl Session {
-    /// Creates the session of the client whose node id is `node`; `scope` decides what it may see.
+    /// Creates the session of the client with the node ID `node`; `scope` decides which resources the client may see.
     #[must_use]
     pub fn new(protocol: Protocol, node: &str, scope: Scope) -> Self {
         Self {
@@ -80,32 +79,30 @@ impl Session {
         }
     }
 
-    /// Returns the client's node id.
+    /// Returns the node ID of the client.
     #[must_use]
     pub fn node(&self) -> &Arc<str> {
         &self.node
     }
 
-    /// Returns the protocol variant.
+    /// Returns the protocol variant of the stream.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Returns the client's rejections not superseded by a later response.
+    /// Returns the client's rejections that no later response has superseded.
     pub fn nacks(&self) -> impl Iterator<Item = &Nack> {
         self.answers.iter().flat_map(Answers::nacks)
     }
 
-    /// Returns the age at which each change was acknowledged or rejected, for the changes answered
-    /// since the last call. Resources that a client gets for the first time are not counted as
-    /// changes.
+    /// Returns, for each change that was answered since the last call, its age when it was acknowledged or rejected.
+    /// Resources that the client got for the first time are not counted.
     pub fn take_delays(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.delays)
     }
 
-    /// Returns the time since which the client has left a response unanswered; `None` = it has
-    /// answered all.
+    /// Returns the time since which the client has left a response unanswered; `None` if it has answered all of them.
     #[must_use]
     pub fn unanswered_since(&self) -> Option<Time> {
         self.answers.iter().filter_map(Answers::open_since).min()
@@ -117,7 +114,7 @@ impl Session {
         self.kinds[kind.index()].names.len()
     }
 
-    /// Returns the approximate memory of the names that the client requests, in bytes.
+    /// Returns the approximate memory, in bytes, of the names that the client requests.
     #[must_use]
     pub fn named(&self) -> usize {
         self.kinds.iter().map(|kind| kind.size).sum()
@@ -138,7 +135,7 @@ impl Session {
         same && self.answers[kind.index()].has_taken(name)
     }
 
-    /// Re-evaluates the client's names of a kind, which may map to other resources from now on.
+    /// Re-evaluates the names of a kind that the client requests, because they may map to other resources now.
     pub fn look_again(&mut self, kind: Kind) {
         self.kinds[kind.index()].look_at_all = true;
     }
@@ -177,8 +174,7 @@ impl Session {
         nack
     }
 
-    /// Processes a state-of-the-world request. One that answers an older response than the last is
-    /// ignored.
+    /// Processes a state-of-the-world request. A request that answers a response older than the last one is ignored.
     pub fn receive_whole(
         &mut self,
         cache: &mut Cache,
@@ -252,7 +248,7 @@ impl Session {
         nack
     }
 
-    /// Returns the delta responses that are due; to be called after each request and each change.
+    /// Returns the delta responses that are due. It must be called after each request and each change.
     pub fn poll_delta(
         &mut self,
         cache: &mut Cache,
@@ -297,8 +293,7 @@ impl Session {
         responses
     }
 
-    /// Returns the state-of-the-world responses that are due; to be called after each request and
-    /// each change.
+    /// Returns the state-of-the-world responses that are due. It must be called after each request and each change.
     pub fn poll_whole(&mut self, cache: &mut Cache, now: Time) -> Vec<wire::DiscoveryResponse> {
         let fresh = Kind::ALL.map(|kind| {
             let subscriptions = &self.kinds[kind.index()];
@@ -348,7 +343,7 @@ impl Session {
             .collect()
     }
 
-    /// Returns the changes that the client has not received yet, by kind, and marks them as sent.
+    /// Returns the changes that have not been sent to the client yet, by kind, and marks them as sent.
     fn news(&mut self, cache: &Cache) -> [News; Kind::COUNT] {
         match cache.since(self.seen) {
             Some(changes) => {
@@ -375,7 +370,7 @@ impl Session {
         })
     }
 
-    /// Records a response with its changes and resources; returns its nonce.
+    /// Records a response with its changes and resources; returns the nonce of the response.
     fn sent(
         &mut self,
         cache: &mut Cache,
@@ -397,7 +392,7 @@ impl Session {
         nonce
     }
 
-    /// Ends the session: its acknowledgements are no longer expected.
+    /// Ends the session, so that its acknowledgements are no longer expected.
     pub fn end(&self, cache: &mut Cache) {
         cache.receipts_mut().left(&self.node);
     }
@@ -452,7 +447,7 @@ fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Sc
     news
 }
 
-/// Splits resources into parts of about [`RESPONSE`] bytes.
+/// Splits resources into parts of about [`RESPONSE`] bytes each.
 fn parts(all: Vec<(Arc<str>, Current)>) -> Vec<Vec<(Arc<str>, Current)>> {
     let (mut parts, mut size) = (vec![Vec::new()], 0);
     for (name, current) in all {

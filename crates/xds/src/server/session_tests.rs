@@ -346,7 +346,8 @@ fn state_of_the_world_says_when_there_is_nothing_and_when_something_goes() {
     assert!(session.poll_whole(&mut cache, NOW).is_empty());
 }
 
-/// In delta each response is about different resources: acceptance of one does not imply that of another.
+/// In the delta variant, each response is about different resources. The acceptance of one does not imply that of
+/// another.
 #[test]
 fn what_else_is_taken_hides_no_refusal() {
     let (mut cache, mut session) = (Cache::new(), delta_session());
@@ -405,7 +406,7 @@ fn what_is_let_go_of_and_still_wanted_as_one_of_all_is_said_again() {
     assert_eq!(names(&session.poll_delta(&mut cache, NOW)[0]), ["a"]);
 }
 
-/// An empty list means everything as long as nothing was named, and nothing from then on.
+/// An empty list means all resources until a name was requested, and none afterwards.
 #[test]
 fn an_empty_list_means_nothing_once_something_was_named() {
     for first in [&["*"][..], &["a"], &["*", "a"]] {
@@ -425,7 +426,7 @@ fn an_empty_list_means_nothing_once_something_was_named() {
     }
 }
 
-/// An acknowledgement of a response other than the last one is stale, whether or not the last one was acknowledged.
+/// An acknowledgement of a response other than the last one is ignored, whether or not the last one was acknowledged.
 #[test]
 fn a_late_request_changes_nothing() {
     let mut cache = Cache::new();

@@ -1,35 +1,33 @@
-//! A client's subscriptions of one kind, and the versions that it has.
+//! A client's subscriptions of one kind of resources, and the versions that it has.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The wildcard name.
+/// The name of the wildcard.
 pub(super) const ALL: &str = "*";
-/// The version of a resource to announce again, regardless of the client's state.
+/// The version for a resource that has to be sent again, whatever version the client has.
 pub(super) const UNSAID: &str = "";
 
-/// The approximate memory of a name besides its text, in bytes.
+/// The approximate memory of a name in bytes, without its text.
 const EACH: usize = 256;
 
 /// The subscriptions of one kind; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    /// Whether all resources are subscribed.
+    /// Whether the client subscribes to all resources.
     pub(super) all: bool,
-    /// Whether there was a request; an empty first request subscribes to all resources of some
-    /// kinds.
+    /// Whether there was a request. An empty first request subscribes to all resources of some kinds.
     pub(super) asked: bool,
-    /// Whether a state-of-the-world request has ever had names; from then on an empty list is
-    /// empty.
+    /// Whether any state-of-the-world request has had names; afterwards, an empty list means no resources.
     pub(super) named: bool,
     pub(super) names: HashSet<Arc<str>>,
-    /// The memory of `names` in bytes.
+    /// The approximate memory of `names` in bytes.
     pub(super) size: usize,
-    /// What the client has: the version, or `None` if it knows that the resource does not exist.
+    /// The versions that the client has, by name; `None` if it knows that the resource does not exist.
     pub(super) has: HashMap<Arc<str>, Option<Arc<str>>>,
-    /// Requested names by the name of the resource that is served under them.
+    /// The requested names, by the name of the resource that is served under them.
     pub(super) served_as: HashMap<Arc<str>, HashSet<Arc<str>>>,
-    /// Names to check before the next response.
+    /// The names to check before the next response.
     pub(super) look: BTreeSet<Arc<str>>,
     /// Whether all names have to be checked.
     pub(super) look_at_all: bool,
@@ -56,7 +54,7 @@ impl Subscriptions {
         self.look.insert(name);
     }
 
-    /// Unsubscribes from a name; returns whether it was subscribed by its name.
+    /// Unsubscribes from a name; returns whether it was subscribed by name.
     pub(super) fn unsubscribe(&mut self, name: &str) -> bool {
         self.asked = true;
         if name == ALL {
@@ -75,9 +73,8 @@ impl Subscriptions {
         named
     }
 
-    /// Sends a resource again, or its removal: a client with a wildcard subscription that has just
-    /// unsubscribed from a name does not know whether the wildcard includes it (xDS, "Unsubscribing
-    /// From Resources").
+    /// Sends a resource, or its removal, again. A client with a wildcard subscription that has just unsubscribed from a
+    /// name does not know whether the wildcard includes it (xDS, "Unsubscribing From Resources").
     pub(super) fn report_again(&mut self, name: &str) {
         let name: Arc<str> = name.into();
         self.has.insert(Arc::clone(&name), Some(UNSAID.into()));

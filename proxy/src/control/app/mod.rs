@@ -23,6 +23,7 @@ use self::listening::{Listening, socket_key};
 use self::names::has_names;
 use crate::control::build::{self, BuildError, Built, Sockets, Sources};
 use crate::control::cache::KeepError;
+use crate::control::trace_export::TraceExport;
 use crate::control::{ejection, health};
 use crate::downstream::thread::{Command, Handle};
 use crate::mesh::identity::Own;
@@ -56,6 +57,8 @@ pub(crate) struct App {
     workloads: Workloads,
     clusters: Clusters,
     listening: HashMap<Arc<str>, Listening>,
+    /// The export of spans, with tracing.
+    trace_export: Option<TraceExport>,
     own: Own,
     resolver: Option<Resolver>,
     resolving: Vec<AbortHandle>,
@@ -133,6 +136,7 @@ impl App {
             workloads: Workloads::new(),
             clusters: Clusters::default(),
             listening: HashMap::new(),
+            trace_export: None,
             own: Own::default(),
             resolver: None,
             resolving: Vec::new(),
@@ -229,6 +233,7 @@ impl App {
         self.clusters = clusters;
         self.watched
             .send_replace(self.clusters.iter().cloned().collect());
+        self.trace();
         self.resolve();
         Ok(())
     }
@@ -318,6 +323,24 @@ impl App {
                     source,
                 }),
         }
+    }
+
+    /// Begins and ends tracing as configured. Requests in progress end with the settings of their beginning.
+    fn trace(&mut self) {
+        let observers = &self.shared.observers;
+        let before = observers.tracer();
+        let before = before.as_ref().map(|tracer| tracer.settings());
+        let wanted = self.config.tracing.as_ref();
+        if before == wanted {
+            return;
+        }
+        let begin = |settings| {
+            let (workers, clusters) = (self.workers.len(), self.watched.subscribe());
+            TraceExport::begin(settings, workers, &self.shared, clusters, seed())
+        };
+        let (tracer, export) = wanted.map(begin).unzip();
+        observers.set_tracer(tracer);
+        self.trace_export = export;
     }
 
     /// Performs periodic work; called about once a second.
@@ -432,10 +455,12 @@ impl App {
         self.workers.iter().map(drain).collect()
     }
 
-    /// Stops the workers and closes open connections immediately.
-    pub(crate) fn stop(&mut self) {
+    /// Stops the workers and closes open connections immediately. Returns the export of spans, which may have some left.
+    pub(crate) fn stop(&mut self) -> Option<TraceExport> {
         self.workers.drain(..).for_each(Handle::stop);
         self.flush_access_log();
+        self.shared.observers.set_tracer(None);
+        self.trace_export.take()
     }
 }
 

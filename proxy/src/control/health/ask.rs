@@ -1,23 +1,21 @@
 //! A single health check of an endpoint.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{HeaderMap, Method, Version};
-use http_body::Body as _;
+use http::{Method, Version};
 use maglor_balance::guard::GrpcStatus;
 use maglor_config::{HealthCheck, HealthCheckKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
+use crate::control::answer;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http1::Target as RequestTarget;
-use crate::protocol::message::{Body, Request, Response};
+use crate::protocol::message::{Body, Request};
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
 /// Maximum number of bytes read of a response.
@@ -113,7 +111,7 @@ pub(crate) async fn check(
             let response = sender.send(&request, Body::empty()).await?;
             let status = response.status.as_u16();
             // Read to the end, so that the connection can be reused.
-            let _ = read(response).await;
+            let _ = answer::read(response, MOST).await;
             let fine = expected.iter().any(|range| range.contains(&status));
             fine.then_some(())
                 .ok_or_else(|| format!("status {status}").into())
@@ -142,22 +140,6 @@ fn request(method: Method, path: &str, fill: impl FnOnce(&mut Fields)) -> Reques
     request
 }
 
-/// Reads the beginning of a response's body, and its trailers.
-async fn read(response: Response) -> Result<(Vec<u8>, HeaderMap), Ill> {
-    let (mut data, mut trailers) = (Vec::new(), HeaderMap::new());
-    let mut body = response.body;
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        match frame?.into_data() {
-            Ok(piece) => data.extend_from_slice(&piece),
-            Err(frame) => trailers = frame.into_trailers().unwrap_or_default(),
-        }
-        if data.len() > MOST {
-            break;
-        }
-    }
-    Ok((data, trailers))
-}
-
 /// Calls `grpc.health.v1.Health/Check`. Each message has a single field, so both are encoded by hand.
 async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), Ill> {
     let response = sender
@@ -170,7 +152,7 @@ async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<()
         .fields
         .get(Known::GrpcStatus)
         .map(GrpcStatus::parse);
-    let (data, trailers) = read(response).await?;
+    let (data, trailers) = answer::read(response, MOST).await?;
     let late = trailers.get(Known::GrpcStatus.as_str());
     let status = early.or_else(|| late.map(|value| GrpcStatus::parse(value.as_bytes())));
     match status {

@@ -383,7 +383,10 @@ impl Life {
         if !self.drain_unless_interrupted(signals, deadline).await {
             tracing::warn!("drain incomplete; closing open connections");
         }
-        self.app.borrow_mut().stop();
+        let export = self.app.borrow_mut().stop();
+        if let Some(export) = export {
+            export.finish().await;
+        }
         tracing::info!("stopped");
     }
 

@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use maglor_balance::Outstanding;
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry_budget::RetryPermit;
+use maglor_balance::{Outstanding, Rng};
 use tokio::time::Instant;
 
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::Known;
+use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Response;
 use crate::runtime::worker::Worker;
+use crate::telemetry::traces::{AttemptTrace, Endpoint, RequestTrace};
 use crate::upstream::{Cluster, Picked, Seat, Target};
 use maglor_config::Address;
 
@@ -56,6 +57,8 @@ pub(crate) struct Attempt {
     _seat: Option<Seat>,
     /// Counts the attempt as a retry in progress; `None` for the first attempt.
     permit: Option<RetryPermit>,
+    /// Its span, with tracing.
+    trace: Option<Box<AttemptTrace>>,
 }
 
 impl Attempt {
@@ -83,6 +86,37 @@ impl Attempt {
             outstanding: Some(picked.outstanding),
             _seat: picked.seat,
             permit,
+            trace: None,
+        }
+    }
+
+    /// Begins the span of the attempt, which a policy of this name has led to its endpoint.
+    pub(super) fn begin_trace(&mut self, trace: &Rc<RequestTrace>, policy: &'static str) {
+        let endpoint = Endpoint {
+            cluster: Arc::clone(self.cluster.name()),
+            address: self.target.address.clone(),
+            tls: self.cluster.tls().is_some(),
+            policy,
+            // Without this request.
+            queue: self.target.stats.outstanding().saturating_sub(1),
+        };
+        let began = (self.number, self.started);
+        let begin = |rng: &mut Rng| AttemptTrace::new(trace, endpoint, began, rng);
+        self.trace = Some(self.worker.with_rng(begin));
+    }
+
+    /// Sets the trace headers of its request, with tracing.
+    pub(super) fn inject(&self, fields: &mut Fields) {
+        if let Some(trace) = &self.trace {
+            trace.inject(fields);
+        }
+    }
+
+    /// Ends the span of the attempt, if it has one.
+    pub(in crate::http) fn end_trace(&mut self, now: Instant) {
+        if let Some(trace) = self.trace.take() {
+            let status = Some(self.status).filter(|_| self.has_head());
+            trace.end(status, now);
         }
     }
 
@@ -150,6 +184,9 @@ impl Attempt {
             self.status = error.verdict().status;
         }
         self.erred |= error.is_upstreams();
+        if let Some(trace) = &mut self.trace {
+            trace.fail(error.verdict().flag);
+        }
         match error {
             // An endpoint that has begun to respond may continue for longer than the client waits.
             ProxyError::RequestTimeout if self.has_head() => {}
@@ -165,6 +202,9 @@ impl Attempt {
 
     fn record_call_status(&mut self, status: GrpcStatus) {
         self.erred |= status != GrpcStatus::OK;
+        if let Some(trace) = &mut self.trace {
+            trace.call_status(status);
+        }
         let sample = Sample::of_grpc(status);
         match status {
             GrpcStatus::DEADLINE_EXCEEDED => self.timed_out(sample),
@@ -251,10 +291,15 @@ impl Attempt {
     /// retry permit for use with the next endpoint.
     pub(in crate::http) fn bounced(mut self) -> Option<RetryPermit> {
         self.outstanding = None;
+        if let Some(mut trace) = self.trace.take() {
+            trace.bounced();
+            trace.end(Some(StatusCode::SERVICE_UNAVAILABLE), Instant::now());
+        }
         self.permit.take()
     }
 
-    fn count(&self, now: Instant) {
+    fn count(&mut self, now: Instant) {
+        self.end_trace(now);
         let metrics = self.cluster.metrics();
         metrics.request(self.worker.shard(), self.status, now - self.started);
     }

@@ -86,7 +86,7 @@ impl<'a> Attempts<'a> {
 
     /// Returns an attempt as a separate future, to run in parallel to others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
-        self.mark(attempt.target(), now);
+        self.mark(&attempt, now);
         let hop = self.hop;
         let request = self.request.clone();
         let body = self.body.take();

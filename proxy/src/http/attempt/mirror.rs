@@ -50,11 +50,15 @@ pub(super) fn send(
 ) {
     let now = hop.context.started;
     for cluster in clusters {
+        let mut request = request.clone();
+        if let Some(trace) = hop.trace {
+            trace.inject(&mut request.fields);
+        }
         let copy = Copy {
             worker: Rc::clone(&hop.service.worker),
             pools: Rc::clone(&hop.service.upstreams.pools),
             cluster: Arc::clone(cluster),
-            request: request.clone(),
+            request,
             ends: hop.ends(),
             hurried: deadline.is_hurried(),
         };

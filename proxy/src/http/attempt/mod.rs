@@ -34,7 +34,7 @@ use crate::mesh::load_feedback::queue_protocol::QueueResponse;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
-use crate::upstream::{Cluster, ClusterSlot, Picked, Target};
+use crate::upstream::{Cluster, ClusterSlot, Picked};
 
 /// Maximum number of bytes of an unused response that are read so that its connection can be reused.
 const DISCARD: usize = 64 * 1024;
@@ -226,6 +226,9 @@ impl<'a> Attempts<'a> {
         let worker = &self.hop.service.worker;
         let count = self.state.count();
         let mut attempt = Attempt::new(worker, self.cluster, picked, count, now, permit);
+        if let Some(trace) = self.hop.trace {
+            attempt.begin_trace(trace, self.cluster.endpoints().balancer().spec().name());
+        }
         if self.deadline.is_hurried() {
             attempt.hurry();
         }
@@ -237,7 +240,7 @@ impl<'a> Attempts<'a> {
         attempt: &mut Attempt,
         now: Instant,
     ) -> Result<Response, ProxyError> {
-        self.mark(attempt.target(), now);
+        self.mark(attempt, now);
         let body = self.body.take();
         let limit = self.attempt_deadline(now);
         let body = (body, self.deadline.held());
@@ -276,9 +279,10 @@ impl<'a> Attempts<'a> {
     }
 
     /// Adds the header fields about this attempt to the request.
-    fn mark(&mut self, target: &Target, now: Instant) {
-        self.hop.rewrite_host(self.request, target);
+    fn mark(&mut self, attempt: &Attempt, now: Instant) {
+        self.hop.rewrite_host(self.request, attempt.target());
         let fields = &mut self.request.fields;
+        attempt.inject(fields);
         let mut digits = itoa::Buffer::new();
         let count = self.state.count();
         if count > self.facts.attempt {

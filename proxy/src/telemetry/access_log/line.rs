@@ -47,6 +47,12 @@ fn with_value(
                 None => write(Value::None),
             };
         }
+        AccessLogField::TraceId => {
+            return match entry.trace() {
+                Some(trace) => write(Value::Text(format_args!("{}", trace.id()))),
+                None => write(Value::None),
+            };
+        }
         AccessLogField::Cluster => bytes_of(upstream.map(|(_, cluster)| &**cluster)),
         AccessLogField::Direction => bytes_of(Some(direction_name(entry.direction))),
         AccessLogField::Error => bytes_of(entry.error.as_deref()),

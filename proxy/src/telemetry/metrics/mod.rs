@@ -13,6 +13,7 @@ mod load_feedback;
 mod memory;
 mod mesh;
 mod status_class;
+mod traces;
 mod upstream;
 mod workers;
 mod xds;
@@ -34,6 +35,7 @@ pub(crate) use cluster_totals::ClusterTotals;
 pub(crate) use downstream::{FaultMetrics, ListenerMetrics, RouteMetrics};
 pub(crate) use load_feedback::{LoadReporterMetrics, QueueProtocolMetrics};
 pub(crate) use mesh::{Failures, IdentityMetrics, MeshMetrics, Refusals};
+pub(crate) use traces::TraceMetrics;
 pub(crate) use workers::WorkerMetrics;
 pub(crate) use xds::XdsMetrics;
 
@@ -50,6 +52,8 @@ pub(crate) struct Metrics {
     workers: workers::Families,
     /// Metrics of the proxy's own identity.
     pub(crate) identity: IdentityMetrics,
+    /// Metrics of the export of spans.
+    pub(crate) traces: Arc<TraceMetrics>,
     /// Process-wide metrics of the control thread.
     pub(crate) control: Control,
     /// Metrics of the connection to the control plane.
@@ -69,6 +73,7 @@ impl Metrics {
             mesh: mesh::Families::new(&registry),
             workers: workers::Families::new(&registry),
             identity: IdentityMetrics::new(&registry),
+            traces: TraceMetrics::new(&registry),
             control: Control::new(&registry),
             xds: XdsMetrics::new(&registry),
             registry,

@@ -1,7 +1,7 @@
-//! Observers of finished requests: the access log and taps.
+//! Observers of finished requests: the access log, taps, and the export of spans.
 //!
-//! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without a tap or an access
-//! log, the cost for a request is a single check ([`Observers::any`]). Memory is bounded: a tap buffers at most
+//! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without observers, the
+//! cost for a request is a single check ([`Observers::any`]). Memory is bounded: a tap buffers at most
 //! [`WAITING`] lines of [`WAITING_BYTES`] in total, and the next line after this contains the number of dropped ones.
 
 mod filter;
@@ -22,6 +22,7 @@ pub(crate) use self::filter::TapError;
 use self::filter::Wanted;
 use crate::os::memory::Budget;
 use crate::telemetry::access_log::{AccessLog, Ended, Entry};
+use crate::telemetry::traces::Tracer;
 
 /// Maximum number of taps. Each tap formats a line for every request that it matches.
 const MOST: usize = 8;
@@ -36,6 +37,7 @@ const WAITING_BYTES: usize = 128 * 1024;
 pub(crate) struct Observers {
     any: AtomicBool,
     access_log: ArcSwapOption<AccessLog>,
+    tracer: ArcSwapOption<Tracer>,
     taps: ArcSwap<Vec<Arc<Tap>>>,
 }
 
@@ -67,8 +69,20 @@ impl Observers {
         self.count();
     }
 
+    pub(crate) fn tracer(&self) -> Option<Arc<Tracer>> {
+        self.tracer.load_full()
+    }
+
+    /// Sets the tracer of new requests. Control thread only.
+    pub(crate) fn set_tracer(&self, tracer: Option<Arc<Tracer>>) {
+        self.tracer.store(tracer);
+        self.count();
+    }
+
     fn count(&self) {
-        let any = self.access_log.load().is_some() || !self.taps.load().is_empty();
+        let any = self.access_log.load().is_some()
+            || self.tracer.load().is_some()
+            || !self.taps.load().is_empty();
         self.any.store(any, Ordering::Relaxed);
     }
 

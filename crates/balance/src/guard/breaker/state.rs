@@ -1,19 +1,19 @@
-//! The states of a breaker and the adaptive open interval, without the atomics around it.
+//! The states of a breaker and the adaptive open interval, without the atomics that surround them.
 
 use std::time::Duration;
 
 use super::{BreakerParams, Phase, Transition};
 use crate::{Rng, Time};
 
-/// The relative jitter of an open interval, either way.
+/// The relative jitter of an open interval, in both directions.
 const JITTER: f64 = 0.1;
 
 #[derive(Debug)]
 pub(super) struct State {
     stage: Stage,
-    /// The number of changes of state; a result of an earlier period is not counted.
+    /// The number of changes of state so far. The result of a request admitted in an earlier period is not counted.
     period: u32,
-    /// The first interval of the next outage.
+    /// The length of the first open interval of the next outage.
     suggested: Duration,
     /// When the breaker last closed.
     closed_at: Time,
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// Changes to half-open when the interval is over.
+    /// Changes to half-open if the open interval is over.
     pub(super) fn wake(&mut self, now: Time) -> Option<Transition> {
         match self.stage {
             Stage::Open { until } if now >= until => Some(self.change(Stage::HalfOpen {
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// Decides whether a request may pass, and whether it is a probe; or how long to wait.
+    /// Decides about a request: returns whether it is a probe, or how long the client should wait.
     pub(super) fn admit(&mut self, params: &BreakerParams, now: Time) -> Result<bool, Duration> {
         match &mut self.stage {
             Stage::Closed => Ok(false),
@@ -161,7 +161,7 @@ impl State {
         self.change(Stage::Closed)
     }
 
-    /// Returns the first interval of the next outage, decayed by the time that the breaker was
+    /// Returns the length of the first open interval of the next outage, decayed by the time for which the breaker was
     /// closed.
     fn faded(&self, params: &BreakerParams, now: Time) -> Duration {
         let above = self.suggested.saturating_sub(params.base_open);

@@ -11,14 +11,14 @@ fn pass(breaker: &Breaker, now: Time) -> Option<Pass> {
     }
 }
 
-/// Sends a request that fares like this.
+/// Sends a request with this result; returns the change of state.
 fn send(breaker: &Breaker, success: bool, now: Time, rng: &mut Rng) -> Option<Phase> {
     let pass = pass(breaker, now).expect("it passes");
     let transition = breaker.record(pass, success, now, rng);
     transition.map(|transition| transition.to)
 }
 
-/// Lets it fail until it is open; the end of its open interval.
+/// Lets requests fail until the breaker is open; returns the end of its open interval.
 fn open(breaker: &Breaker, now: Time, rng: &mut Rng) -> Time {
     for _ in 0..100 {
         let pass = pass(breaker, now).expect("it is closed");
@@ -143,8 +143,8 @@ fn silent_probes_do_not_block_it() {
     assert!(pass(&breaker, until + Duration::from_secs(31)).is_some());
 }
 
-/// Outages of a fixed length, far apart: how long after its end the first probe passes, and how many
-/// probes fail, once the breaker has learned.
+/// Simulates outages of a fixed length, this far apart. Returns, once the breaker has adapted, how long after the end
+/// of an outage the first probe passes, and how many probes fail.
 fn outages(length: Duration, apart: Duration, rng: &mut Rng) -> (Duration, u32) {
     let breaker = Breaker::new(BreakerParams::default());
     let (mut now, mut result) = (at(0), (Duration::ZERO, 0));

@@ -10,23 +10,23 @@ use crate::{Rng, Time};
 /// one window in 44 exceeds it, on one side.
 const NOISE: f64 = 2.0;
 
-/// The number of deviations from which on a window is certainly faster than the baseline. There are
-/// many windows: with [`NOISE`] the baseline would sink to the fastest of them.
+/// The number of standard deviations from which on a window is certainly faster than the baseline. Since there are many
+/// windows, the baseline would sink to the fastest of them with [`NOISE`].
 const CERTAIN: f64 = 4.0;
 
-/// A measurement ends after this number of latencies, or after this time.
+/// The number of latencies, and the time, after which a measurement ends.
 const MEASURED: u64 = 100;
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// The share of slow windows that counts as noise.
 const SLOW: f64 = 0.1;
 
-/// The growth of an exhausted limit before the first slow window: a service that needs hundreds
-/// does not have to wait for seconds.
+/// The relative growth per window of an exhausted limit before the first slow window, so that a service that needs a
+/// limit of hundreds does not wait for seconds.
 const SEARCH: f64 = 0.5;
 
-/// The interval of the first measurements: a service that has just started is slow, and the first
-/// responses are the fastest ones.
+/// The interval between the first measurements: a service that has just started is slow, and its first responses are
+/// the fastest ones.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The limit with the state of its computation.
@@ -39,23 +39,23 @@ pub(super) struct Estimate {
     recent: Option<Counted>,
     measure_at: Time,
     interval: Duration,
-    /// The time from the end of a measurement to the next one.
+    /// The time between the end of a measurement and the next one.
     pause: Duration,
-    /// Whether the baseline was measured; the one of the first window is too low if most responses
-    /// take longer than a window, so that the limit does not follow it down.
+    /// Whether the baseline was measured. The baseline of the first window is too low if most responses take longer
+    /// than a window, so the limit is not lowered by it.
     measured: bool,
-    /// The windows since the last measurement, those of few latencies counted in part, and how many
-    /// were slow.
+    /// The number of windows since the last measurement, in which a window of few latencies counts as a fraction, and
+    /// the number of slow ones.
     windows: f64,
     slow: f64,
     /// Whether no window has been slow yet, so that the limit may grow fast.
     searching: bool,
     /// The requests in progress at the end of the latest window.
     in_progress: u32,
-    /// The end of the first window.
+    /// When the first window ended.
     begun_at: Option<Time>,
-    /// The end of the latest window in which the service was idle. For a while after that only the
-    /// short requests have ended.
+    /// When the latest window ended in which the service was idle. For some time afterwards, only short requests have
+    /// ended.
     busy_since: Option<Time>,
     phase: Phase,
     /// The limit with its fractional part.
@@ -65,7 +65,7 @@ pub(super) struct Estimate {
 #[derive(Debug)]
 enum Phase {
     Adapting,
-    /// A lower limit applies; requests that began under the old one end.
+    /// The limit has been lowered, and requests that began under the previous limit are ending.
     Settling(Lowered),
     Measuring(Lowered, Option<Counted>),
 }
@@ -74,12 +74,11 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Lowered {
     to: f64,
-    /// The beginning of the phase.
+    /// When the phase began.
     since: Time,
     /// The estimated time until the earlier requests end.
     settles: Duration,
-    /// The median under the previous limit, minus its noise: a lower one now shows that requests
-    /// waited.
+    /// The median latency under the previous limit, minus its noise. If the median is lower now, requests had waited.
     before: f64,
 }
 
@@ -87,15 +86,15 @@ struct Lowered {
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) latencies: Counted,
-    /// The most and the fewest requests in progress when one ended, including itself.
+    /// The most and the fewest requests in progress at the end of a request, including that request.
     pub(super) most: u32,
     pub(super) least: u32,
-    /// The requests in progress at its end.
+    /// The number of requests in progress at the end of the window.
     pub(super) last: u32,
 }
 
 impl Window {
-    /// Returns its weight by the number of latencies, from 0 to 1.
+    /// Returns the weight of the window by its number of latencies, from 0 to 1.
     fn shown(&self) -> f64 {
         (self.latencies.len() as f64 / MEASURED as f64).min(1.0)
     }
@@ -104,8 +103,8 @@ impl Window {
         f64::from(self.most) >= limit.floor()
     }
 
-    /// Returns whether at least half as many requests arrived as ended. Otherwise the requests in
-    /// progress drain: latencies are those of the longest requests, whatever the limit is.
+    /// Returns whether at least half as many requests arrived as ended. Otherwise the requests in progress drain, and
+    /// the latencies are those of the longest requests, regardless of the limit.
     fn goes_on(&self, in_progress_before: u32) -> bool {
         u64::from(self.last) + self.latencies.len() / 2 >= u64::from(in_progress_before)
     }
@@ -170,15 +169,14 @@ impl Estimate {
         bounded(limit, params)
     }
 
-    /// Returns whether to measure now. A measurement waits until latencies are those of all
-    /// requests.
+    /// Returns whether to measure now. A measurement waits until the latencies are representative of all requests.
     fn is_due(&self, window: &Window, drains: bool, now: Time) -> bool {
         let whole = !drains && self.shows_all(&window.latencies, now);
         now >= self.measure_at
             && (whole || !self.measured || now >= self.measure_at + self.pause / 4)
     }
 
-    /// Lowers the limit for a measurement, if it makes a difference.
+    /// Lowers the limit for a measurement, unless that would make no difference.
     fn begin(
         &mut self,
         window: &Window,
@@ -273,7 +271,7 @@ impl Estimate {
         self.limit
     }
 
-    /// Returns whether these latencies are those of the known baseline, as far as noise lets one see.
+    /// Returns whether these latencies are equal to the known baseline, within noise.
     fn is_baseline(&self, latencies: &Counted) -> bool {
         let is_above = |some: &Counted, others| some.over(others).is_some_and(|ratio| ratio >= 1.0);
         let known = self.baseline.as_ref();
@@ -320,8 +318,8 @@ impl Estimate {
         self.limit
     }
 
-    /// Returns whether the latencies include long requests, and not only those that can have ended
-    /// since the service was idle, or, before the first measurement, since the first request.
+    /// Returns whether the latencies are representative: they include long requests, and not only those that can have
+    /// ended since the service was idle or, before the first measurement, since the first request.
     fn shows_all(&self, latencies: &Counted, now: Time) -> bool {
         let long = latencies.quantile(0.9).map_or(Duration::ZERO, micros);
         let since = if self.measured {
@@ -332,8 +330,7 @@ impl Estimate {
         since.is_some_and(|since| now >= since + 3 * long)
     }
 
-    /// Processes the first window: the requests that end in it are the fastest ones, so it is no
-    /// baseline.
+    /// Processes the first window. The requests that end in it are the fastest ones, so it does not provide a baseline.
     fn begin_search(&mut self, window: &Window) -> f64 {
         if window.exhausts(self.limit) {
             self.limit *= 1.0 + SEARCH;
@@ -341,8 +338,8 @@ impl Estimate {
         self.limit
     }
 
-    /// Returns by how much the limit may grow. Windows of few latencies show less of the effect of
-    /// growth.
+    /// Returns the amount by which the limit may grow. Windows of few latencies show less of the effect of growth, so
+    /// growth is smaller for them.
     fn room(&self, window: &Window) -> f64 {
         if self.searching && window.exhausts(self.limit) {
             return self.limit * SEARCH;
@@ -350,8 +347,8 @@ impl Estimate {
         self.limit.sqrt() * if self.measured { window.shown() } else { 1.0 }
     }
 
-    /// Returns how much faster requests would be without load, as far as latencies show that;
-    /// otherwise 1.
+    /// Returns the gradient: how much faster requests would be without load, as far as the latencies show it; otherwise
+    /// 1.
     fn gradient(&mut self, latencies: &Counted, tolerance: f64) -> f64 {
         let recent = match self.recent.take() {
             Some(mut recent) if recent.len() < MEASURED => {
@@ -370,13 +367,13 @@ impl Estimate {
 }
 
 impl Counted {
-    /// Returns the median plus its noise.
+    /// Returns the median plus its noise; `None` if there are too few latencies.
     fn high(&self) -> Option<f64> {
         self.median(NOISE).or_else(|| self.median(0.0))
     }
 
-    /// Returns the ratio of the medians, at the upper end of what noise allows. Variances add: the
-    /// noise of the difference is less than the sum of both.
+    /// Returns the ratio of the medians at the upper end of what noise allows. Since variances add, the noise of the
+    /// difference is less than the sum of both.
     fn over(&self, others: &Self) -> Option<f64> {
         let (own, other) = (self.len() as f64, others.len() as f64);
         let deviations = NOISE * (own + other).sqrt() / (own.sqrt() + other.sqrt());

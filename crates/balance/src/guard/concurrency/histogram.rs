@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The number of classes per octave.
 const STEPS: u32 = 8;
-/// The number of octaves: microseconds up to 2³¹, which is 36 minutes.
+/// The number of octaves: from one microsecond to 2³¹, which is 36 minutes.
 const OCTAVES: u32 = 31;
 const CLASSES: usize = (STEPS * OCTAVES) as usize;
 
@@ -58,15 +58,16 @@ impl Counted {
         self.all += other.all;
     }
 
-    /// Returns the median shifted by `deviations` of its standard deviations, in microseconds, for
-    /// any distribution: of n latencies, the number of those below the true median is binomial,
-    /// with standard deviation √n / 2. `None` if that is beyond all of them.
+    /// Returns the median shifted by `deviations` of its standard deviations, in microseconds. This holds for any
+    /// distribution: of n latencies, the number of those below the true median is binomial, with standard deviation √n
+    /// / 2. `None` if the shifted median is beyond all latencies.
     pub(super) fn median(&self, deviations: f64) -> Option<f64> {
         let n = self.all as f64;
         self.at_rank(n / 2.0 + deviations * n.sqrt() / 2.0)
     }
 
-    /// Returns the quantile of this share, in microseconds; `None` without any latencies.
+    /// Returns the latency, in microseconds, below which this share of all latencies lies; `None` without any
+    /// latencies.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         self.at_rank(self.all as f64 * share)
     }
@@ -102,7 +103,7 @@ fn class(micros: u64) -> usize {
     ((octave * STEPS) as usize + step).min(CLASSES - 1)
 }
 
-/// Returns the least value of a class, in microseconds.
+/// Returns the lower bound of a class, in microseconds.
 fn bound(class: usize) -> f64 {
     let (octave, step) = (class as u32 / STEPS, class as u32 % STEPS);
     f64::from(STEPS + step) / f64::from(STEPS) * f64::from(octave).exp2()

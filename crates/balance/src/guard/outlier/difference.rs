@@ -1,37 +1,34 @@
-//! Detects endpoints whose responses differ from their peers': errors of any kind, including those
-//! of clients (4xx).
+//! Detects endpoints whose responses differ from their peers': errors of any kind, including those of clients (4xx).
 //!
-//! A replica with an old version or a wrong configuration responds with 404 or 403 where the others
-//! respond successfully, which is no failure by its status. It can be distinguished from a client's
-//! mistake because its peers do not share it: a client's requests go to all endpoints alike, so
-//! that its errors raise all rates alike, however many it sends.
+//! A replica with an old version or a wrong configuration responds with 404 or 403 where the others respond
+//! successfully. By their status, these responses are no failures. They can be distinguished from mistakes of a client,
+//! whose requests go to all endpoints alike and raise all error rates alike, however many it sends.
 //!
 //! Two conditions, both relative to the other endpoints together:
 //!
-//! * It responds with errors to at least `status_difference_threshold` percent of those requests to
-//!   which its peers respond successfully: `(own − peers) / (1 − peers)`, with rates of errors. So
-//!   100 % are detected where the peers have 60 %.
-//! * Chance does not explain it. If all endpoints were alike, an endpoint's errors would be a
-//!   random draw from all requests; the probability of so many is bounded by e⁻ᴱ (Hoeffding, 1963,
-//!   §6), and E has to be above [`EVIDENCE`]. It takes six errors in a row where forty peers have
-//!   none, and more where there are few peers or these have errors, too; so no volume has to be
-//!   configured.
+//! * It responds with errors to at least `status_difference_threshold` percent of those requests to which its peers
+//!   respond successfully: `(own − peers) / (1 − peers)`, with rates of errors. So 100 % are detected where the peers
+//!   have 60 %.
+//! * Chance does not explain it. If all endpoints were alike, an endpoint's errors would be a random draw from all
+//!   requests; the probability of so many is bounded by e⁻ᴱ (Hoeffding, 1963, §6), and E has to be above [`EVIDENCE`].
+//!   Six consecutive errors are sufficient if forty peers have none; more are needed if there are few peers or the
+//!   peers have errors, too. So no volume has to be configured.
 
 use super::{Finding, OutlierParams};
 
-/// The evidence from which on an endpoint differs. By chance two comparisons in 10⁹ reach it: one
-/// in years for a hundred endpoints, compared every 10 s.
+/// The evidence from which on an endpoint is considered different. Two comparisons in 10⁹ reach it by chance: one in
+/// years for a hundred endpoints that are compared every 10 s.
 const EVIDENCE: f64 = 20.0;
 
 /// The responses of one endpoint within a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answers {
     pub(super) all: u32,
-    /// The error responses among them.
+    /// The number of error responses among them.
     pub(super) errors: u32,
 }
 
-/// Returns the endpoints that differ, in their order, each with its finding.
+/// Returns the endpoints that differ, in their order, each with the finding about it.
 pub(super) fn differing(answers: &[Answers], params: &OutlierParams) -> Vec<(usize, Finding)> {
     let threshold = f64::from(params.status_difference_threshold) / 100.0;
     if threshold <= 0.0 {
@@ -63,16 +60,16 @@ fn ratio(part: u64, of: u64) -> f64 {
     part as f64 / of as f64
 }
 
-/// Returns, as −ln, a bound for the probability that one of the endpoints has `own` errors in `n`
-/// responses or more, given `errors` in `all`. Draws of its responses from all, and draws of its
-/// errors from all errors, give two bounds for the same probability.
+/// Returns, as −ln, a bound for the probability that one of the endpoints has at least `own` errors in `n` responses,
+/// given `errors` in `all` responses. There are two bounds for the same probability: from draws of the endpoint's
+/// responses from all responses, and of its errors from all errors.
 fn evidence((own, n): (u64, u64), (errors, all): (u64, u64)) -> f64 {
     let answers = n as f64 * divergence(ratio(own, n), ratio(errors, all));
     let errors = errors as f64 * divergence(ratio(own, errors.max(1)), ratio(n, all));
     answers.max(errors)
 }
 
-/// Returns Kullback–Leibler's divergence of two probabilities.
+/// Returns the Kullback–Leibler divergence of two probabilities.
 fn divergence(p: f64, q: f64) -> f64 {
     let term = |p: f64, q: f64| if p > 0.0 { p * (p / q).ln() } else { 0.0 };
     term(p, q) + term(1.0 - p, 1.0 - q)

@@ -1,5 +1,5 @@
-//! Decides which endpoints are ejected, for how long, and when they return. It has one owner; see
-//! the module above.
+//! Decides which endpoints are ejected, for how long, and when they return. A detector has one owner; see the module
+//! above.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use super::rates::{Counts, outliers};
 use super::{EjectionState, Event, Finding, Monitor, OutlierParams, Spared};
 use crate::{Rng, Time};
 
-/// The time without a result of a probe after which another one is sent.
+/// The time without a result of a probe after which another probe is sent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The number of responses per endpoint in a window in which statuses are compared, so that
-/// endpoints with little traffic are evaluated too, and the maximum number of intervals.
+/// The number of responses per endpoint that a window for comparing statuses should have, and the maximum number of
+/// intervals in a window. The window is extended so that endpoints with little traffic are evaluated, too.
 const WINDOW_ANSWERS: u64 = 50;
 const WINDOW_INTERVALS: u32 = 6;
 
 /// An endpoint as identified by the caller.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// Unique in the set, and stable as long as it is the same endpoint.
+    /// The id, unique in the set and stable for the lifetime of the endpoint.
     pub id: u64,
-    /// Its monitor.
+    /// The monitor of the endpoint.
     pub monitor: Arc<Monitor>,
 }
 
@@ -34,9 +34,9 @@ pub struct Detector {
     params: OutlierParams,
     hosts: Vec<Host>,
     next_sweep: Time,
-    /// When success of any endpoint was last checked.
+    /// When it was last checked whether any endpoint responds successfully.
     last_look: Time,
-    /// The number of intervals of the window in which statuses are compared.
+    /// The number of intervals so far in the window for comparing statuses.
     window: u32,
 }
 
@@ -44,13 +44,13 @@ pub struct Detector {
 struct Host {
     watched: Watched,
     ejection_state: EjectionState,
-    /// Recent ejections: incremented with each, decremented with each interval in service.
+    /// The number of recent ejections: incremented with each ejection, decremented with each interval in service.
     count: u32,
-    /// While it is ejected: the time of the next probe, if its time is over or no endpoint
-    /// succeeds.
+    /// The time of the next probe while the endpoint is ejected, if the ejection time is over or no endpoint responds
+    /// successfully.
     probe_due: Time,
-    /// Totals of the monitor at the last sweep, at the last check, and at the beginning of the
-    /// window.
+    /// The totals of the monitor at the last evaluation of rates, at the last check for successful responses, and at
+    /// the beginning of the window.
     swept: Totals,
     looked: Totals,
     window: Totals,
@@ -142,14 +142,14 @@ impl Detector {
         }
     }
 
-    /// Returns its parameters.
+    /// Returns the parameters of the detector.
     #[must_use]
     pub fn params(&self) -> &OutlierParams {
         &self.params
     }
 
-    /// Replaces the set of endpoints. Endpoints that stay keep their ejection state; new ones are
-    /// in service. If too many are ejected for a smaller set, those whose time ends first return.
+    /// Replaces the set of endpoints. Endpoints that stay keep their ejection state; new ones are in service. If too
+    /// many are ejected for a smaller set, those whose ejection ends first return.
     pub fn set_endpoints(
         &mut self,
         endpoints: impl IntoIterator<Item = Watched>,
@@ -182,8 +182,8 @@ impl Detector {
         events
     }
 
-    /// Processes a finding of a monitor about an endpoint. `None`: it is ejected already, or has
-    /// left.
+    /// Processes a finding of a monitor about an endpoint. `None` = the endpoint is already ejected, or has left the
+    /// set.
     pub fn found(&mut self, id: u64, finding: Finding, now: Time, rng: &mut Rng) -> Option<Event> {
         let at = self.position(id)?;
         if self.hosts[at].is_ejected() {
@@ -208,8 +208,8 @@ impl Detector {
         }
     }
 
-    /// Performs the due work: compares rates once an interval, returns the endpoints to probe. Call
-    /// it at [`due`](Self::due), or more often.
+    /// Performs the work that is due: compares rates once per interval, and returns the endpoints to probe. Call it at
+    /// [`due`](Self::due), or more often.
     pub fn tick(&mut self, now: Time, rng: &mut Rng) -> Vec<Event> {
         let mut events = Vec::new();
         if now >= self.next_sweep {
@@ -259,8 +259,8 @@ impl Detector {
         }
     }
 
-    /// Restarts the window, for all: responses of different times cannot be compared, as clients'
-    /// requests change over time.
+    /// Restarts the window for all endpoints: clients' requests change over time, so that responses of different times
+    /// cannot be compared.
     fn begin_window(&mut self) {
         self.window = 0;
         for host in &mut self.hosts {
@@ -302,8 +302,8 @@ impl Detector {
         failed && !succeeded
     }
 
-    /// Processes the result of a probe, or of a health check that passed on its own. `Some`: the
-    /// endpoint has returned.
+    /// Processes the result of a probe, or of a health check that passed. Returns an event if the endpoint has returned
+    /// to service.
     pub fn probed(&mut self, id: u64, answers: bool, now: Time) -> Option<Event> {
         let at = self.position(id)?;
         let host = &mut self.hosts[at];

@@ -7,17 +7,17 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// The result of a request, as classified by outlier ejection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Sample {
-    /// An error of the client by its status: 400–499, or another gRPC status than `OK`. It counts
-    /// as a success, except for the comparison with peers.
+    /// A client error by its status: 400–499, or a gRPC status other than `OK`. It counts as a success, except in the
+    /// comparison with peers.
     ClientError,
-    /// The gateway kind of server error: 502, 503, 504, or gRPC `UNAVAILABLE`, `DEADLINE_EXCEEDED`.
+    /// A gateway error: 502, 503, 504, or gRPC `UNAVAILABLE`, `DEADLINE_EXCEEDED`.
     GatewayError,
-    /// No response: connect failure, reset, timeout of the attempt. Failures of the client's side
-    /// (it disconnected) are not counted at all.
+    /// No response: connect failure, reset, timeout of the attempt. Failures on the client's side, such as its
+    /// disconnection, are not counted at all.
     LocalFailure,
     /// Another server error: 500–599, or gRPC `UNKNOWN`, `INTERNAL`, `DATA_LOSS`.
     ServerError,
-    /// Everything else.
+    /// Any other response.
     Success,
 }
 
@@ -33,8 +33,8 @@ impl Sample {
         }
     }
 
-    /// Classifies a gRPC response. `PERMISSION_DENIED`, `UNIMPLEMENTED`, `RESOURCE_EXHAUSTED` and
-    /// the like concern the call, not the endpoint.
+    /// Classifies a gRPC response. `PERMISSION_DENIED`, `UNIMPLEMENTED`, `RESOURCE_EXHAUSTED` and similar statuses
+    /// concern the call, not the endpoint.
     #[must_use]
     pub const fn of_grpc(status: GrpcStatus) -> Self {
         match status {
@@ -45,38 +45,38 @@ impl Sample {
         }
     }
 
-    /// Returns whether the endpoint worked correctly: a client's error is no fault of it.
+    /// Returns whether the endpoint worked correctly; client errors are not faults of the endpoint.
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::ClientError | Self::Success)
     }
 }
 
-/// The bits of each streak; thresholds above 2^20 − 1 cannot be reached.
+/// The number of bits of each streak; thresholds above 2^20 − 1 cannot be reached.
 const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
 
 /// The counts of one endpoint's responses, shared by all threads.
 ///
-/// A cache line of its own, so that endpoints do not disturb each other. All accesses are
-/// `Relaxed`: each word is complete in itself.
+/// They have a cache line of their own, so that endpoints do not disturb each other. All accesses are `Relaxed`: each
+/// word is complete in itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Monitor {
-    /// Consecutive failures: server errors, gateway errors, failures without response.
+    /// The numbers of consecutive server errors, gateway errors and failures without response.
     streaks: AtomicU64,
-    /// Successes in the upper half, failures in the lower, both modulo 2^32 (a carry from one into
-    /// the other, once in 2^32 failures, is harmless).
+    /// Successes in the upper half, failures in the lower half, both modulo 2^32. A carry from one into the other, once
+    /// in 2^32 failures, is harmless.
     counts: AtomicU64,
-    /// Client errors, among the successes, modulo 2^32.
+    /// Client errors, which are also among the successes, modulo 2^32.
     client_errors: AtomicU32,
 }
 
-/// All responses of an endpoint so far, modulo 2^32 each.
+/// The numbers of all responses of an endpoint so far, each modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) successes: u32,
-    /// Client errors, among the successes.
+    /// Client errors, which are also among the successes.
     pub(super) client_errors: u32,
     pub(super) failures: u32,
 }
@@ -88,8 +88,8 @@ impl Monitor {
         Self::default()
     }
 
-    /// Counts a sample. Returns a finding when a streak reaches its threshold; the streak then
-    /// starts again. The caller passes it to the detector's owner.
+    /// Counts a sample. Returns a finding if a streak reaches its threshold, after which the streak starts again. The
+    /// caller passes the finding to the detector's owner.
     #[inline]
     pub fn record(&self, sample: Sample, params: &OutlierParams) -> Option<Finding> {
         if sample.is_success() {
@@ -140,13 +140,13 @@ impl Monitor {
         }
     }
 
-    /// Resets the streaks, when the endpoint returns.
+    /// Resets the streaks, after the endpoint has returned to service.
     pub(super) fn forgive(&self) {
         self.streaks.store(0, Ordering::Relaxed);
     }
 }
 
-/// Consecutive failures of each kind.
+/// The number of consecutive failures of each kind.
 #[derive(Clone, Copy)]
 struct Streaks {
     server: u64,
@@ -167,9 +167,9 @@ impl Streaks {
         self.server | self.gateway << BITS | self.local << (2 * BITS)
     }
 
-    /// Returns the streaks after one more failure, and the finding, if any. A failure without
-    /// response is one of each kind; any response ends the streak of those without; a server error
-    /// that is not the gateway's ends the gateway's. A finding resets all streaks.
+    /// Returns the streaks after one more failure, and the finding, if there is one. A failure without response counts
+    /// as all three kinds. Any response ends the streak of failures without response, and a server error that is not a
+    /// gateway error ends the streak of gateway errors. A finding resets all streaks.
     fn then(self, failure: Sample, params: &OutlierParams) -> (Self, Option<Finding>) {
         let longer = |streak: u64| (streak + 1).min(MASK);
         let next = Self {
@@ -192,8 +192,8 @@ impl Streaks {
         (after, found)
     }
 
-    /// Returns, of the streaks that have reached their thresholds, the one with the highest
-    /// enforcement; of equal ones the most specific, which is most informative.
+    /// Returns, among the streaks that have reached their thresholds, the one with the highest enforcement; among equal
+    /// ones the most specific, which is the most informative.
     fn found(self, params: &OutlierParams) -> Option<Finding> {
         let streaks = [
             (self.server, params.consecutive_5xx, Finding::Consecutive5xx),

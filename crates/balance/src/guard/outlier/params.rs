@@ -4,26 +4,25 @@ use std::time::Duration;
 
 use crate::guard::Percent;
 
-/// The parameters of outlier ejection: when an endpoint is ejected because of its responses, and
-/// for how long.
+/// The parameters of outlier ejection: when an endpoint is ejected because of its responses, and for how long.
 ///
-/// A detector with a threshold of 0, or enforced at 0 %, ejects no endpoint. One enforced between 0
-/// and 100 % ejects that share of its findings.
+/// A detector with a threshold of 0, or an enforcement of 0 %, ejects no endpoint. A detector with an enforcement
+/// between 0 and 100 % ejects that share of the endpoints it finds.
 ///
 /// # Defaults
 ///
-/// Envoy's, with these exceptions: `max_ejection_percent` is 50 (there 10, which allows no ejection
-/// at all in a set of nine endpoints when it is strictly enforced),
-/// `enforcing_consecutive_gateway_failure` 100 (there 0).
+/// Envoy's, with these exceptions: `max_ejection_percent` is 50 (Envoy: 10, which allows no ejection at all in a set of
+/// nine endpoints if it is strictly enforced), and `enforcing_consecutive_gateway_failure` is 100 (Envoy: 0).
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutlierParams {
-    /// Consecutive server errors (500–599, the corresponding gRPC statuses, and failures without
-    /// response). Default 5.
+    /// The number of consecutive server errors (500–599, the corresponding gRPC statuses, and failures without
+    /// response) that eject an endpoint. Default 5.
     pub consecutive_5xx: u32,
-    /// Consecutive gateway errors (502, 503, 504, the corresponding gRPC statuses, failures without
-    /// response). Default 5.
+    /// The number of consecutive gateway errors (502, 503, 504, the corresponding gRPC statuses, and failures without
+    /// response) that eject an endpoint. Default 5.
     pub consecutive_gateway_failure: u32,
-    /// Consecutive failures without response: no connection, reset, timeout. Default 5.
+    /// The number of consecutive failures without response (no connection, reset, timeout) that eject an endpoint.
+    /// Default 5.
     pub consecutive_local_origin_failure: u32,
     /// The enforcement of each detector.
     pub enforcing: Enforcing,
@@ -33,33 +32,31 @@ pub struct OutlierParams {
     pub base_ejection_time: Duration,
     /// The maximum ejection time. Default 300 s.
     pub max_ejection_time: Duration,
-    /// A uniform additional time between 0 and this. Default 0 s.
+    /// The maximum of the uniform random addition to the ejection time. Default 0 s.
     pub max_ejection_time_jitter: Duration,
-    /// The maximum share of all endpoints that is ejected at a time, rounded down, and never all of
-    /// them. Default 50.
+    /// The maximum share of all endpoints that is ejected at a time, rounded down; never all of them. Default 50 %.
     pub max_ejection_percent: Percent,
-    /// Whether one endpoint may be ejected even if the share comes to less than one. Default false.
+    /// Whether one endpoint may be ejected even if `max_ejection_percent` amounts to less than one. Default false.
     pub always_eject_one_host: bool,
-    /// The number of endpoints with enough requests from which on success rates are compared.
-    /// Default 5.
+    /// The minimum number of endpoints with `success_rate_request_volume` for comparing success rates. Default 5.
     pub success_rate_minimum_hosts: u32,
-    /// The number of requests within the interval that are enough for a success rate. Default 100.
+    /// The minimum number of requests to an endpoint within the interval for evaluating its success rate. Default 100.
     pub success_rate_request_volume: u32,
-    /// The factor of the threshold: endpoints below mean − factor/1000 · standard deviation are
+    /// The factor of the threshold: endpoints with a success rate below mean − factor/1000 · standard deviation are
     /// outliers. Default 1900.
     pub success_rate_stdev_factor: u32,
-    /// The failures in percent of its requests that make an endpoint an outlier. Default 85.
+    /// The failure percentage that makes an endpoint an outlier. Default 85.
     pub failure_percentage_threshold: u8,
-    /// The number of endpoints with enough requests, as for success rates. Default 5.
+    /// The minimum number of endpoints with `failure_percentage_request_volume` for evaluating failure percentages.
+    /// Default 5.
     pub failure_percentage_minimum_hosts: u32,
-    /// The number of requests that are enough, as for success rates. Default 50.
+    /// The minimum number of requests to an endpoint within the interval for evaluating its failure percentage. Default
+    /// 50.
     pub failure_percentage_request_volume: u32,
-    /// The percentage of error responses, including those of clients (4xx), to requests to which
-    /// its peers respond successfully, from which on an endpoint differs from them; 0: off. Default
-    /// 30. (Not in Envoy.)
+    /// The percentage of error responses, including client errors (4xx), to requests to which other endpoints respond
+    /// successfully, from which on an endpoint differs from its peers; 0: disabled. Default 30. (Not in Envoy.)
     pub status_difference_threshold: u8,
-    /// The time between two probes of an endpoint whose ejection time is over. Default 500 ms. (Not
-    /// in Envoy.)
+    /// The time between two probes of an ejected endpoint. Default 500 ms. (Not in Envoy.)
     pub probe_interval: Duration,
 }
 
@@ -67,7 +64,7 @@ pub struct OutlierParams {
 ///
 /// # Defaults
 ///
-/// All of them (100 %), except for `failure_percentage`: 0 %.
+/// 100 % for all detectors but `failure_percentage`, which has 0 %.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Enforcing {
     /// The enforcement of `consecutive_5xx`.
@@ -80,9 +77,8 @@ pub struct Enforcing {
     pub failure_percentage: Percent,
     /// The enforcement of success rates.
     pub success_rate: Percent,
-    /// The enforcement of differences from peers. If a policy sends a client's requests to the same
-    /// endpoint again and again (`maglev`, `ring-hash`), set it to 0 %: there a client can make one
-    /// endpoint differ after the other.
+    /// The enforcement of differences from peers. Set it to 0 % for a policy that sends a client's requests to the same
+    /// endpoint again and again (`maglev`, `ring-hash`): a client could make one endpoint after the other differ.
     pub status_difference: Percent,
 }
 
@@ -125,9 +121,8 @@ impl Default for OutlierParams {
 }
 
 impl OutlierParams {
-    /// Returns how many of `endpoints` may be ejected at a time: `max_ejection_percent` of them,
-    /// rounded down; one at least if `always_eject_one_host`; all but one at most. So one endpoint
-    /// alone is never ejected.
+    /// Returns how many of `endpoints` may be ejected at a time: `max_ejection_percent` of them, rounded down; at least
+    /// one with `always_eject_one_host`; at most all but one. So a single endpoint is never ejected.
     #[must_use]
     pub fn max_ejections(&self, endpoints: usize) -> usize {
         let share = self.max_ejection_percent.of(endpoints as u64) as usize;

@@ -1,5 +1,4 @@
-//! Detects outliers among rates: success rates below the others', failure percentages above a
-//! threshold.
+//! Detects outliers by their rates: success rates below those of the others, and failure percentages above a threshold.
 
 use super::{Finding, OutlierParams};
 
@@ -15,13 +14,13 @@ impl Counts {
         u64::from(self.successes) + u64::from(self.failures)
     }
 
-    /// Returns the success rate, 0–100; only with a volume above 0.
+    /// Returns the success rate in percent, 0–100; the volume must be above 0.
     fn success_percent(self) -> f64 {
         100.0 * f64::from(self.successes) / self.volume() as f64
     }
 }
 
-/// Returns the endpoints that are outliers, in their order, each with its finding.
+/// Returns the endpoints that are outliers, in their order, each with the finding about it.
 pub(super) fn outliers(counts: &[Counts], params: &OutlierParams) -> Vec<(usize, Finding)> {
     let mut found = by_success_rate(counts, params);
     for (at, finding) in by_failure_percentage(counts, params) {
@@ -32,7 +31,8 @@ pub(super) fn outliers(counts: &[Counts], params: &OutlierParams) -> Vec<(usize,
     found
 }
 
-/// Returns the rates of endpoints with enough requests; none if too few have.
+/// Returns the success rates of the endpoints with at least `volume` requests; none if there are fewer than `hosts` of
+/// these.
 fn rates(counts: &[Counts], volume: u32, hosts: u32) -> Vec<(usize, f64)> {
     let volume = u64::from(volume.max(1));
     let rates: Vec<_> = counts

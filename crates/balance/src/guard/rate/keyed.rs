@@ -1,15 +1,15 @@
 //! A token bucket for each value of a header, or for each client, within a bound on memory.
 //!
-//! Buckets are kept in two generations. A bucket that is used moves into the young one; when that
-//! has half of its share of `max_keys`, the old one is dropped and the young one takes its place.
-//! So about the last `max_keys / 2` keys are remembered, `max_keys` at most, and no sweep is
-//! needed. A dropped key begins with a full bucket, which most of them would have by then.
+//! Buckets are kept in two generations. A bucket moves into the young generation when it is used; when the young
+//! generation has reached half of its share of `max_keys`, the old one is dropped and the young one becomes the old
+//! one. So between about `max_keys / 2` and `max_keys` of the last keys are remembered, and no sweep is needed. A
+//! dropped key begins again with a full bucket, which most dropped keys would have by then.
 //!
-//! The table is split into parts by key, each with its own lock that is held for one look-up:
-//! threads contend only when their clients' keys fall into the same part at the same moment.
+//! The table is split into parts by key, each with its own lock, which is held for one look-up. So threads contend only
+//! for keys in the same part at the same moment.
 //!
-//! Memory: an entry takes at most 40 bytes (16 of its own in a table that is at least 7/16 full),
-//! so 10 000 keys take 400 kB when all are in use; an unused table takes almost none.
+//! Memory: an entry takes at most 40 bytes (16 of its own in a table that is at least 7/16 full), so 10 000 keys take
+//! 400 kB when all are in use; an unused table takes almost none.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -27,13 +27,13 @@ const PARTS: usize = 16;
 #[derive(Debug)]
 pub struct KeyedBuckets {
     params: RateParams,
-    /// Mixed into keys, so that no client can choose keys that share a bucket.
+    /// A secret that is mixed into keys, so that no client can choose keys that share a bucket.
     secret: u64,
     young_limit: usize,
     parts: Box<[Mutex<Generations>]>,
 }
 
-/// Maps a key to the time when its bucket will be full, in the unit of the bucket.
+/// Maps a key to the time at which its bucket will be full, in the unit of [`TokenBucket`](super::TokenBucket).
 type Table = HashMap<u64, u64, BuildHasherDefault<Mixed>>;
 
 #[derive(Debug, Default)]
@@ -113,8 +113,7 @@ impl Generations {
     }
 }
 
-/// A hasher for keys that are mixed already: they are their own hashes. The lower bits have chosen
-/// the part.
+/// A hasher for keys that are already mixed: each is its own hash, rotated because the lower bits have chosen the part.
 #[derive(Debug, Default)]
 struct Mixed(u64);
 

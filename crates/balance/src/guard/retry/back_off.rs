@@ -14,9 +14,9 @@ use crate::Rng;
 /// `base_interval`: 25 ms, `max_interval`: 250 ms (Envoy's).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BackOff {
-    /// The upper end of the first pause.
+    /// The upper bound of the first pause.
     pub base_interval: Duration,
-    /// The upper end of every pause.
+    /// The upper bound of every pause.
     pub max_interval: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// Returns the upper end of the pause before retry `number`, from 1.
+    /// Returns the upper bound of the pause before retry `number`, from 1.
     #[must_use]
     pub fn ceiling(&self, number: u32) -> Duration {
         let doublings = number.saturating_sub(1).min(31);
@@ -45,8 +45,8 @@ impl BackOff {
     }
 }
 
-/// Extends `wait` by up to a half, so that clients with the same time from a server do not all come
-/// back at once (Envoy does this to `Retry-After`, too).
+/// Extends `wait` by up to a half, so that clients with the same wait time from a server do not all return at once
+/// (Envoy does this with `Retry-After`, too).
 pub(super) fn spread(wait: Duration, rng: &mut Rng) -> Duration {
     wait.saturating_add(wait.mul_f64(rng.unit() / 2.0))
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One condition.
+/// A condition for a retry.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Condition {
@@ -20,13 +20,13 @@ pub enum Condition {
     GatewayError,
     /// `internal`: gRPC status 13.
     Internal,
-    /// `refused-stream`: HTTP/2 indicates that the request was not processed (REFUSED_STREAM, or
-    /// GOAWAY with a lower stream).
+    /// `refused-stream`: HTTP/2 indicates that the request was not processed (REFUSED_STREAM, or GOAWAY with a lower
+    /// stream id).
     RefusedStream,
     /// `reset`: no response at all, for any reason, including a per-try timeout.
     Reset,
-    /// `reset-before-request`: the connection was gone before the request was sent, or a kept-alive
-    /// connection was closed without a byte of response.
+    /// `reset-before-request`: the connection was closed before the request was sent, or a kept-alive connection was
+    /// closed without a byte of response.
     ResetBeforeRequest,
     /// `resource-exhausted`: gRPC status 8.
     ResourceExhausted,
@@ -59,7 +59,7 @@ impl Condition {
         Self::Unavailable,
     ];
 
-    /// Returns Envoy's name.
+    /// Returns Envoy's name for the condition.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A text that names no condition.
+/// The error for a text that names no condition.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is no retry condition `{0}`")]
 pub struct UnknownCondition(String);
@@ -107,9 +107,9 @@ impl FromStr for Condition {
 pub struct Conditions(u16);
 
 impl Conditions {
-    /// All of them.
+    /// The set of all conditions.
     pub const ALL: Self = Self(u16::MAX);
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// Creates a set of these conditions.
@@ -128,7 +128,7 @@ impl Conditions {
         self.0 |= Self::of(&[condition]).0;
     }
 
-    /// Returns whether it contains a condition.
+    /// Returns whether the set contains a condition.
     #[must_use]
     pub const fn contains(self, condition: Condition) -> bool {
         self.meets(Self::of(&[condition]))
@@ -141,13 +141,13 @@ impl Conditions {
         self.0 & other.0 != 0
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns its conditions, by name.
+    /// Returns the conditions of the set, by name.
     pub fn iter(self) -> impl Iterator<Item = Condition> {
         Condition::ALL
             .into_iter()

@@ -1,16 +1,16 @@
-//! The outcome of an attempt, and the conditions that it meets.
+//! The outcome of an attempt, and the retry conditions that it meets.
 
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions};
 use crate::guard::GrpcStatus;
 
-/// The outcome of an attempt, evaluated before any part of it was sent to the client.
+/// The outcome of an attempt, evaluated before any part of it is sent to the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// The head of a response arrived.
     Answer(Answer),
-    /// No response.
+    /// There was no response.
     Failure(Failure),
 }
 
@@ -19,17 +19,16 @@ pub enum Outcome {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// `grpc-status`, if the head has it (a response without body). Trailers arrive too late: the
-    /// body has been sent to the client by then.
+    /// The `grpc-status` in the head (of a response without body); `None` = the head has none. Trailers arrive too
+    /// late: by then the body has been sent to the client.
     pub grpc: Option<GrpcStatus>,
     /// Whether the head has one of the route's retriable headers.
     pub retriable_header: bool,
-    /// Whether the endpoint sheds load and indicates it (`x-envoy-overloaded`): a retry would make
-    /// it worse.
+    /// Whether the endpoint indicates that it sheds load (`x-envoy-overloaded`), which a retry would increase.
     pub overloaded: bool,
-    /// `Retry-After`.
+    /// The value of `Retry-After`; `None` = absent.
     pub retry_after: Option<Duration>,
-    /// `grpc-retry-pushback-ms`.
+    /// The value of `grpc-retry-pushback-ms`; `None` = absent.
     pub pushback: Option<Pushback>,
 }
 
@@ -56,7 +55,7 @@ impl Answer {
         }
     }
 
-    /// Returns the conditions that it meets, except for those on listed statuses.
+    /// Returns the conditions that the response meets, except for those on listed statuses.
     #[inline]
     fn met(&self) -> Conditions {
         if self.status < 400 && !self.retriable_header {
@@ -93,26 +92,25 @@ fn met_by_grpc(status: GrpcStatus) -> Conditions {
 /// The reason why there was no response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Failure {
-    /// The endpoint is at one of its limits: nothing was sent, another one may accept the request.
+    /// The endpoint is at one of its limits: nothing was sent, and another endpoint may accept the request.
     Busy,
-    /// No connection was made, or not in time (TCP, TLS or the preface).
+    /// No connection was established in time (TCP, TLS or the HTTP/2 preface).
     Connect,
     /// The per-try timeout expired.
     PerTryTimeout,
-    /// HTTP/2: REFUSED_STREAM, or GOAWAY with a lower stream.
+    /// The endpoint rejected the HTTP/2 stream: REFUSED_STREAM, or GOAWAY with a lower stream id.
     Refused,
-    /// The connection broke, or the stream was reset, after the request or a part of it was sent.
+    /// The connection was closed, or the stream was reset, after at least a part of the request was sent.
     Reset,
-    /// A reused connection was closed without a byte of response: most likely it was closed while
-    /// the request was in transit.
+    /// A reused connection was closed without a byte of response: most likely while the request was in transit.
     Stale,
-    /// The connection broke before a byte of the request was sent.
+    /// The connection was closed before a byte of the request was sent.
     Unsent,
 }
 
 impl Failure {
-    /// Returns whether the application cannot have received the request. Such a request is retried
-    /// whatever its method, and does not count against the budget.
+    /// Returns whether the application cannot have received the request. Such a request is retried regardless of its
+    /// method, and the retry does not count against the budget.
     #[must_use]
     pub const fn is_unseen(self) -> bool {
         matches!(
@@ -121,8 +119,8 @@ impl Failure {
         )
     }
 
-    /// Returns whether a retry adds no load to applications: after a failure of
-    /// [`Self::is_unseen`], or of a stale connection.
+    /// Returns whether a retry adds no load to applications: after a failure for which [`Self::is_unseen`] holds, or
+    /// after a stale connection.
     #[must_use]
     pub const fn is_free(self) -> bool {
         self.is_unseen() || matches!(self, Self::Stale)
@@ -154,7 +152,7 @@ impl Failure {
 }
 
 impl Outcome {
-    /// Returns whether it meets one of `wanted`, with these statuses listed.
+    /// Returns whether the outcome meets one of the `wanted` conditions; `codes` are the listed statuses.
     #[inline]
     pub(super) fn meets(&self, wanted: Conditions, codes: &[u16]) -> bool {
         match self {
@@ -179,14 +177,14 @@ impl Outcome {
 /// The value of `grpc-retry-pushback-ms` (gRFC A6, "Server pushback").
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pushback {
-    /// Retry after exactly this.
+    /// Retry after exactly this time.
     After(Duration),
     /// Do not retry.
     Never,
 }
 
 impl Pushback {
-    /// Parses the value of the field: negative or invalid numbers mean never.
+    /// Parses the value of the field; negative and invalid numbers mean [`Never`](Self::Never).
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let text = std::str::from_utf8(value).unwrap_or_default();
@@ -197,8 +195,8 @@ impl Pushback {
     }
 }
 
-/// Parses `Retry-After` in its form of seconds (RFC 9110 §10.2.3). The form with a date needs a
-/// calendar, which the caller has.
+/// Parses a `Retry-After` in seconds (RFC 9110 §10.2.3). The form with a date needs a calendar, which only the caller
+/// has.
 #[must_use]
 pub fn retry_after_seconds(value: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(value).ok()?.trim();

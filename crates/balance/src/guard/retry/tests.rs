@@ -12,7 +12,7 @@ const GET: Request = Request {
     ..POST
 };
 
-/// Everything that a decision needs; fields are changed by the tests.
+/// The inputs of a decision, which the tests modify.
 struct Case {
     policy: RetryPolicy,
     request: Request,
@@ -177,7 +177,7 @@ fn a_retry_of_the_client_is_not_multiplied() {
     assert_eq!(case.hedge(1), Err(GiveUp::Chain));
 }
 
-/// Attempts at the end of a chain of hops when everything fails there.
+/// Returns the number of attempts at the end of a chain of hops if all attempts fail there.
 fn attempts_at_the_end(hops: u32, attempt: u32) -> u32 {
     if hops == 0 {
         return 1;

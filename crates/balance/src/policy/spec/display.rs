@@ -1,5 +1,5 @@
-//! The canonical form of a [`PolicySpec`]: always with the parameters that characterize the policy, with
-//! others when they differ from their default.
+//! The canonical form of a [`PolicySpec`]: always with the parameters that characterize the policy, and with others if
+//! they differ from their defaults.
 
 use std::fmt;
 

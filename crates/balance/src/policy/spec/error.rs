@@ -1,11 +1,11 @@
-//! Errors of a policy's notation. Every message names the parameter, the reason, the valid range
-//! and, for a misspelt word, the nearest one.
+//! Errors in the notation of a policy. Every message names the parameter, the reason, the valid range and, for a
+//! misspelt word, the nearest valid one.
 
 /// An error in a [`PolicySpec`](crate::PolicySpec).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// A policy of the simulator.
+    /// The policy exists only in the simulator.
     #[error(
         "policy {name} is for comparison in `maglor-lab sim` only; write `{instead}`, which also uses true queue lengths"
     )]
@@ -37,7 +37,7 @@ pub enum SpecError {
         /// The valid range.
         valid: String,
     },
-    /// A mapping has no `name`.
+    /// A mapping has no field `name`.
     #[error("policy: `name` is missing; write `{{name: lor, choices: 2}}` or `lor(choices=2)`")]
     MissingName,
     /// The text is not of the form `name(parameter=value, …)`.
@@ -55,17 +55,17 @@ pub enum SpecError {
         policy: &'static str,
         /// The parameter as written.
         parameter: String,
-        /// The nearest parameter.
+        /// The nearest parameter of the policy; `None` if none is near.
         suggestion: Option<&'static str>,
-        /// The parameters it has.
+        /// The parameters of the policy.
         known: &'static [&'static str],
     },
-    /// There is no policy of this name.
+    /// There is no policy with this name.
     #[error("there is no policy `{name}`{}", hint(*suggestion, &format!("available: {}", join(&super::forms::NAMES))))]
     UnknownPolicy {
-        /// The word, shortened if it is long.
+        /// The name as written, shortened if it is long.
         name: String,
-        /// The nearest policy.
+        /// The name of the nearest policy; `None` if none is near.
         suggestion: Option<&'static str>,
     },
 }

@@ -1,5 +1,5 @@
-//! The known policies, with their parameters and the values of these: the notation that the parser
-//! accepts, for schemas and suggestions.
+//! The known policies, with their parameters and the valid values of these: the notation that the parser accepts, for
+//! schemas and suggestions.
 
 use super::bounds;
 use crate::policy::Choices;
@@ -13,21 +13,21 @@ use crate::policy::subset::SubsetParams;
 /// The notation of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    /// Its name.
+    /// The name of the policy.
     pub name: &'static str,
-    /// Its parameters; each may be omitted.
+    /// The parameters of the policy, all of them optional.
     pub parameters: &'static [Parameter],
 }
 
 /// A parameter of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// The name of the parameter.
     pub name: &'static str,
-    /// The least and the greatest number; `None` if it is a word. Values in between may be
-    /// rejected: the size of a table has to be a prime.
+    /// The minimum and maximum number; `None` if the value is a word. Some values in between may be rejected: the size
+    /// of a table must be a prime.
     pub numbers: Option<(u32, u32)>,
-    /// The allowed words.
+    /// The allowed words; empty if the value is a number.
     pub words: &'static [&'static str],
 }
 
@@ -53,7 +53,7 @@ const FALLBACK: Parameter = Parameter {
 
 const HASH_BALANCE_FACTOR: Parameter = number("hash_balance_factor", 100, 100_000);
 
-/// Ordered by name.
+/// The notations of all policies, ordered by name.
 pub(super) const FORMS: &[Form] = &[
     Form {
         name: "a-lsq",
@@ -128,7 +128,7 @@ pub(super) const NAMES: [&str; FORMS.len()] = {
 };
 
 impl Form {
-    /// Returns the form of a known policy.
+    /// Returns the notation of a known policy.
     pub(super) fn of(name: &str) -> Option<&'static Self> {
         FORMS.iter().find(|form| form.name == name)
     }

@@ -4,7 +4,7 @@
 use super::SpecError;
 use super::spelling::shorten;
 
-/// Parameters of a policy, in the order in which they are written.
+/// The parameters of a policy, in the order in which they are written.
 pub type WrittenParameters = Vec<(String, String)>;
 
 /// Returns the name and the parameters of a policy as written.

@@ -12,7 +12,7 @@ use crate::policy::fallback::Fallback;
 use crate::policy::peak_ewma::PeakEwmaParams;
 use crate::prime;
 
-/// Creates the errors of one policy's parameters.
+/// Creates errors about the parameters of one policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Check {
     pub(super) policy: &'static str,
@@ -38,7 +38,7 @@ impl Check {
         }
     }
 
-    /// Checks for a whole number of milliseconds between 1 ms and 1 h.
+    /// Checks that a duration is a whole number of milliseconds between 1 ms and 1 h.
     pub(super) fn millis(self, parameter: &'static str, value: Duration) -> Result<(), SpecError> {
         let valid = 1..=PeakEwmaParams::MAX_MS;
         let millis = value.as_millis();
@@ -97,7 +97,8 @@ fn range_text(valid: &RangeInclusive<u32>) -> String {
     format!("{}-{}", valid.start(), valid.end())
 }
 
-/// The parameters as written, from which a policy reads its own. A parameter is rejected with its valid range.
+/// The parameters of a policy as written, from which the policy takes its own. The error about an invalid parameter
+/// names the valid range.
 #[derive(Debug)]
 pub struct Parameters {
     check: Check,
@@ -109,7 +110,7 @@ impl Parameters {
     ///
     /// # Errors
     ///
-    /// A name that is not `known`, or a repeated one.
+    /// A parameter is not among `known`, or is repeated.
     pub fn new(
         policy: &'static str,
         known: &'static [&'static str],
@@ -146,11 +147,11 @@ impl Parameters {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Returns a whole number in `valid`, or `None` when it is not given.
+    /// Returns a whole number in `valid`; `None` if the parameter is absent.
     ///
     /// # Errors
     ///
-    /// The value is no such number.
+    /// The value is not such a number.
     pub fn number(
         &self,
         name: &'static str,
@@ -172,11 +173,11 @@ impl Parameters {
         }
     }
 
-    /// Returns a whole number from 1 to `max`, or `default` when it is not given.
+    /// Returns a whole number from 1 to `max`; `default` if the parameter is absent.
     ///
     /// # Errors
     ///
-    /// The value is no such number.
+    /// The value is not such a number.
     pub fn positive(
         &self,
         name: &'static str,
@@ -187,7 +188,7 @@ impl Parameters {
         Ok(given.and_then(NonZeroU32::new).unwrap_or(default))
     }
 
-    /// Returns `choices`, which may be `all`; two when it is not given.
+    /// Returns `choices`, which may be `all`; two if it is absent.
     pub(super) fn choices(&self) -> Result<Choices, SpecError> {
         match self.text("choices") {
             None => Ok(Choices::TWO),
@@ -204,7 +205,7 @@ impl Parameters {
         }
     }
 
-    /// Returns the fallback, or `default` when it is not given.
+    /// Returns the fallback; `default` if the parameter is absent.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Creates a [`PolicySpec`] of a name and parameters.
+//! Creates a [`PolicySpec`] from a name and parameters.
 
 use std::str::FromStr;
 
@@ -13,14 +13,14 @@ use crate::policy::probe::Probe;
 use crate::policy::ring_hash::RingHashParams;
 use crate::policy::subset::SubsetParams;
 
-/// Policies that the proxy does not have, only the simulator, and the nearest one that it has.
+/// Policies that exist only in the simulator, each with the nearest policy of the proxy.
 const COMPARISONS: &[(&str, &str)] = &[
     ("jiq", "ledger(group=40)"),
     ("join-idle-queue", "ledger(group=40)"),
     ("prequal", "probe(choices=2)"),
 ];
 
-/// Names of our policies in other programs.
+/// Names of our policies in other programs, each with our name.
 const ALIASES: &[(&str, &str)] = &[
     ("alsq", "a-lsq"),
     ("consistent", "maglev"),
@@ -70,7 +70,7 @@ impl FromStr for PolicySpec {
 }
 
 impl PolicySpec {
-    /// Creates a spec of a name and parameters as written, in either form.
+    /// Creates a policy from a name and parameters as written, either in the string form or as a mapping.
     pub(super) fn from_parts(name: &str, given: Vec<(String, String)>) -> Result<Self, SpecError> {
         if Form::of(name).is_none() {
             return Err(unknown(name));

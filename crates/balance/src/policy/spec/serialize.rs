@@ -1,5 +1,5 @@
-//! [`PolicySpec`] in YAML and JSON: the string form, or a mapping of `name` and parameters. Both go
-//! through the same checks; it is written as a string.
+//! [`PolicySpec`] in YAML and JSON: the string form, or a mapping of `name` and parameters. Both are validated alike;
+//! the string form is written.
 
 use std::fmt;
 

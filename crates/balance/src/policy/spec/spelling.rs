@@ -1,9 +1,9 @@
-//! Suggestions for misspelt words, and quotes of a text in errors.
+//! Suggestions for misspelt words, and quotations of a text in errors.
 
 /// The longest part of a text that an error quotes, in characters.
 const QUOTED: usize = 60;
 
-/// Returns the word with the fewest edits, if they are few for its length.
+/// Returns the known word with the fewest edits, if these are few for the length of `word`.
 pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
     // Longer texts have no near word, and must not cost quadratic time.
     if word.len() > 32 {
@@ -17,7 +17,7 @@ pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str
     (edits <= allowed).then_some(best)
 }
 
-/// Returns Levenshtein's distance between words: insertions, deletions and substitutions of
+/// Returns the Levenshtein distance between two words: the number of insertions, deletions and substitutions of
 /// characters.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
@@ -34,7 +34,7 @@ fn edits(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Returns at most 60 characters of a text, for quoting in an error.
+/// Returns at most 60 characters of a text, for quotation in an error.
 pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         None => text.to_owned(),

@@ -1,12 +1,11 @@
 //! Decides which of two servers is faster, as far as their reports show it.
 //!
-//! A server's pace, its mean time between ends of requests while busy, is known from its own
-//! samples only, and a server that is considered slow gets few of them. So two averages that differ
-//! are not sufficient: an unlucky one would stay unlucky, because no further sample corrects it.
-//! Each pace has bounds that follow from how much the group's paces vary and from the number of its
-//! samples; samples lose their weight over time. A server is considered faster than another one
-//! only if even the bounds do not overlap. A server that is really slow gets a request now and
-//! then, which shows when it is not slow any more.
+//! A server's pace, the mean time between ends of requests while the server is busy, is known only from its own
+//! samples, and a server that is considered slow gets few of them. So a comparison of averages is not sufficient: an
+//! average that is too high by chance would stay so, because no further sample corrects it. Each pace has bounds, which
+//! follow from the variation of the group's paces and from the number of its samples; samples lose their weight over
+//! time. A server is considered faster than another one only if the bounds do not overlap. So a slow server still gets
+//! a request now and then, which shows when it is no longer slow.
 //!
 //! Invariant: `low ≤ mean ≤ high`; the bounds of an unknown pace exclude nothing.
 
@@ -17,40 +16,38 @@ use crate::Time;
 /// The maximum number of samples in an average.
 const MOST_SAMPLES: f64 = 1024.0;
 
-/// Reports are averages of about this number of samples themselves: the first ones of a server that
-/// has just started contain little information.
+/// About the number of samples that each report averages. The first reports of a server that has just started contain
+/// little information.
 const SETTLING: f64 = 16.0;
 
-/// The variance of single samples over that of the averages that are reported, (2 − α) / α with α = 1/16.
+/// The ratio of the variance of single samples to that of the reported averages, (2 − α) / α with α = 1/16.
 const SMOOTHED: f64 = 31.0;
 
-/// The maximum number of reports in the average of the group's variance: service times with a long
-/// tail show it rarely. The first one counts as this number of exponential service times.
+/// The maximum number of reports in the average of the group's variance. It is large because service times with a long
+/// tail show their variance rarely. The first report counts as this number of exponential service times.
 const MOST_REPORTS: f64 = 4096.0;
 const FIRST_REPORTS: f64 = 64.0;
 
-/// The greatest squared deviation of a report that is accepted. One server with absurd values must
-/// not hide the reports of the others.
+/// The maximum squared deviation of a report that is accepted: one server with absurd values must not hide the reports
+/// of the others.
 const MOST_DEVIATION: f64 = 16.0;
 
-/// The number of samples below which a pace counts as unknown: a single long request would dominate
-/// their mean.
+/// The number of samples below which a pace counts as unknown, because a single long request would dominate the mean.
 const LEAST_SAMPLES: f64 = 32.0;
 
-/// Half the width of the bounds, in standard deviations. Each of two compared servers has its own,
-/// so that together they are as wide as 4.2 deviations of the difference.
+/// Half the width of the bounds, in standard deviations. Since each of two compared servers has its own bounds, these
+/// are together as wide as 4.2 deviations of the difference.
 const DEVIATIONS: f64 = 3.0;
 
-/// Of two equally loaded servers, the one is preferred whose pace is shorter by this factor at
-/// least, between the bounds: with those of 1024 exponential samples, one that is 1.32 times as
-/// fast.
+/// The minimum ratio, between the bounds, by which the pace of the preferred one of two equally loaded servers is
+/// shorter. With 1024 exponential samples each, it is reached by a server that is 1.32 times as fast.
 const CLEARLY_FASTER: f64 = 1.1;
 
-/// The number of mean services after which a sample has lost e⁻¹ of its weight. A server of half
-/// the speed of the others then keeps a tenth of its share where it would not be used otherwise.
+/// The number of mean service times after which a sample has lost all but e⁻¹ of its weight. A server of half the speed
+/// of the others then keeps a tenth of its share where it would not be used otherwise.
 const FORGET: u32 = 1024;
 
-/// The number of computations of bounds while samples lose their weight.
+/// The number of times that the bounds are computed while samples lose their weight.
 const STEPS: u32 = 32;
 
 /// A server's pace and its uncertainty.
@@ -58,23 +55,23 @@ const STEPS: u32 = 32;
 pub(super) struct Pace {
     /// The mean in nanoseconds.
     mean: f64,
-    /// The number of samples as of `at`; below zero while it settles.
+    /// The number of samples as of `at`; negative before [`SETTLING`] samples.
     samples: f64,
     at: Time,
     low: f64,
     high: f64,
 }
 
-/// The common statistics of the paces of a group.
+/// The statistics of the paces of a group.
 #[derive(Clone, Debug)]
 pub(super) struct Paces {
-    /// The mean of the group's servers, with equal weights of samples; zero while unknown.
+    /// The mean pace of the group's servers, in which all samples have the same weight; zero while unknown.
     pub(super) mean: Duration,
     /// The squared coefficient of variation of single samples.
     variance: f64,
-    /// The number of reports that it is computed from.
+    /// The number of reports from which `variance` is computed.
     reports: f64,
-    /// When bounds have to be computed again.
+    /// When the bounds have to be computed again.
     due: Time,
 }
 
@@ -117,7 +114,7 @@ impl Pace {
         self.high = self.mean * width;
     }
 
-    /// Returns whether it is clearly faster than the other one.
+    /// Returns whether the server is clearly faster than the other one.
     pub(super) fn beats(&self, other: &Self) -> bool {
         self.high * CLEARLY_FASTER < other.low
     }
@@ -133,8 +130,8 @@ impl Paces {
         }
     }
 
-    /// Adds a pace. The first one counts whole: an average that begins at zero would audit all
-    /// servers at once.
+    /// Adds a pace to the mean. The first one counts in full: if the mean began at zero, all servers would be audited
+    /// at once.
     fn learn(&mut self, pace: Duration) {
         self.mean = if self.mean.is_zero() {
             pace
@@ -149,13 +146,13 @@ impl Paces {
         self.variance += (of_sample - self.variance) / self.reports;
     }
 
-    /// Returns the remaining weight of samples.
+    /// Returns the weight that is left of samples taken at `at`.
     fn left_of(&self, at: Time, now: Time) -> f64 {
         let lasts = self.mean.as_secs_f64() * f64::from(FORGET);
         (-now.saturating_since(at).as_secs_f64() / lasts).exp()
     }
 
-    /// Returns whether bounds have to be computed, once in a while.
+    /// Returns whether the bounds have to be computed again.
     pub(super) fn are_due(&mut self, now: Time) -> bool {
         let due = !self.mean.is_zero() && self.due <= now;
         if due {

@@ -1,12 +1,12 @@
-//! Excluded servers: selects the requests that are their share.
+//! Excluded servers: selects the requests that are sent to them as their share.
 
 use super::{Ledger, Scan, Scope};
 use crate::Rng;
 use crate::queue_protocol::message::Referral;
 
 impl Ledger {
-    /// Returns the excluded server whose turn it is. If most servers are excluded, also a second
-    /// one.
+    /// Returns the excluded server whose turn it is; if most servers are excluded, also a second one. `None` if the
+    /// turn is that of another server.
     pub(super) fn turn(&self, scope: Scope, scan: &Scan, rng: &mut Rng) -> Option<Referral> {
         let first = self.draw_lost(scope, None, scan.lost, rng)?;
         let left = scan.lost - scope.share(&self.entries[first]);

@@ -21,7 +21,7 @@ fn report(in_flight: u32, latest: Option<Ticket>) -> Report {
     }
 }
 
-/// Refers `n` requests and counts them by server.
+/// Requests `n` referrals.
 fn refer(ledger: &mut Ledger, n: usize, now: Time, rng: &mut Rng) -> Vec<Referral> {
     (0..n)
         .map(|_| ledger.ask(now, rng).0.expect("it has members"))
@@ -173,7 +173,7 @@ fn equals_are_distinguished_by_clear_speed_only() {
     assert!(second[1] > 130 && second[2] > 130, "{second:?}");
 }
 
-/// An average that is not corrected, because a server that looks slow gets no requests, does not decide permanently.
+/// An average that is too high, and is not corrected because the server gets no requests, does not decide forever.
 #[test]
 fn what_was_slow_long_ago_is_used_again() {
     let mut rng = Rng::seed(61);
@@ -295,8 +295,9 @@ fn where_most_do_not_report_they_are_compared_with_each_other() {
     }
 }
 
-/// Server 4 is new, and of age `new_ms` at 10 s. Each report contains `ages` of the server, if any. The host has seen
-/// all of them since `host_ms`, but for those that have joined since. Share of server 4, where nothing waits.
+/// Returns the share of server 4 while no request waits. At 10 s, the server is new and has the age `new_ms`. Each
+/// report contains the age from `says`, if there is one. The host has seen all servers for `host_ms`, except for those
+/// that have joined since.
 fn share_of_the_new(new_ms: u64, host_ms: u64, says: impl Fn(u64) -> Option<u64>) -> f64 {
     let ramp = SlowStart {
         window: Duration::from_secs(10),

@@ -94,7 +94,7 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
     }
 }
 
-/// Returns the clusters with their weights, and those of them that exist.
+/// Returns the clusters of a route with their weights, and the raw blocks of those that exist.
 fn clusters<'a>(
     raw: &raw::Route,
     at: &At<'_>,

@@ -7,7 +7,7 @@ use crate::report::At;
 use crate::route::{HeaderMatch, PathMatch, QueryMatch, RouteMatch, StringMatch};
 use crate::{raw, yaml};
 
-/// Well-known methods; others are allowed, but a typing error is likely.
+/// Well-known methods; other methods are allowed, but may be typing errors.
 const METHODS: &[&str] = &[
     "GET",
     "HEAD",
@@ -79,7 +79,7 @@ fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<Pa
     })
 }
 
-/// Warns of a text that other proxies interpret as a pattern, and that is literal here.
+/// Warns about a text that other proxies interpret as a pattern, but that is literal here.
 fn pattern_like(text: &str, at: &At<'_>) {
     if !text.starts_with('/') {
         return;
@@ -109,7 +109,7 @@ fn pattern_like(text: &str, at: &At<'_>) {
     }
 }
 
-/// Validates a path in the form of a request.
+/// Validates a path in the form in which requests contain it.
 pub(in crate::check) fn path(text: &str, at: &At<'_>) {
     let shown = yaml::short(text);
     if !text.starts_with('/') {
@@ -126,7 +126,7 @@ pub(in crate::check) fn path(text: &str, at: &At<'_>) {
     }
 }
 
-/// Suggests a replacement of a path without `/` at its beginning.
+/// Suggests a replacement for a path that does not begin with `/`.
 fn path_for(text: &str) -> String {
     if let Some((_, rest)) = text.split_once("://") {
         let path = rest.split_once('/').map_or("", |(_, path)| path);
@@ -219,7 +219,7 @@ fn query(raw: &raw::QueryMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<QueryM
     })
 }
 
-/// Returns the condition on a value, and whether it is inverted.
+/// Returns the condition on a value, and whether the condition is inverted.
 fn string_match(
     raw: raw::StringMatch<'_>,
     at: &At<'_>,

@@ -1,5 +1,4 @@
-//! Validates retries, hedging, mirroring and sticky splits: alone, and together with the rest of
-//! their route.
+//! Validates retries, hedging, mirroring and sticky splits, alone and together with the rest of their route.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::{raw, yaml};
 
 const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// Validates a route's `retry`, within its `timeout` (zero: none).
+/// Validates a route's `retry`; `timeout` is the route's, zero = none.
 pub(in crate::check) fn retry(
     raw: Option<&raw::Retry>,
     timeout: Duration,
@@ -67,7 +66,7 @@ pub(in crate::check) fn retry(
     }
 }
 
-/// Checks that a part of a request's time is not longer than the whole.
+/// Checks that a part of a request's time is not longer than the timeout of the route.
 fn within_timeout(part: Duration, timeout: Duration, at: &At<'_>) {
     if !timeout.is_zero() && part > timeout {
         let (part, timeout) = (raw::TimeSpan(part), raw::TimeSpan(timeout));
@@ -76,7 +75,7 @@ fn within_timeout(part: Duration, timeout: Duration, at: &At<'_>) {
     }
 }
 
-/// Conditions and statuses as written.
+/// Retry conditions and statuses as written.
 #[derive(Default)]
 struct Wanted {
     set: Conditions,
@@ -170,7 +169,7 @@ fn back_off(raw: Option<&raw::BackOff>, at: &At<'_>) -> BackOff {
     }
 }
 
-/// Validates a route's `hedge`, together with its `retry` and within its `timeout` (zero: none).
+/// Validates a route's `hedge`, together with its `retry`; `timeout` is the route's, zero = none.
 pub(in crate::check) fn hedge(
     raw: &raw::Hedge,
     retry: &Retry,
@@ -227,7 +226,7 @@ pub(in crate::check) fn mirrors(
     mirrors
 }
 
-/// Checks a route's retries together with its mirrors and its clusters' budgets.
+/// Checks a route's retries together with its mirrors and the retry budgets of its clusters.
 pub(in crate::check) fn combinations(
     raw: &raw::Route,
     targets: &[&raw::Cluster],

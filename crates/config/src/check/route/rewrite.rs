@@ -54,7 +54,7 @@ pub(in crate::check) fn path(
     }
 }
 
-/// Checks that a route with a new prefix matches by prefix.
+/// Checks that a route with a prefix rewrite matches by prefix.
 pub(in crate::check) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
     matching::path(text, at);
     if !matches!(path, PathMatch::Prefix(_)) {
@@ -64,7 +64,7 @@ pub(in crate::check) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
     }
 }
 
-/// Checks that groups named by a substitution are in the expression.
+/// Checks that the groups that a substitution refers to exist in the expression.
 fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
     let back = |pair: &[u8]| pair[0] == b'\\' && pair[1].is_ascii_digit();
     if text.as_bytes().windows(2).any(back) {

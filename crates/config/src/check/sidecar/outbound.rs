@@ -1,4 +1,4 @@
-//! Expands `outbound`: services by address and by name, and the rest.
+//! Expands `outbound`: chains of services by address and by name, and a chain for all other connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl<'a> Service<'a> {
         there.then_some(service)
     }
 
-    /// Returns whether HTTP to other addresses can be routed to it.
+    /// Returns whether HTTP requests to other addresses can be routed to the service by their host.
     fn is_found_by_host(&self) -> bool {
         use ApplicationProtocol as P;
         matches!(self.protocol, P::Auto | P::Http | P::Http2) && !self.hosts.is_empty()
@@ -168,7 +168,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Returns its chains by its addresses; TLS by its names, if it has no addresses.
+    /// Returns the chains for the addresses of the service; for TLS without addresses, a chain for its names.
     fn chains(&self, sidecar: &Sidecar<'_, '_, '_>, at: &At<'_>) -> Vec<FilterChain> {
         let hosts = [self.host(vec![Domain::Any], *at)];
         let bytes = Some(self.cluster);
@@ -201,7 +201,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// Converts a domain to the form of SNI.
+/// Converts a domain to a server name for matching SNI; `None` if there is none for it.
 fn server_name(domain: &Domain) -> Option<String> {
     match domain {
         Domain::Any | Domain::Prefix(_) => None,

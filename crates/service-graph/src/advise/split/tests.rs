@@ -146,8 +146,8 @@ fn who_gets_nothing_or_all_stays_so() {
     assert_eq!(weights(&track.decided.clone().unwrap()), [70, 30]);
 }
 
-/// For any observations: the sum of weights is 100, versions with 0 stay at 0, none loses more than two steps
-/// unless it is broken, or gains while it is worse; the order of versions does not matter.
+/// For any observations, the sum of weights is 100, versions with weight 0 stay at 0, and no version loses more than
+/// two steps unless it is broken, or gains weight while it is worse. The order of versions does not matter.
 #[test]
 fn steps_are_bounded_whatever_is_observed() {
     let params = Params::default();

@@ -1,10 +1,9 @@
 //! Proposals that move several units at once.
 //!
-//! Services with much traffic between them hold each other in place: moving one unit after the
-//! other would have to pass states in which they are separated, at a high cost. So a group moves as
-//! a whole: all units of a service on a node, with those of neighbours, each with the probability
-//! that the temperature would not separate them (as the clusters of Swendsen and Wang, 1987). If
-//! nodes are nearly full another group has to move back.
+//! Services with much traffic between them hold each other in place: to move their units one after the other, the
+//! search would have to pass states in which they are separated, at a high cost. So a group moves as a whole: all units
+//! of a service on a node, with those of neighbours, each with the probability that the temperature would not separate
+//! them (as the clusters of Swendsen and Wang, 1987). If nodes are nearly full, another group has to move back.
 
 use maglor_balance::Rng;
 
@@ -16,22 +15,22 @@ const MOST_SERVICES: u32 = 8;
 /// The maximum number of units of one service that move together.
 const MOST_UNITS: usize = 16;
 
-/// How strongly traffic holds services together while a group is chosen.
+/// How strongly traffic binds services together while a group is chosen.
 const TIE: f64 = 0.3;
 
-/// The proposed moves, and their effect.
+/// The moves of a proposal, and their effect.
 #[derive(Debug, Default)]
 pub(super) struct Proposal {
-    /// Units, each with its new node.
+    /// The units to move, each with its new node.
     moves: Vec<(u32, u32)>,
-    /// Moved units, each with its former node and the change of the cost.
+    /// The moved units, each with its former node and the change of the cost.
     done: Vec<(u32, u32, f64)>,
-    /// The services of the group being chosen.
+    /// The services of the group that is being chosen.
     group: Vec<u32>,
 }
 
 impl Walk<'_> {
-    /// Proposes to swap a unit with one of node `b`; returns the steps spent.
+    /// Proposes to swap a unit with a unit on node `b`; returns the number of steps spent.
     pub(super) fn swap(&mut self, unit: usize, b: usize, rng: &mut Rng) -> usize {
         let there = &self.on_node[b];
         let other = there[rng.below(there.len() as u32) as usize];
@@ -46,8 +45,8 @@ impl Walk<'_> {
         self.carry_out(rng)
     }
 
-    /// Proposes to move a service with its group from the one node to the other, and usually a
-    /// group of the other node back; returns the steps spent.
+    /// Proposes to move a service with its group from node `a` to node `b`, and usually a group of node `b` back;
+    /// returns the number of steps spent.
     pub(super) fn group(&mut self, s: usize, (a, b): (usize, usize), rng: &mut Rng) -> usize {
         self.proposal.moves.clear();
         let mut looked = self.choose(s, (a, b), rng);
@@ -62,7 +61,7 @@ impl Walk<'_> {
         looked + self.carry_out(rng)
     }
 
-    /// Chooses a group around a service; returns the steps spent.
+    /// Chooses a group around a service; returns the number of steps spent.
     fn choose(&mut self, s: usize, (a, b): (usize, usize), rng: &mut Rng) -> usize {
         let problem = self.problem;
         let mut proposal = std::mem::take(&mut self.proposal);
@@ -95,8 +94,8 @@ impl Walk<'_> {
         looked
     }
 
-    /// Applies the moves, because they depend on each other, and reverts them if they are not
-    /// accepted; returns the steps spent.
+    /// Applies the moves, since each depends on the ones before, and reverts them if they are not accepted; returns the
+    /// number of steps spent.
     fn carry_out(&mut self, rng: &mut Rng) -> usize {
         let problem = self.problem;
         let mut proposal = std::mem::take(&mut self.proposal);

@@ -1,7 +1,6 @@
-//! Simulated annealing with moves and swaps of units (Kirkpatrick et al., 1983), and of groups of
-//! units that belong together ([`groups`]). Intermediate states may overload nodes, at a price that
-//! grows relative to the temperature: at 90 % utilisation most paths from one good placement to
-//! another lead through one that does not fit.
+//! Simulated annealing with moves and swaps of units (Kirkpatrick et al., 1983), and of groups of units that belong
+//! together ([`groups`]). Intermediate states may overload nodes, at a price that grows relative to the temperature. At
+//! 90 % utilisation, most paths between good placements lead through placements that do not fit.
 
 mod groups;
 
@@ -16,25 +15,25 @@ use super::state::State;
 pub(crate) struct Heat(pub(crate) f64);
 
 impl Heat {
-    /// Hot enough to lose the initial placement.
+    /// A temperature at which nothing of the initial placement remains.
     pub(crate) const ANEW: Self = Self(0.5);
-    /// Keeps most of the initial placement.
+    /// A temperature at which most of the initial placement remains.
     pub(crate) const WARM: Self = Self(0.15);
 }
 
-/// The last temperature relative to the mean change of a move.
+/// The final temperature, relative to the mean change of a move.
 const COLD: f64 = 0.01;
 
-/// The initial price of an overload by the mean unit, in temperatures: the least; the greatest is
-/// this multiple of it. Each walk draws its own: where hardly anything fits, low prices end in
-/// placements that do not, and elsewhere high ones close most paths.
+/// The minimum initial price of an overload by the mean unit, in temperatures; the maximum is this multiple of the
+/// minimum. Each walk draws its own price: if the nodes are nearly full, low prices end in placements that do not fit;
+/// otherwise, high prices close most paths.
 const PRICE: f64 = 5.0;
 const PRICE_RANGE: f64 = 100.0;
 
-/// The factor by which the price grows over the whole annealing.
+/// The factor by which the price grows during an annealing.
 const PRICE_RISE: f64 = 8.0;
 
-/// Improves a placement; returns the best one found, preferring those that fit.
+/// Improves a placement. Returns the best placement found; those that fit are preferred.
 pub(crate) fn anneal(
     problem: &Problem,
     from: &State,
@@ -59,8 +58,8 @@ pub(crate) fn anneal(
     walk.finish()
 }
 
-/// The maximum of eight proposals that are groups; of the others, half are swaps. Each walk draws
-/// it.
+/// The maximum number, out of eight proposals, that move groups; half of the others are swaps. Each walk draws its own
+/// number.
 const GROUPS: u32 = 4;
 
 /// A walk through placements at a falling temperature.
@@ -72,14 +71,14 @@ struct Walk<'a> {
     place: Vec<u32>,
     best: Vec<u32>,
     best_key: (f64, f64),
-    /// Whether the best state is the present one, and not copied yet.
+    /// Whether the present state is the best one, and has not been copied yet.
     at_best: bool,
     heat: f64,
     scale: f64,
     temperature: f64,
     mean_need: f64,
     price: f64,
-    /// The initial price, in temperatures.
+    /// The initial price of an overload, in temperatures.
     first_price: f64,
     groups: u32,
     /// The proposal being evaluated.
@@ -142,7 +141,7 @@ impl<'a> Walk<'a> {
         rng.below(self.problem.nodes as u32) as usize
     }
 
-    /// Sets temperature and price for this progress, 0 to 1.
+    /// Sets the temperature and the price for this progress of the annealing, 0 to 1.
     fn cool(&mut self, part: f64) {
         let falling = (COLD / self.heat).powf(part);
         self.temperature = self.scale * self.heat * falling;
@@ -150,7 +149,7 @@ impl<'a> Walk<'a> {
         self.price = self.first_price * self.scale * self.heat.max(0.3) / self.mean_need * rising;
     }
 
-    /// Proposes one change; returns the steps spent.
+    /// Proposes one change; returns the number of steps spent.
     fn step(&mut self, rng: &mut Rng) -> usize {
         let problem = self.problem;
         let unit = rng.below(problem.units() as u32) as usize;
@@ -167,7 +166,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Proposes to move one unit to another node.
+    /// Proposes to move one unit to another node; returns the number of steps spent.
     fn single(&mut self, unit: usize, b: usize, rng: &mut Rng) -> usize {
         let problem = self.problem;
         let s = problem.unit_service[unit] as usize;
@@ -185,7 +184,7 @@ impl<'a> Walk<'a> {
         problem.neighbours(s).len() + 4
     }
 
-    /// Draws a target node: usually one of a neighbour, sometimes any.
+    /// Draws a target node: usually a node of a neighbour, sometimes any node.
     fn target(&self, s: usize, rng: &mut Rng) -> usize {
         let neighbours = self.problem.neighbours(s);
         if neighbours.is_empty() || rng.below(8) < 3 {
@@ -197,12 +196,12 @@ impl<'a> Walk<'a> {
         self.state.node_of(unit)
     }
 
-    /// Decides by the Metropolis criterion.
+    /// Decides on a change by the Metropolis criterion.
     fn accepts(&self, change: f64, rng: &mut Rng) -> bool {
         change <= 0.0 || change < -self.temperature * (1.0 - rng.unit()).ln()
     }
 
-    /// Copies the best state before it is left for a worse one.
+    /// Copies the best state before it is changed to a worse one.
     fn leave_best(&mut self, delta: f64, burden: f64) {
         if self.at_best && (delta > 0.0 || burden > 0.0) {
             self.best.copy_from_slice(self.state.nodes());

@@ -18,7 +18,7 @@ fn situation(balancers: u32, servers: u32, rho: f64) -> Situation {
     }
 }
 
-/// The observations of a service that conforms to the rule, with errors of λ and r.
+/// Returns the observations of a service that conforms to the rule, with relative errors of λ and r.
 fn seen(situation: &Situation, choice: Choice, errors: (f64, f64)) -> Telemetry {
     Telemetry {
         balancers: situation.balancers,
@@ -33,16 +33,16 @@ fn seen(situation: &Situation, choice: Choice, errors: (f64, f64)) -> Telemetry 
     }
 }
 
-/// A service, looked at every ten seconds.
+/// A service that is evaluated every ten seconds.
 struct Service {
     governor: Governor,
     budget: Budget,
     rng: Rng,
     now: Time,
     possible: Vec<Choice>,
-    /// Errors are of ± this share.
+    /// The maximum relative error of observations, in both directions.
     noise: f64,
-    /// The unknown factor by which `lor` in front of it is slower.
+    /// The unknown factor by which `lor` of the service is slower.
     hidden: f64,
 }
 
@@ -59,7 +59,7 @@ impl Service {
         }
     }
 
-    /// Changes within a time, under one load.
+    /// Returns the changes within a time under a constant load.
     fn goes_on(&mut self, situation: &Situation, time: Duration) -> Vec<Change> {
         let end = self.now + time;
         let mut changes = Vec::new();

@@ -17,7 +17,7 @@ use crate::proto::envoy::config::route::v3::{
     weighted_cluster::ClusterWeight,
 };
 
-/// Decodes the action into the route.
+/// Decodes the action of a route into `raw`.
 pub(super) fn decode(action: Option<&Action>, raw: &mut raw::Route) -> Result<(), Fault> {
     match action {
         None => Err(Fault::new("action", "the field is missing")),
@@ -117,7 +117,7 @@ fn rewrite(message: &RouteAction) -> Result<Option<raw::Rewrite>, Fault> {
     Ok(any.then_some(raw))
 }
 
-/// Decodes retries. `None` is our default; without a policy nothing is retried.
+/// Decodes retries. `None` is our default; a route without a retry policy retries nothing.
 fn retry(message: Option<&RetryPolicy>) -> Result<Option<raw::Retry>, Fault> {
     let Some(message) = message else {
         return Ok(Some(raw::Retry {

@@ -58,7 +58,7 @@ pub(super) fn decode(message: Option<&RouteMatch>) -> Result<Option<raw::RouteMa
     Ok((!everything).then_some(raw))
 }
 
-/// Decodes the path condition; `None` for any path.
+/// Decodes the path condition; `None` if any path matches.
 fn path(specifier: Option<&PathSpecifier>) -> Result<Option<PathMatch>, Fault> {
     let with = |prefix: &str| PathMatch {
         prefix: Some(prefix.to_owned()),
@@ -90,7 +90,7 @@ fn path(specifier: Option<&PathSpecifier>) -> Result<Option<PathMatch>, Fault> {
     }))
 }
 
-/// Returns a regular expression that matches exactly this text.
+/// Returns a regular expression that matches only this text.
 fn literally(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -102,7 +102,7 @@ fn literally(text: &str) -> String {
     out
 }
 
-/// Decodes `GET`, or `GET|POST` as an expression.
+/// Decodes a method such as `GET`, or several in a regular expression such as `GET|POST`.
 fn methods(matcher: &HeaderMatcher) -> Result<OneOrMany, Fault> {
     let fault = || Fault::unsupported("header_match_specifier");
     let Some(HeaderMatchSpecifier::StringMatch(text)) = &matcher.header_match_specifier else {
@@ -168,7 +168,7 @@ fn pattern(text: &StringMatcher) -> Result<&MatchPattern, Fault> {
     pattern.ok_or_else(|| Fault::unsupported("string_match.match_pattern"))
 }
 
-/// Writes a string matcher into its slot: `exact`, `prefix`, `suffix`, `contains` or `regex`.
+/// Writes a string matcher to its slot, of `exact`, `prefix`, `suffix`, `contains` and `regex`.
 fn condition(text: &StringMatcher, slots: [&mut Option<String>; 5]) -> Result<(), Fault> {
     let [exact, prefix, suffix, contains, regex] = slots;
     let (slot, value) = match pattern(text)? {

@@ -21,7 +21,7 @@ use crate::proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMat
 use crate::proto::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use crate::{decode, time};
 
-/// Encodes the action; `None` if there is none.
+/// Encodes the action of a route; `None` if it has none.
 pub(super) fn encode(raw: &raw::Route) -> Option<Action> {
     if let Some(raw) = &raw.redirect {
         return Some(Action::Redirect(redirect(raw)));
@@ -96,8 +96,8 @@ fn path_rewrite(raw: &raw::Rewrite) -> Option<RegexMatchAndSubstitute> {
     }
 }
 
-/// Converts `$1` and `${1}` → `\1`, `$$` → `$`. Named groups, which Envoy does not have, become
-/// empty.
+/// Converts the references to groups: `$1` and `${1}` → `\1`, `$$` → `$`. Named groups, which Envoy does not support,
+/// become empty.
 fn to_back_references(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text.chars().peekable());
     while let Some(c) = rest.next() {

@@ -27,15 +27,14 @@ pub(super) fn encode(raw: Option<&raw::RouteMatch>) -> RouteMatch {
     }
 }
 
-/// Adds a condition that is never true: a client that ignores our metadata must not match
-/// unintended requests.
+/// Adds a condition that is never true, so that a client that ignores our metadata does not match unintended requests.
 pub(super) fn never(conditions: &mut RouteMatch) {
     conditions.runtime_fraction = Some(RuntimeFractionalPercent {
         default_value: Some(FractionalPercent::default()),
     });
 }
 
-/// Encodes the path condition; our prefix matches only whole segments.
+/// Encodes the path condition; our prefixes match only whole segments.
 fn path(raw: Option<&raw::PathMatch>) -> PathSpecifier {
     match raw {
         Some(raw::PathMatch {
@@ -89,7 +88,7 @@ pub(super) fn header(raw: &raw::HeaderMatch) -> HeaderMatcher {
     }
 }
 
-/// Encodes a condition on a query parameter; an inverted one is sent only in the metadata.
+/// Encodes a condition on a query parameter; an inverted condition is sent only in the metadata.
 fn query(raw: &raw::QueryMatch) -> QueryParameterMatcher {
     let value = raw.value();
     let specifier = match value.present {

@@ -6,7 +6,7 @@ use super::matching;
 use crate::proto::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use crate::time;
 
-/// Encodes retries, with our defaults for absent fields.
+/// Encodes retries; absent fields have our defaults.
 pub(crate) fn retry(raw: Option<&raw::Retry>) -> RetryPolicy {
     let default = "connect-failure,refused-stream,reset-before-request";
     let raw = raw.cloned().unwrap_or_default();

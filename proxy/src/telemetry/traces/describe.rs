@@ -1,0 +1,309 @@
+//! Spans in OpenTelemetry's terms: semantic conventions for HTTP and gRPC, version 1.45. What they have no name for
+//! begins with `maglor.`.
+//!
+//! Queries are left out of URLs: they may contain secrets.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use http::{StatusCode, Version};
+use maglor_balance::guard::GrpcStatus;
+use maglor_config::Address;
+use maglor_telemetry::otlp::{Attributes, Kind, Span};
+use maglor_telemetry::trace_context::TraceContext;
+
+use super::attempted::Attempted;
+use super::request::{Clock, RequestTrace, Served};
+
+/// Methods that are named; all others are `_OTHER`, so that clients cannot create names.
+const METHODS: [&str; 10] = [
+    "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE",
+];
+/// Status of a request whose client has left before there was a response.
+const NONE: u16 = 499;
+/// Response flags of requests that have not failed: none, and that of a client that has left.
+const NO_FAILURE: [&str; 2] = ["-", "DC"];
+
+/// Returns whether a request has failed for a reason that is not its client's.
+pub(super) fn failed(trace: &RequestTrace, served: &Served<'_>) -> bool {
+    if let Some(status) = call_status(trace) {
+        return is_servers(status);
+    }
+    let status = served.status.as_u16();
+    let cut_off = status < 400 && !NO_FAILURE.contains(&served.flag);
+    status >= 500 || cut_off
+}
+
+/// Returns the status of a gRPC call: the proxy's, or that of the last attempt.
+fn call_status(trace: &RequestTrace) -> Option<GrpcStatus> {
+    if !trace.grpc {
+        return None;
+    }
+    let attempts = trace.attempts.borrow();
+    let last = attempts.last().and_then(|attempt| attempt.grpc);
+    trace.own_status.get().or(last)
+}
+
+/// Returns whether a status is the server's fault (semantic conventions for gRPC).
+fn is_servers(status: GrpcStatus) -> bool {
+    [
+        GrpcStatus::DATA_LOSS,
+        GrpcStatus::DEADLINE_EXCEEDED,
+        GrpcStatus::INTERNAL,
+        GrpcStatus::UNAVAILABLE,
+        GrpcStatus::UNIMPLEMENTED,
+        GrpcStatus::UNKNOWN,
+    ]
+    .contains(&status)
+}
+
+/// Encodes the span of a request.
+pub(super) fn server(trace: &RequestTrace, served: &Served<'_>, clock: &Clock, out: &mut Vec<u8>) {
+    let failed = failed(trace, served);
+    let route = trace.route.get();
+    let names = Names::of(trace, served);
+    let name = match (names.call, route) {
+        (Some(call), _) => Cow::Borrowed(call),
+        (None, Some((_, path))) => Cow::Owned(format!("{} {path}", names.span_method())),
+        (None, None) => Cow::Borrowed(names.span_method()),
+    };
+    let span = Span {
+        context: trace.context,
+        parent: trace.incoming.parent.map(|parent| parent.span_id),
+        tracestate: trace.incoming.tracestate.as_deref(),
+        name: &name,
+        kind: Kind::Server,
+        start: clock.nanos_before(served.took),
+        end: clock.nanos_before(std::time::Duration::ZERO),
+        failed,
+    };
+    span.encode(out, |attributes| {
+        names.describe(attributes);
+        attributes.text("url.scheme", trace.scheme);
+        attributes.bytes("url.path", path_of(served));
+        server_of(served, trace.scheme, attributes);
+        client_of(served, attributes);
+        if let Some(agent) = served.user_agent {
+            attributes.bytes("user_agent.original", agent);
+        }
+        let version = match served.version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            _ => "1.1",
+        };
+        attributes.text("network.protocol.version", version);
+        if served.status.as_u16() != NONE {
+            let status = served.status.as_u16();
+            attributes.number("http.response.status_code", status.into());
+        }
+        attributes.number("http.response.body.size", served.response_bytes);
+        if let Some((name, path)) = route {
+            attributes.text("http.route", path);
+            attributes.text("maglor.route", name);
+        }
+        let call_status = call_status(trace);
+        describe_call_status(call_status, attributes);
+        let flag = Some(served.flag).filter(|flag| !NO_FAILURE.contains(flag));
+        if failed {
+            error_type(flag, call_status, served.status, attributes);
+        }
+        describe_of_ours(served, attributes);
+    });
+}
+
+/// Adds what the conventions have no names for.
+fn describe_of_ours(served: &Served<'_>, attributes: &mut Attributes<'_>) {
+    attributes.text("maglor.listener", served.listener);
+    attributes.text("maglor.direction", served.direction);
+    if served.flag != "-" {
+        attributes.text("maglor.response_flag", served.flag);
+    }
+    if let Some(id) = served.request_id {
+        attributes.bytes("maglor.request_id", id);
+    }
+    if let Some(peer) = served.peer {
+        attributes.text("maglor.peer", peer.as_str());
+    }
+}
+
+/// Encodes the span of an attempt.
+pub(super) fn client(
+    trace: &RequestTrace,
+    served: &Served<'_>,
+    attempted: &Attempted,
+    clock: &Clock,
+    out: &mut Vec<u8>,
+) {
+    let names = Names::of(trace, served);
+    let status = attempted.status;
+    let refused = status.is_some_and(|status| status.as_u16() >= 400);
+    let erred = attempted
+        .grpc
+        .is_some_and(|status| status != GrpcStatus::OK);
+    let failed = !attempted.bounced && (refused || erred || attempted.error.is_some());
+    let span = Span {
+        context: TraceContext {
+            span_id: attempted.span,
+            ..trace.context
+        },
+        parent: Some(trace.context.span_id),
+        tracestate: trace.incoming.tracestate.as_deref(),
+        name: names.call.unwrap_or_else(|| names.span_method()),
+        kind: Kind::Client,
+        start: clock.nanos(attempted.started),
+        end: clock.nanos(attempted.ended),
+        failed,
+    };
+    span.encode(out, |attributes| {
+        names.describe(attributes);
+        let scheme = if attempted.endpoint.tls {
+            "https"
+        } else {
+            "http"
+        };
+        if let Some(host) = served.host {
+            let host = String::from_utf8_lossy(host);
+            let path = String::from_utf8_lossy(path_of(served));
+            attributes.text("url.full", &format!("{scheme}://{host}{path}"));
+        }
+        server_of(served, scheme, attributes);
+        peer_of(&attempted.endpoint.address, attributes);
+        if let Some(status) = status {
+            attributes.number("http.response.status_code", status.as_u16().into());
+        }
+        if attempted.number > 1 {
+            let resent = attempted.number - 1;
+            attributes.number("http.request.resend_count", resent.into());
+        }
+        describe_call_status(attempted.grpc, attributes);
+        if failed {
+            let status = status.unwrap_or_default();
+            error_type(attempted.error, attempted.grpc, status, attributes);
+        }
+        let outcome = match attempted {
+            Attempted { bounced: true, .. } => Some("bounced"),
+            // Another attempt was faster, or the client has left.
+            Attempted {
+                status: None,
+                error: None,
+                ..
+            } => Some("cancelled"),
+            _ => None,
+        };
+        if let Some(outcome) = outcome {
+            attributes.text("maglor.outcome", outcome);
+        }
+        let endpoint = &attempted.endpoint;
+        attributes.text("maglor.cluster", &endpoint.cluster);
+        attributes.text("maglor.endpoint", &endpoint.address.to_string());
+        attributes.text("maglor.policy", endpoint.policy);
+        attributes.number("maglor.queue_length", endpoint.queue.into());
+    });
+}
+
+/// Names by the protocol of the request.
+struct Names<'a> {
+    /// `package.Service/Method` of a gRPC call.
+    call: Option<&'a str>,
+    /// The method, or `_OTHER`.
+    method: &'a str,
+    /// A method that is `_OTHER`.
+    original: Option<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn of(trace: &RequestTrace, served: &Served<'a>) -> Self {
+        let method = served.method.as_str();
+        let known = METHODS.contains(&method);
+        let call = path_of(served).strip_prefix(b"/").filter(|_| trace.grpc);
+        let is_call = |path: &&str| path.split('/').filter(|part| !part.is_empty()).count() == 2;
+        Self {
+            call: call
+                .and_then(|path| str::from_utf8(path).ok())
+                .filter(is_call),
+            method: if known { method } else { "_OTHER" },
+            original: Some(method).filter(|_| !known),
+        }
+    }
+
+    /// Returns the method in names of spans.
+    fn span_method(&self) -> &'a str {
+        match self.original {
+            None => self.method,
+            Some(_) => "HTTP",
+        }
+    }
+
+    fn describe(&self, attributes: &mut Attributes<'_>) {
+        attributes.text("http.request.method", self.method);
+        if let Some(original) = self.original {
+            attributes.text("http.request.method_original", original);
+        }
+        if let Some(call) = self.call {
+            attributes.text("rpc.system.name", "grpc");
+            attributes.text("rpc.method", call);
+        }
+    }
+}
+
+fn describe_call_status(status: Option<GrpcStatus>, attributes: &mut Attributes<'_>) {
+    if let Some(status) = status {
+        attributes.text("rpc.response.status_code", status.name());
+    }
+}
+
+fn error_type(
+    flag: Option<&str>,
+    call_status: Option<GrpcStatus>,
+    status: StatusCode,
+    attributes: &mut Attributes<'_>,
+) {
+    match (flag, call_status) {
+        (Some(flag), _) => attributes.text("error.type", flag),
+        (None, Some(status)) => attributes.text("error.type", status.name()),
+        (None, None) => attributes.text("error.type", status.as_str()),
+    }
+}
+
+fn path_of<'a>(served: &Served<'a>) -> &'a [u8] {
+    let mut parts = served.target.split(|byte| *byte == b'?');
+    parts.next().unwrap_or_default()
+}
+
+/// Adds the host of the request, with the default port if it has none.
+fn server_of(served: &Served<'_>, scheme: &str, attributes: &mut Attributes<'_>) {
+    let Some(host) = served.host.and_then(|host| str::from_utf8(host).ok()) else {
+        return;
+    };
+    let default = if scheme == "https" { 443 } else { 80 };
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => match port.parse::<u16>() {
+            Ok(port) => (name, port),
+            Err(_) => (host, default),
+        },
+        _ => (host, default),
+    };
+    attributes.text("server.address", name.trim_matches(['[', ']']));
+    attributes.number("server.port", port.into());
+}
+
+fn client_of(served: &Served<'_>, attributes: &mut Attributes<'_>) {
+    let Some(address) = served.client.socket() else {
+        return;
+    };
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(text, "{}", address.ip().to_canonical());
+    attributes.text("client.address", &text);
+    attributes.number("client.port", address.port().into());
+}
+
+fn peer_of(address: &Address, attributes: &mut Attributes<'_>) {
+    match address {
+        Address::Ip(address) => {
+            attributes.text("network.peer.address", &address.ip().to_string());
+            attributes.number("network.peer.port", address.port().into());
+        }
+        Address::Unix(_) => attributes.text("network.peer.address", &address.to_string()),
+    }
+}

@@ -165,7 +165,7 @@ fn seconds_of(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Assembles the inputs.
+/// Returns the inputs of a round from the watched objects and the graph.
 #[must_use]
 pub fn inputs(sources: &Sources<'_>) -> Inputs {
     let deployments: BTreeMap<String, Workload> = {

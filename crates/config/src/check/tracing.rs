@@ -76,11 +76,11 @@ fn resource(
     for (key, value) in &settings.attributes {
         let at = attributes.field(key);
         if key == SERVICE_NAME {
-            at.error("the service has a field of its own")
+            at.error("`service.name` cannot be set as an attribute")
                 .on_key()
                 .help("write `service_name: NAME` in `tracing`");
         } else if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            at.error("a key has one or more visible ASCII characters")
+            at.error("the key is empty, or has characters other than visible ASCII")
                 .on_key();
         }
         limit(key, &at);

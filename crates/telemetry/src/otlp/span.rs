@@ -28,17 +28,17 @@ pub struct Span<'a> {
     pub context: TraceContext,
     /// The parent; `None` = the trace begins with it.
     pub parent: Option<SpanId>,
-    /// Data of vendors.
+    /// The `tracestate` of W3C Trace Context; `None` if the request had none.
     pub tracestate: Option<&'a str>,
-    /// Its name.
+    /// The name of the span.
     pub name: &'a str,
-    /// Its side.
+    /// The side of the request that the span describes.
     pub kind: Kind,
     /// Beginning in nanoseconds since the Unix epoch.
     pub start: u64,
     /// End in nanoseconds since the Unix epoch.
     pub end: u64,
-    /// Whether it has failed.
+    /// Whether the operation failed, which sets the status of the span to `ERROR`.
     pub failed: bool,
 }
 

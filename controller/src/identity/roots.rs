@@ -102,8 +102,8 @@ impl Roots {
                 let has_roots = self.in_force.borrow().is_some();
                 tracing::error!(
                     error = refused,
-                    has_roots,
-                    "no valid roots of the signer; keeping the last valid ones"
+                    keeping_last = has_roots,
+                    "root certificates of the external signer are missing or invalid"
                 );
                 self.show(false, Some(refused));
             }

@@ -136,7 +136,7 @@ impl Stored {
         Ok(Ca::read(&self.texts()?, Some(trust_domain))?)
     }
 
-    /// Returns the texts of the authority.
+    /// Returns the certificates and the private key of the authority, in PEM.
     ///
     /// # Errors
     /// If a key of the Secret is missing.

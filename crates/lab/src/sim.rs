@@ -1,6 +1,6 @@
 //! `maglor-lab sim`: runs the simulator, with a simulation for each combination of listed parameters.
 //!
-//! [`options`] is the command line, [`scenario`] what it describes, [`report`] the output.
+//! [`options`] defines the command line, [`scenario`] converts it to scenarios, and [`report`] prints the results.
 
 pub(crate) mod options;
 mod report;

@@ -90,7 +90,7 @@ impl Study {
         Self { formulas, ..self }
     }
 
-    /// Returns its name for a progress bar.
+    /// Returns the name of the study for a progress bar.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.sweep.name

@@ -119,7 +119,7 @@ impl Network {
 }
 
 impl Host {
-    /// Returns its address in the network.
+    /// Returns the address of the namespace in the network.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.address

@@ -47,8 +47,8 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "PORT", default_value_t = 15001)]
     outbound_port: u16,
 
-    /// Address of the application, without redirection. [default: loopback, with the port that the
-    /// client connected to]
+    /// Address of the application, if connections are not redirected to the proxy. [default: loopback,
+    /// with the port that the client connected to]
     #[arg(long, value_name = "ADDR")]
     application: Option<SocketAddr>,
 

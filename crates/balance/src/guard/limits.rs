@@ -202,8 +202,8 @@ impl Slots {
         }
     }
 
-    /// Ends a wait without a slot. Returns `true` if another request should be woken, in case the leaving one had been
-    /// woken.
+    /// Leaves the queue without a slot. Returns `true` if the caller should wake another waiting request, because the
+    /// leaving request may have been woken for a free slot.
     #[must_use = "true: wake another"]
     pub fn leave(&self) -> bool {
         let before = self.word.fetch_sub(WAITING, Ordering::Relaxed);

@@ -95,7 +95,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     routing: Way,
 
-    /// Place services as a whole, as in the paper: all replicas of a service on one node.
+    /// Place services as a whole, as the paper in docs/placement.md does: all replicas of a service on one node.
     #[arg(long)]
     whole_services: bool,
 

@@ -83,7 +83,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "COUNT", default_value = "50", value_parser = |text: &str| within(text, 0.001, 1e9))]
     requests: f64,
 
-    /// Minimum CPU utilization for an additional replica, 0.05-1; `none`: decide by load alone, as in the paper.
+    /// Minimum CPU utilization for an additional replica, 0.05-1; `none`: decide by load alone, as the paper in docs/generated.md does.
     #[arg(long, value_name = "SHARE", default_value = "0.7", value_parser = utilization)]
     utilization: Utilization,
 

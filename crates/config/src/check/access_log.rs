@@ -33,7 +33,7 @@ fn format(log: &raw::AccessLog, at: &At<'_>) -> AccessLogFormat {
         ] {
             if set {
                 at.field(name)
-                    .error(format!("`template` and `{name}` exclude each other"))
+                    .error(format!("`template` and `{name}` are mutually exclusive"))
                     .on_key()
                     .help(format!("remove `{name}`"));
             }

@@ -225,7 +225,7 @@ pub(super) fn exactly_one(set: &[(&'static str, bool)], at: &At<'_>) -> Option<&
         }
         (Some(first), Some(second)) => {
             at.field(second)
-                .error(format!("`{first}` and `{second}` exclude each other"))
+                .error(format!("`{first}` and `{second}` are mutually exclusive"))
                 .on_key()
                 .help(format!("keep one of {}", crate::suggest::one_of(&names)));
             None

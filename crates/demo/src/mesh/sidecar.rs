@@ -57,7 +57,7 @@ pub(super) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Returns its proportional set size in bytes, if the kernel reports it.
+    /// Returns the proportional set size of the process in bytes, if the kernel reports it.
     pub(super) fn memory(&self) -> Option<f64> {
         let path = format!("/proc/{}/smaps_rollup", self.child.id());
         let text = fs::read_to_string(path).ok()?;
@@ -127,7 +127,7 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Returns its exit status, if it has terminated.
+    /// Returns the exit status of the process, if it has terminated.
     pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
         let waited = self.child.try_wait();
         waited.map_err(Error::system("wait for a proxy"))

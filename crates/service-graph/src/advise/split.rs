@@ -1,7 +1,8 @@
 //! Percent splits among the versions of a service, derived step by step from λ, r and the failures of each version.
 //!
-//! Step 3 of Algorithm 2 ("routing information (percent splits, failover)") and Fig. 5b, 70 % to `v1` and 30 % to `v2`;
-//! the paper does not say how the numbers are computed. They are computed as follows:
+//! Implements step 3 of Algorithm 2 of the paper in docs/placement.md ("routing information (percent splits,
+//! failover)"), illustrated by its Fig. 5b (70 % to `v1`, 30 % to `v2`). The paper does not specify how to compute the
+//! percentages; this module uses the following rules:
 //!
 //! 1. A version that is worse than the best one loses weight. It is worse if it fails more often than the threshold and
 //!    significantly more often than the best, or if its response times are longer by half. It loses twice the step, or

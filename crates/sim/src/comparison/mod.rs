@@ -18,13 +18,12 @@ use self::join_idle_queue::JoinIdleQueue;
 use self::prequal::Prequal;
 pub use self::prequal::PrequalParams;
 
-/// A policy and its parameters, written as a [`PolicySpec`].
+/// A policy and its parameters, in the syntax of [`PolicySpec`]: any policy of the proxy, or one of these:
 ///
-/// | written | default of the parameters |
-/// | --- | --- |
-/// | those of [`PolicySpec`] | |
-/// | `join-idle-queue(boards=…, fallback=…)`, `bounce`, `lor` or `probe` | 4, `probe` |
-/// | `prequal(probes=…, pool=…)` | 3, 16 |
+/// | syntax | parameters | defaults |
+/// | --- | --- | --- |
+/// | `join-idle-queue(boards=N, fallback=POLICY)` | `POLICY`: `bounce`, `lor` or `probe` | `boards=4`, `fallback=probe` |
+/// | `prequal(probes=N, pool=N)` | | `probes=3`, `pool=16` |
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Compared {
     /// Queries a board for an idle server.

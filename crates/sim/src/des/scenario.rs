@@ -115,7 +115,7 @@ pub struct Proxies {
 pub struct Antagonist {
     /// One server of this number is affected; 1 or more.
     pub one_in: u32,
-    /// The remaining share of its speed; above 0, at most 1.
+    /// The fraction of an affected server's speed that remains; above 0, at most 1.
     pub factor: f64,
     /// The time at each server; at least 1 ms.
     pub lasts: Duration,

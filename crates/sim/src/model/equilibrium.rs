@@ -82,7 +82,7 @@ impl Tails {
         choices * self.logs[k] + (-(-choices * drop).exp_m1()).ln()
     }
 
-    /// Returns its derivative with respect to `y_{j+1}`.
+    /// Returns the derivative of [`Self::log_gap`] with respect to `y_{j+1}`.
     pub(super) fn log_gap_slope(&self, k: usize, choices: f64, j: usize) -> f64 {
         let drop = choices * self.drops[j];
         match j {

@@ -74,7 +74,7 @@ pub struct Group {
 /// µBench's `internal_service`: a function and its parameters.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Internal {
-    /// µBench's loader, of which only the sleep is emulated.
+    /// Parameters of µBench's loader; only the sleep and the response size are emulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loader: Option<Loader>,
     /// The emulated queue.

@@ -71,7 +71,7 @@ impl Recorder {
         Self { server, state }
     }
 
-    /// Returns its address.
+    /// Returns the address on which the recorder listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address()

@@ -149,7 +149,7 @@ pub(super) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Returns its number, from 1.
+    /// Returns the number of the connection, from 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }

@@ -137,7 +137,7 @@ impl Running {
         Ok(Self { child, output })
     }
 
-    /// Returns its output so far.
+    /// Returns the output of the process so far.
     pub(super) fn text(&self) -> anyhow::Result<String> {
         let length = usize::try_from(self.output.metadata()?.len())?;
         let mut bytes = vec![0; length];

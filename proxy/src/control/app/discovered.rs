@@ -118,7 +118,7 @@ impl App {
         let assigned = used.endpoints.as_ref();
         let assigned = assigned.map(|endpoints| cluster.assign(endpoints, metrics, now));
         if let Some(Err(error)) = assigned {
-            tracing::error!(cluster = %wanted.name, %error, "cannot apply endpoints of the control plane; keeping the previous endpoints");
+            tracing::error!(cluster = %wanted.name, %error, "cannot apply endpoints received from the control plane; keeping the previous endpoints");
         }
         Ok(cluster)
     }
@@ -140,7 +140,7 @@ impl App {
         };
         let now = self.shared.time(Instant::now());
         if let Err(error) = found.assign(endpoints, &self.shared.metrics, now) {
-            tracing::error!(%cluster, %error, "cannot apply endpoints of the control plane; keeping the previous endpoints");
+            tracing::error!(%cluster, %error, "cannot apply endpoints received from the control plane; keeping the previous endpoints");
         }
         if resolves {
             if let Err(error) = self.need_resolver() {

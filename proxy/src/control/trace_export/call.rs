@@ -172,9 +172,9 @@ impl Call {
         let partial = partial_success(answer);
         if !partial.message.is_empty() {
             tracing::debug!(
-                rejected = partial.rejected,
+                rejected_spans = partial.rejected,
                 reason = partial.message,
-                "collector"
+                "trace export: the collector reported a partial success"
             );
         }
         Ok(partial.rejected)

@@ -1,4 +1,4 @@
-//! Divides a graph into its connected parts.
+//! Splits a graph into connected components and isolated boxes.
 
 use super::Graph;
 

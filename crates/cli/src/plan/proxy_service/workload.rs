@@ -58,7 +58,7 @@ pub(super) struct Service {
     #[arg(long, value_name = "M")]
     pub(super) proxies: Option<u32>,
 
-    /// Latency added by a proxy, in milliseconds. [default: 1.08, as in the paper]
+    /// Latency added by a proxy, in milliseconds. [default: 1.08, the value of the paper in docs/model.md]
     #[arg(long, value_name = "MS")]
     pub(super) proxy_penalty_ms: Option<f64>,
 }

@@ -143,7 +143,7 @@ fn share(raw: &raw::ClusterWeight, at: &At<'_>) -> Option<WeightedCluster> {
         }
         (Some(_), Some(_)) => {
             at.field("status")
-                .error("`name` and `status` exclude each other")
+                .error("`name` and `status` are mutually exclusive")
                 .on_key();
             return None;
         }

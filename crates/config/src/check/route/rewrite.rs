@@ -108,7 +108,7 @@ pub(in crate::check) fn host(raw: &raw::Rewrite, at: &At<'_>) -> Option<HostRewr
     };
     if auto {
         at.field("auto_host")
-            .error("`host` and `auto_host` exclude each other")
+            .error("`host` and `auto_host` are mutually exclusive")
             .on_key();
     }
     let at = at.field("host");

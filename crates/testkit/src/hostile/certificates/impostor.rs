@@ -42,7 +42,7 @@ impl Impostor {
         Self { address, current }
     }
 
-    /// Returns its address.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -239,7 +239,10 @@ fn impossible_simulations_are_refused_in_one_line() {
         (["--speeds", "0"], "speeds"),
         (["--change", "1:leave:40"], "no server 40"),
         (["--nodes", "1"], "on one node all calls are local"),
-        (["--nodes", "41"], "must not exceed the number of servers (40)"),
+        (
+            ["--nodes", "41"],
+            "must not exceed the number of servers (40)",
+        ),
         (["--slow-start-ms", "1000"], "no server returns"),
     ] {
         let argument = arguments.join("=");

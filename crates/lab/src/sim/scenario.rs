@@ -137,7 +137,9 @@ impl Options {
         };
         // Checked before a list of this length is allocated.
         if count > servers {
-            return Err(format!("--nodes {count}: must not exceed the number of servers ({servers})"));
+            return Err(format!(
+                "--nodes {count}: must not exceed the number of servers ({servers})"
+            ));
         }
         let mut nodes = Nodes::even(count);
         nodes.slack = self.node_slack / 100.0;

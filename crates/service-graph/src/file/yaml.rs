@@ -134,7 +134,9 @@ impl<'a> Reader<'a> {
             }
             Event::SequenceStart(..) => Value::Sequence(self.sequence(depth)?),
             Event::MappingStart(..) => Value::Mapping(self.mapping(depth)?),
-            Event::Alias(_) => return Err(self.fault("YAML aliases are not supported; write the value itself")),
+            Event::Alias(_) => {
+                return Err(self.fault("YAML aliases are not supported; write the value itself"));
+            }
             _ => return Err(self.fault("a value is missing")),
         };
         Ok(Node { line, value })

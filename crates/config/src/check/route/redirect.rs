@@ -88,7 +88,8 @@ fn redirect_path(raw: &raw::Redirect, at: &At<'_>, path: &PathMatch) -> Option<R
         }
         (Some(_), Some(_)) => {
             let at = at.field("prefix");
-            at.error("`path` and `prefix` are mutually exclusive").on_key();
+            at.error("`path` and `prefix` are mutually exclusive")
+                .on_key();
             None
         }
     }

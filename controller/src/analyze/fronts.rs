@@ -89,7 +89,7 @@ mod tests {
         let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
         let expected = [
             "a.yaml:22: error: ProxyService headless: spec.targetRef: Service headless is headless: ",
-            "a.yaml:33: error: ProxyService undeclared: spec.targetRef: Service undeclared, port 80: its protocol is not declared",
+            "a.yaml:33: error: ProxyService undeclared: spec.targetRef: Service undeclared, port 80: the protocol is not declared",
             "a.yaml:39: warning: ProxyService missing: spec.targetRef: there is no Service missing (TargetNotFound)",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");

@@ -1,5 +1,5 @@
-//! The messages that proxies exchange about queues, and the decisions which queries, answers and reports to send. Their
-//! transport, by the proxy's connections or in the simulator's virtual time, is separate.
+//! The messages about queues between proxies, and the decisions which queries, answers and reports to send. The
+//! transport of the messages, by the proxy's connections or in the simulator's virtual time, is separate.
 //!
 //! A balancer (an outbound proxy) knows only its own outstanding requests, whereas the inbound proxy of a server knows
 //! those of all balancers. Collaborative policies close that gap with small messages:

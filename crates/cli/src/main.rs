@@ -71,7 +71,7 @@ enum Command {
         /// Folder to write to, instead of /usr/share.
         folder: PathBuf,
     },
-    /// Compute moves, placements, tuning and Proxy-Services, without changes.
+    /// Compute moves, placements, tuning and Proxy-Services (read-only).
     Plan(plan::Options),
     /// Show configuration changes, and which proxies acknowledged them.
     ///

@@ -169,7 +169,7 @@ impl Times {
 }
 
 /// Returns the maximum number of standard deviations between the mean and a quantile above the median: by Vysochanskij
-/// and Petunin for unimodal distributions or, where that inequality gives no limit, by Cantelli for any distribution.
+/// and Petunin for unimodal distributions or, where that inequality provides no limit, by Cantelli for any distribution.
 fn deviations(share: f64) -> f64 {
     let above = (1.0 - share).max(f64::MIN_POSITIVE);
     let squared = 4.0 / (9.0 * above) - 1.0;

@@ -136,7 +136,7 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
                     listening.insert(name, (stop, tokio::task::spawn_local(accepting)));
                 }
                 Err(error) => {
-                    tracing::error!(listener = %name, %error, "cannot accept connections on this worker")
+                    tracing::error!(listener = %name, %error, "cannot accept connections on this worker");
                 }
             },
             Command::Close { name } => drop(listening.remove(&name)),

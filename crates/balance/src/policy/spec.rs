@@ -67,7 +67,7 @@ pub enum PolicySpec {
         /// The average number of reports that a server sends per request, 1–10000.
         overhead: NonZeroU32,
     },
-    /// Tries servers until one is not too busy.
+    /// Sends to one server after another until one is not too busy.
     Bounce {
         /// The maximum number of servers to try, 1–16.
         attempts: NonZeroU32,

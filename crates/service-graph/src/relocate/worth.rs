@@ -1,4 +1,4 @@
-//! Decides whether a plan is worth its moves, and gives the reason.
+//! Decides whether a plan is worth its moves, and returns the reason.
 
 use std::fmt;
 

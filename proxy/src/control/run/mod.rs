@@ -383,11 +383,16 @@ impl Life {
         if !self.drain_unless_interrupted(signals, deadline).await {
             tracing::warn!("drain incomplete; closing open connections");
         }
+        self.stop().await;
+        tracing::info!("stopped");
+    }
+
+    /// Stops the app, and sends the spans that still wait.
+    async fn stop(&self) {
         let export = self.app.borrow_mut().stop();
         if let Some(export) = export {
             export.finish().await;
         }
-        tracing::info!("stopped");
     }
 
     /// Drains until the deadline or a signal; returns whether all connections have ended.

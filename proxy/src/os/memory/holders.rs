@@ -165,8 +165,7 @@ impl Holders {
         stake
     }
 
-    /// Called after a holder was polled. Occasionally measures memory and resets the largest holders if the heap
-    /// exceeds its limit; otherwise lets connections read again.
+    /// After a poll: occasionally resets the largest holders above the limit, or lets connections read again.
     fn settle(&self) {
         let turnover = heap::turnover();
         if turnover - self.trimmed.get() >= self.budget.step() {
@@ -201,8 +200,7 @@ impl Holders {
             .map(|stake| (stake.ends_others(), stake.held(), stake))
             .filter(|(_, held, _)| *held > 0)
             .collect();
-        // Streams come before connections that have streams, then by size as a power of two. Among equals, the
-        // longest inactive comes first.
+        // Streams before connections that have streams, then by size as a power of two, then the longest inactive.
         chosen.sort_by_key(|(shared, held, stake)| {
             let small = *held < LARGE;
             (small, *shared, Reverse(held.ilog2()), stake.turn.get())
@@ -265,8 +263,7 @@ impl Stake {
         result
     }
 
-    /// Limits the charge of a stream to what a stream can hold. Other tasks have freed the rest; such errors must not
-    /// accumulate over a long-lived stream.
+    /// Limits the charge of a stream to what a stream can hold, so that rounding errors do not accumulate.
     fn settle(&self) {
         let most = MOST_OF_STREAM + self.queued.get();
         if self.parent.is_some() && self.bytes.get() > most {
@@ -401,8 +398,7 @@ pub(crate) fn level() -> Level {
     HERE.with_borrow(|here| here.as_ref().map_or(Level::Free, |here| here.level()))
 }
 
-/// Becomes ready when a multiplexed connection may read. A few bytes read from such a connection can cause large
-/// allocations.
+/// Becomes ready when a multiplexed connection may read: a few bytes of one can cause large allocations.
 pub(crate) fn poll_read(cx: &Context<'_>) -> Poll<()> {
     HERE.with_borrow(|here| match here {
         Some(here) if here.level() >= Level::Over => {

@@ -69,7 +69,7 @@ pub enum Error {
 /// Parses a header at the beginning of `bytes`.
 ///
 /// # Errors
-/// [`Error::Malformed`] if the bytes begin like a header but are not a valid one.
+/// `Error::Malformed` if the bytes begin like a header but are not a valid one.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
     if begins_with(bytes, v2::SIGNATURE) {
         v2::parse(bytes)

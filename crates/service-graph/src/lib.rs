@@ -9,7 +9,7 @@
 //! * [`advise`] generates configuration from observations (Algorithm 2).
 //! * [`relocate`] decides which replicas move now, and which move back.
 //! * [`tune`] decides which recommendations are applied now, and which are rolled back.
-//! * [`rule`] decides which balancing policy is fastest for a service, and when to change it.
+//! * [`policy_choice`] decides which balancing policy is fastest for a service, and when to change it.
 //! * [`file`](mod@file) parses graphs, nodes and placements from text, with the line of an error.
 //!
 //! ```

@@ -262,7 +262,7 @@ fn finds_replicas_without_labels(maglor: &Maglor, kubectl: &Kubectl) {
     has(
         &text,
         &[
-            "✗ no pod of Deployment maglor-controller has the labels of a replica",
+            "✗ no pod of Deployment maglor-controller has the labels of a controller replica",
             "`app.kubernetes.io/part-of=maglor`",
         ],
     );

@@ -84,20 +84,20 @@ impl Incoming {
         let single = only(b3::SINGLE);
         let b3_single = single.and_then(b3::parse_single);
         let b3_multi = b3::parse_multi(&mut only);
-        let decision = single
-            .and_then(b3::parse_decision)
-            .or_else(|| b3::decision_of(&mut only));
+        // A decision without identifiers.
+        let single_alone = single.and_then(b3::parse_decision);
+        let multi_alone = b3::decision_of(&mut only);
         let parent = w3c.or(b3_single).or(b3_multi);
         Self {
             parent,
-            sampling: match (parent, decision) {
-                (Some(parent), _) => parent.sampling,
-                (None, decision) => decision.unwrap_or(Sampling::Defer),
+            sampling: match parent {
+                Some(parent) => parent.sampling,
+                None => single_alone.or(multi_alone).unwrap_or(Sampling::Defer),
             },
             formats: Formats {
                 w3c: w3c.is_some(),
-                b3_single: b3_single.is_some() || single.is_some_and(is_decision),
-                b3_multi: b3_multi.is_some() || (parent.is_none() && decision_alone(&mut only)),
+                b3_single: b3_single.is_some() || single_alone.is_some(),
+                b3_multi: b3_multi.is_some() || (parent.is_none() && multi_alone.is_some()),
             },
             tracestate: w3c.and_then(|_| tracestate::combine(header(TRACESTATE))),
         }
@@ -131,13 +131,4 @@ impl Incoming {
             }
         }
     }
-}
-
-fn is_decision(value: &[u8]) -> bool {
-    b3::parse_decision(value).is_some()
-}
-
-/// Returns whether the several headers of B3 carry a decision.
-fn decision_alone<'a>(only: impl FnMut(&'static str) -> Option<&'a [u8]>) -> bool {
-    b3::decision_of(only).is_some()
 }

@@ -1,7 +1,8 @@
 //! A batch of spans, and the collector's response to it.
 
-use super::Attributes;
-use super::wire::{self, Value};
+use prost::Message;
+
+use super::{Attributes, wire};
 
 /// The process that exports: its attributes, already encoded.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -50,28 +51,33 @@ pub struct PartialSuccess {
     pub message: String,
 }
 
+/// `ExportTraceServiceResponse`.
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(message, optional, tag = "1")]
+    partial: Option<Partial>,
+}
+
+/// `ExportTracePartialSuccess`.
+#[derive(Clone, PartialEq, Message)]
+struct Partial {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
+    /// A text; as bytes, so that one that is not UTF-8 does not hide the number.
+    #[prost(bytes = "vec", tag = "2")]
+    message: Vec<u8>,
+}
+
 /// Reads an `ExportTraceServiceResponse`; an unreadable one rejects nothing.
 #[must_use]
-pub fn partial_success(mut response: &[u8]) -> PartialSuccess {
-    let mut found = PartialSuccess::default();
-    while let Some((field, value)) = wire::next(&mut response) {
-        let (1, Value::Bytes(mut partial)) = (field, value) else {
-            continue;
-        };
-        while let Some(field) = wire::next(&mut partial) {
-            match field {
-                // A signed number, which no collector should send as negative.
-                (1, Value::Number(rejected)) => {
-                    found.rejected = i64::try_from(rejected).unwrap_or(0).unsigned_abs();
-                }
-                (2, Value::Bytes(message)) => {
-                    found.message = String::from_utf8_lossy(message).into_owned();
-                }
-                _ => {}
-            }
-        }
+pub fn partial_success(response: &[u8]) -> PartialSuccess {
+    let partial = Response::decode(response).ok().and_then(|one| one.partial);
+    let Partial { rejected, message } = partial.unwrap_or_default();
+    PartialSuccess {
+        // A signed number, which no collector should send as negative.
+        rejected: u64::try_from(rejected).unwrap_or(0),
+        message: String::from_utf8_lossy(&message).into_owned(),
     }
-    found
 }
 
 #[cfg(test)]

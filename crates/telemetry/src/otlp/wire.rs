@@ -1,4 +1,4 @@
-//! The wire format of protocol buffers, as far as it is needed.
+//! Writes the wire format of protocol buffers, as far as spans need it.
 
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
@@ -47,46 +47,4 @@ pub(super) fn nested(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<
     push_varint(out, (end - start) as u64);
     let length = out.len() - end;
     out[start..].rotate_right(length);
-}
-
-/// The value of a field.
-pub(super) enum Value<'a> {
-    Bytes(&'a [u8]),
-    Number(u64),
-    /// Of a fixed length; never needed here.
-    Fixed,
-}
-
-/// Splits the first field off a message; `None` at its end, or where it is malformed.
-pub(super) fn next<'a>(message: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
-    let tag = take_varint(message)?;
-    let value = match u32::try_from(tag & 7).ok()? {
-        VARINT => Value::Number(take_varint(message)?),
-        LENGTH => {
-            let length = usize::try_from(take_varint(message)?).ok()?;
-            let (value, rest) = message.split_at_checked(length)?;
-            *message = rest;
-            Value::Bytes(value)
-        }
-        kind @ (FIXED64 | FIXED32) => {
-            let length = if kind == FIXED64 { 8 } else { 4 };
-            *message = message.split_at_checked(length)?.1;
-            Value::Fixed
-        }
-        _ => return None,
-    };
-    Some((tag >> 3, value))
-}
-
-fn take_varint(message: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = message.split_first()?;
-        *message = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }

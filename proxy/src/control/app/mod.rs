@@ -1,6 +1,6 @@
 //! The application: starts workers, applies configurations and shuts down gracefully.
 //!
-//! This module connects all other modules. It runs on the control thread , which has its own runtime, so that neither
+//! This module connects all other modules. It runs on the control thread, which has its own runtime, so that neither
 //! a scrape of metrics nor the parsing of a configuration delays a request.
 
 use std::cell::RefCell;

@@ -4,7 +4,6 @@
 //! Queries are left out of URLs: they may contain secrets.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use http::{StatusCode, Version};
 use maglor_balance::guard::GrpcStatus;
@@ -291,10 +290,8 @@ fn client_of(served: &Served<'_>, attributes: &mut Attributes<'_>) {
     let Some(address) = served.client.socket() else {
         return;
     };
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = write!(text, "{}", address.ip().to_canonical());
-    attributes.text("client.address", &text);
+    let ip = address.ip().to_canonical();
+    attributes.text("client.address", &ip.to_string());
     attributes.number("client.port", address.port().into());
 }
 

@@ -5,7 +5,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message;
 
 /// The size of the flag and the length, in bytes.
-const PREFIX: usize = 5;
+pub const PREFIX: usize = 5;
 
 /// The reason why no further messages can be read from a stream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -26,11 +26,16 @@ pub enum FrameError {
 /// Encodes a message, preceded by its flag and length.
 #[must_use]
 pub fn frame(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
-    let mut framed = BytesMut::with_capacity(PREFIX + length);
+    frame_encoded(&message.encode_to_vec())
+}
+
+/// Returns an encoded message, preceded by its flag and length.
+#[must_use]
+pub fn frame_encoded(message: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
     framed.put_u8(0);
-    framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    framed.put_slice(&message.encode_to_vec());
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    framed.put_slice(message);
     framed.freeze()
 }
 

@@ -1,12 +1,12 @@
 //! The control thread: the current configuration and its changes, and the admin server.
 
 pub(crate) mod admin;
-mod answer;
 pub(crate) mod app;
 pub(crate) mod build;
 pub(crate) mod cache;
 pub(crate) mod ejection;
 pub(crate) mod health;
+mod own_request;
 pub(crate) mod probes;
 pub(crate) mod request_steps;
 pub(crate) mod run;

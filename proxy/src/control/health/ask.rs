@@ -8,13 +8,12 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{Method, Version};
 use maglor_balance::guard::GrpcStatus;
 use maglor_config::{HealthCheck, HealthCheckKind};
+use maglor_xds::frame::frame_encoded;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::Instant;
 
-use crate::control::answer;
+use crate::control::own_request::{self, request};
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::{Fields, Known};
-use crate::protocol::http1::Target as RequestTarget;
+use crate::protocol::fields::Known;
 use crate::protocol::message::{Body, Request};
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
@@ -76,27 +75,17 @@ pub(crate) async fn check(
         Some(port) => Cow::Owned(target.at_port(port.get())),
         None => Cow::Borrowed(target),
     };
-    let sender = Sender {
-        cluster,
-        target: &target,
-        pools,
-        shard: 0,
-        now: Instant::now(),
-        ends: None,
-        interim: None,
-        unlimited: true,
-    };
+    let sender = own_request::sender(cluster, &target, pools);
     match &config.kind {
         HealthCheckKind::Grpc { service, authority } => {
             let path = "/grpc.health.v1.Health/Check";
-            let mut request = request(Method::POST, path, |fields| {
+            // HTTP/2 is required for gRPC. Without this, a cluster that follows its clients' version, or that uses
+            // HTTP/1.1 between proxies of the mesh, would use another version.
+            let request = request(Method::POST, Version::HTTP_2, path, |fields| {
                 fields.push(Known::ContentType, b"application/grpc");
                 fields.push(Known::Te, b"trailers");
                 fields.push(Known::Host, &host(authority.as_ref(), &target));
             });
-            // HTTP/2 is required for gRPC. Without this, a cluster that follows its clients' version, or that uses
-            // HTTP/1.1 between proxies of the mesh, would use another version.
-            request.version = Version::HTTP_2;
             grpc(sender, &request, service).await
         }
         HealthCheckKind::Http {
@@ -104,14 +93,14 @@ pub(crate) async fn check(
             host: name,
             expected,
         } => {
-            let request = request(Method::GET, path, |fields| {
+            let request = request(Method::GET, Version::HTTP_11, path, |fields| {
                 fields.push(Known::Host, &host(name.as_ref(), &target));
                 fields.push(Known::UserAgent, b"maglor-health-check");
             });
             let response = sender.send(&request, Body::empty()).await?;
             let status = response.status.as_u16();
             // Read to the end, so that the connection can be reused.
-            let _ = answer::read(response, MOST).await;
+            let _ = own_request::read(response, MOST).await;
             let fine = expected.iter().any(|range| range.contains(&status));
             fine.then_some(())
                 .ok_or_else(|| format!("status {status}").into())
@@ -127,19 +116,6 @@ fn host(configured: Option<&http::HeaderValue>, target: &Target) -> Vec<u8> {
     }
 }
 
-fn request(method: Method, path: &str, fill: impl FnOnce(&mut Fields)) -> Request {
-    let mut fields = Fields::default();
-    fill(&mut fields);
-    let mut request = Request {
-        method,
-        target: RequestTarget::default(),
-        version: Version::HTTP_11,
-        fields,
-    };
-    request.set_path_and_query(path.as_bytes());
-    request
-}
-
 /// Calls `grpc.health.v1.Health/Check`. Each message has a single field, so both are encoded by hand.
 async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), Ill> {
     let response = sender
@@ -148,15 +124,9 @@ async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<()
     if response.status != http::StatusCode::OK {
         return Err(format!("status {}", response.status.as_u16()).into());
     }
-    let early = response
-        .fields
-        .get(Known::GrpcStatus)
-        .map(GrpcStatus::parse);
-    let (data, trailers) = answer::read(response, MOST).await?;
-    let late = trailers.get(Known::GrpcStatus.as_str());
-    let status = early.or_else(|| late.map(|value| GrpcStatus::parse(value.as_bytes())));
-    match status {
-        Some(GrpcStatus::OK) if data.strip_prefix(&PREFIX).is_some_and(is_serving) => Ok(()),
+    let answer = own_request::read(response, MOST).await?;
+    match answer.grpc {
+        Some(GrpcStatus::OK) if answer.data.strip_prefix(&PREFIX).is_some_and(is_serving) => Ok(()),
         Some(GrpcStatus::OK) => Err("not serving".into()),
         Some(status) => Err(format!("grpc-status {}", status.code()).into()),
         None => Err("no grpc-status".into()),
@@ -176,11 +146,7 @@ pub(crate) fn grpc_question(service: &str) -> Bytes {
         message.put_u8(length as u8);
         message.put_slice(service.as_bytes());
     }
-    let mut framed = BytesMut::with_capacity(PREFIX.len() + message.len());
-    framed.put_u8(0);
-    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    framed.put_slice(&message);
-    framed.freeze()
+    frame_encoded(&message)
 }
 
 /// Returns whether the message is `HealthCheckResponse { status: SERVING }`: field 1, a varint, 1.

@@ -3,25 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::{Rng, Time};
 use maglor_config::{OtlpTransport, Tracing};
 use maglor_telemetry::otlp::partial_success;
+use maglor_xds::frame::{PREFIX, frame_encoded};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::control::answer;
+use crate::control::own_request;
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::{Fields, Known};
-use crate::protocol::http1::Target as RequestTarget;
+use crate::protocol::fields::Known;
 use crate::protocol::message::{Body, Request};
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
 const GRPC_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// Length of gRPC's prefix of a message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
 /// Maximum number of bytes read of a response.
 const LONGEST: usize = 64 << 10;
 /// Timeout of a request.
@@ -88,16 +86,7 @@ impl Call {
         let cluster = self.clusters.borrow().iter().find(named).cloned();
         let cluster = cluster.ok_or_else(|| CallError::NoCluster(Arc::clone(&self.cluster)))?;
         let picked = cluster.pick(now, None, self.failed.as_slice(), rng)?;
-        let sender = Sender {
-            cluster: &cluster,
-            target: &picked.target,
-            pools,
-            shard: 0,
-            now: Instant::now(),
-            ends: None,
-            interim: None,
-            unlimited: true,
-        };
+        let sender = own_request::sender(&cluster, &picked.target, pools);
         let (request, body) = self.request(message, &picked.target);
         let sent = timeout(LIMIT, Box::pin(self.ask(sender, &request, body))).await;
         let result = sent.unwrap_or(Err(CallError::Timeout));
@@ -112,32 +101,24 @@ impl Call {
                 (path.as_str(), Version::HTTP_11, "application/x-protobuf")
             }
         };
-        let mut fields = Fields::default();
-        fields.push(Known::Host, target.authority().as_bytes());
-        fields.push(Known::ContentType, content_type.as_bytes());
-        fields.push(Known::UserAgent, b"maglor-proxy");
-        let mut body = BytesMut::with_capacity(PREFIX + message.len());
-        match &self.transport {
-            OtlpTransport::Grpc => {
-                fields.push(Known::Te, b"trailers");
-                body.put_u8(0);
-                body.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+        let request = own_request::request(Method::POST, version, path, |fields| {
+            fields.push(Known::Host, target.authority().as_bytes());
+            fields.push(Known::ContentType, content_type.as_bytes());
+            fields.push(Known::UserAgent, b"maglor-proxy");
+            match &self.transport {
+                OtlpTransport::Grpc => fields.push(Known::Te, b"trailers"),
+                OtlpTransport::Http { .. } => {
+                    let mut digits = itoa::Buffer::new();
+                    let length = digits.format(message.len());
+                    fields.push(Known::ContentLength, length.as_bytes());
+                }
             }
-            OtlpTransport::Http { .. } => {
-                let mut digits = itoa::Buffer::new();
-                let length = digits.format(message.len());
-                fields.push(Known::ContentLength, length.as_bytes());
-            }
-        }
-        body.put_slice(message);
-        let mut request = Request {
-            method: Method::POST,
-            target: RequestTarget::default(),
-            version,
-            fields,
+        });
+        let body = match &self.transport {
+            OtlpTransport::Grpc => frame_encoded(message),
+            OtlpTransport::Http { .. } => Bytes::copy_from_slice(message),
         };
-        request.set_path_and_query(path.as_bytes());
-        (request, body.freeze())
+        (request, body)
     }
 
     async fn ask(
@@ -147,29 +128,20 @@ impl Call {
         body: Bytes,
     ) -> Result<u64, CallError> {
         let response = sender.send(request, Body::full(body)).await?;
-        let status = response.status;
-        let early = response
-            .fields
-            .get(Known::GrpcStatus)
-            .map(GrpcStatus::parse);
         // Read to the end, so that the connection can be reused.
-        let (data, trailers) = answer::read(response, LONGEST).await?;
-        if !status.is_success() {
-            return Err(CallError::Status(status));
+        let answer = own_request::read(response, LONGEST).await?;
+        if !answer.status.is_success() {
+            return Err(CallError::Status(answer.status));
         }
-        let answer = match &self.transport {
-            OtlpTransport::Http { .. } => data.as_slice(),
-            OtlpTransport::Grpc => {
-                let late = trailers.get(Known::GrpcStatus.as_str());
-                let late = late.map(|value| GrpcStatus::parse(value.as_bytes()));
-                match early.or(late) {
-                    Some(GrpcStatus::OK) => data.get(PREFIX..).unwrap_or_default(),
-                    Some(status) => return Err(CallError::GrpcStatus(status)),
-                    None => return Err(CallError::NoGrpcStatus),
-                }
+        let message = match (&self.transport, answer.grpc) {
+            (OtlpTransport::Http { .. }, _) => answer.data.as_slice(),
+            (OtlpTransport::Grpc, Some(GrpcStatus::OK)) => {
+                answer.data.get(PREFIX..).unwrap_or_default()
             }
+            (OtlpTransport::Grpc, Some(status)) => return Err(CallError::GrpcStatus(status)),
+            (OtlpTransport::Grpc, None) => return Err(CallError::NoGrpcStatus),
         };
-        let partial = partial_success(answer);
+        let partial = partial_success(message);
         if !partial.message.is_empty() {
             tracing::debug!(
                 rejected_spans = partial.rejected,

@@ -73,7 +73,8 @@ function outline(values, lowest, highest) {
   let area = "";
   let start = -1;
   const close = (end) => {
-    if (start >= 0) area += `V${HEIGHT}H${(start * step).toFixed(1)}Z`;
+    if (start < 0) return;
+    area += `V${HEIGHT}H${(start * step).toFixed(1)}Z`;
     // A single sample would be a line without length.
     if (start === end) line += "h.5";
     start = -1;

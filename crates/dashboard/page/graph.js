@@ -109,7 +109,6 @@ export class Graph {
     setText(second, warning ?? subtitle(vertex));
     setAttribute(second, "class", warning ? "warning" : null);
     setText(third, figures(vertex));
-    setAttribute(node, "aria-label", [id, warning, figures(vertex)].filter(Boolean).join(", "));
     setAttribute(node, "aria-pressed", String(this.#selected === id));
     setAttribute(node, "tabindex", this.#current === id ? "0" : "-1");
     node.health = vertex.rps > 0 ? health(vertex.success) : "idle";

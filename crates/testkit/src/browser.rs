@@ -88,11 +88,15 @@ impl Browser {
         }
     }
 
-    /// Opens an empty page.
+    /// Opens an empty page in its own window, because hidden pages stop their work.
     pub async fn page(&self) -> Page {
         let target = self
             .connection
-            .call("", "Target.createTarget", json!({"url": "about:blank"}))
+            .call(
+                "",
+                "Target.createTarget",
+                json!({"url": "about:blank", "newWindow": true}),
+            )
             .await;
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let attached = self

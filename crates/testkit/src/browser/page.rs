@@ -46,6 +46,12 @@ impl Page {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             page.call(&format!("{domain}.enable"), json!({})).await;
         }
+        // Visible and focused, whatever other windows there are.
+        page.call(
+            "Emulation.setFocusEmulationEnabled",
+            json!({"enabled": true}),
+        )
+        .await;
         page
     }
 
@@ -94,7 +100,7 @@ impl Page {
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true (in JavaScript's sense), and returns its value.
+    /// Waits until an expression, which may be a promise, is true in JavaScript's sense, and returns its value.
     ///
     /// # Panics
     ///
@@ -104,15 +110,15 @@ impl Page {
         let promise = format!(
             "new Promise((done) => {{
                const end = performance.now() + {};
-               const look = () => {{
+               const look = async () => {{
                  let value;
-                 try {{ value = ({expression}); }} catch {{ value = undefined; }}
+                 try {{ value = await ({expression}); }} catch {{ value = undefined; }}
                  if (value || performance.now() > end) done(value);
                  else setTimeout(look, 20);
                }};
                look();
              }})",
-            2 * TIMEOUT.as_millis()
+            4 * TIMEOUT.as_millis()
         );
         let value = self.evaluate(&promise).await;
         let truthy = !matches!(value, Value::Null | Value::Bool(false))

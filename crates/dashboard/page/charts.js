@@ -98,11 +98,9 @@ export function nice(value) {
   return [1, 1.5, 2, 3, 4, 5, 7.5, 10].find((step) => step * size >= value) * size;
 }
 
-/** The filled outline of a sequence, for the rail of the history. */
-export function silhouette(values, width, height) {
-  const most = Math.max(...values.filter((value) => value !== null), 0);
-  const step = width / Math.max(values.length - 1, 1);
-  if (!(most > 0)) return "";
-  const points = values.map((value, at) => `L${(at * step).toFixed(1)} ${(height - ((value ?? 0) / most) * height).toFixed(1)}`);
-  return `M0 ${height}${points.join("")}L${width} ${height}Z`;
+/** Bars of a sequence, for the rail of the history. Where there is no sample, there is no bar. */
+export function silhouette(values, width, height, most = Math.max(...values.filter((value) => value !== null), 0)) {
+  const step = width / Math.max(values.length, 1);
+  const bar = (value, at) => `M${(at * step).toFixed(1)} ${height}V${(height - Math.min(value / most, 1) * height).toFixed(1)}h${step.toFixed(2)}V${height}Z`;
+  return most > 0 ? values.map((value, at) => (value > 0 ? bar(value, at) : "")).join("") : "";
 }

@@ -96,6 +96,7 @@ function notesOf({ meshed, contradicted, move }) {
 function ofEdge(edge) {
   const facts = edge.tcp ? [["Connections", rate(edge.connections_per_second)], ["Bytes", `${bytes(edge.bytes_per_second)}/s`], ["Open", number(edge.in_flight)]] : [
     ...signals(edge), ["Retries", rate(edge.retries)], ["Bytes", edge.bytes_per_second === undefined ? "–" : `${bytes(edge.bytes_per_second)}/s`], ["New connections", rate(edge.connections_per_second)],
+    ...(edge.delay_ms === undefined ? [] : [["Network delay", milliseconds(edge.delay_ms)]]),
   ];
   const short = (name) => split(name).name;
   return [
@@ -131,5 +132,5 @@ function moved({ moves }, concerns) {
   if (!moves) return undefined;
   const found = moves.filter(concerns);
   const title = `A placement would move: ${count(found.length, "service")}`;
-  return { title, notes: found.length ? found.map(({ vertex, from, to, reason }) => `${vertex}: ${from} → ${to}. ${reason ?? ""}`) : [] };
+  return { title, notes: found.length ? found.map(({ vertex, from, to, reason }) => [`${vertex}: ${from} → ${to}`, reason].filter(Boolean).join("; ")) : [] };
 }

@@ -55,13 +55,13 @@ export function once(path, on) {
   return () => aborted.abort();
 }
 
-/** Fetches a document now and then every `interval` milliseconds. */
+/** Fetches a document now and then every `interval` milliseconds. `path()` returns its current path. */
 export function repeat(path, interval, on) {
-  let stop = once(path, on);
+  let stop = once(path(), on);
   const timer = setInterval(() => {
     if (document.visibilityState === "hidden") return;
     stop();
-    stop = once(path, on);
+    stop = once(path(), on);
   }, interval);
   return () => {
     clearInterval(timer);

@@ -52,13 +52,13 @@ export function nearest(lines, point, reach) {
   return found;
 }
 
-/** The path with an arrow head at its end, drawn by the same stroke, and larger for a wider one. */
-export function withHead(path, line, gap, width) {
+/** The path, which ends at the border of a box, with an arrow head there: drawn by the same stroke, and larger for a wider one. */
+export function withHead(path, line, width) {
   if (line.length < 2) return path;
   const [[ax], [bx]] = line.slice(-2);
   const direction = Math.sign(bx - ax) || 1;
   const [length, half] = [4 + width, 2.5 + 0.8 * width];
-  return `${path}h${(gap - width / 2) * direction}m${-length * direction} ${-half}l${length * direction} ${half}l${-length * direction} ${half}`;
+  return `${path}m${-(length + width / 2) * direction} ${-half}l${length * direction} ${half}l${-length * direction} ${half}`;
 }
 
 /** A straight connection between the borders of two boxes, for moves. */

@@ -7,8 +7,6 @@ import { count, health, milliseconds, percent, rate, bytes } from "./format.js";
 import { Room, between, nearest, points, withHead } from "./geometry.js";
 import { Viewport } from "./viewport.js";
 
-/** The paths of the server end this far before a box. */
-const HEAD = 8;
 /** Below this scale only names are legible. */
 const FAR = 0.72;
 /** Mean width of a character, relative to its size. */
@@ -77,7 +75,7 @@ export class Graph {
       if (path.data !== edge.path || path.rounded !== rounded) {
         if (path.data !== edge.path) this.#lines.set(id, points(edge.path));
         [path.data, path.rounded] = [edge.path, rounded];
-        setAttribute(path, "d", withHead(edge.path, this.#lines.get(id), HEAD, rounded));
+        setAttribute(path, "d", withHead(edge.path, this.#lines.get(id), rounded));
       }
       setAttribute(path, "stroke-width", width.toFixed(1));
       path.health = edgeHealth(edge, health);
@@ -261,6 +259,7 @@ function updateLabel(element, { text, x, y, anchor, lock, health }) {
 /** The label of an edge. */
 export function labelText(edge) {
   if (edge.tcp) return `${bytes(edge.bytes_per_second)}/s`;
+  if (edge.rps === undefined && edge.delay_ms !== undefined) return `delay ${milliseconds(edge.delay_ms)}`;
   const failures = edge.success < 0.9995 ? ` · ${percent(1 - edge.success)} fail` : "";
   return `${rate(edge.rps)} · ${milliseconds(edge.mean_ms ?? edge.p50_ms)}${failures}`;
 }
@@ -278,6 +277,7 @@ function subtitle(vertex) {
 }
 
 function figures(vertex) {
+  if (vertex.rps === undefined) return vertex.kind === "node" ? "" : "no report";
   const failing = vertex.rps > 0 && vertex.success < 0.99 ? percent(vertex.success) : `p99 ${milliseconds(vertex.p99_ms)}`;
   return `${rate(vertex.rps)} · ${failing}`;
 }

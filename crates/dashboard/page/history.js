@@ -9,6 +9,8 @@ import { load } from "./session.js";
 
 const REFRESH_MS = 30_000;
 const [WIDTH, HEIGHT] = [600, 30];
+/** The share of failed calls that is drawn at full height. */
+const FAILING = 0.1;
 
 /** Fills the bar. */
 export function timeBar(bar) {
@@ -61,8 +63,8 @@ export function timeBar(bar) {
       series = await load(query("series", { from: Math.floor(history.oldest), to: Math.ceil(history.newest), points: 300 }));
       range = history;
       setAttribute(calls, "d", silhouette(series.rps, WIDTH, HEIGHT));
-      const failed = series.rps.map((rps, at) => (rps === null || series.success[at] === null ? null : rps * (1 - series.success[at])));
-      setAttribute(failures, "d", failed.some((value) => value > 0) ? silhouette(failed, WIDTH, HEIGHT / 2) : "");
+      const failed = series.success.map((success) => (success === null ? null : 1 - success));
+      setAttribute(failures, "d", silhouette(failed, WIDTH, HEIGHT / 2, FAILING));
       setAttribute(failures, "transform", `translate(0 ${HEIGHT / 2})`);
       update();
     } catch {

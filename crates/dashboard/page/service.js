@@ -9,6 +9,8 @@ import { linked, serviceTable, signalColumns, table } from "./tables.js";
 
 /** How often the charts are fetched again. */
 const SERIES_MS = 10_000;
+/** The longest and the shortest time that the charts show, in seconds. */
+const [HOUR, LEAST] = [3600, 120];
 
 /** The list of services. */
 export function services() {
@@ -71,13 +73,17 @@ export function service(name) {
       setText(problem, reason);
     };
     const path = query("service", { name, at });
-    const range = at ? { from: at - 3600, to: at } : {};
+    const end = at ? Number(at) : undefined;
     const drawn = { change: (series) => charts.forEach((one) => one.show(series)) };
-    const series = query("series", { name, points: 240, ...range });
-    stops = [
-      at ? once(path, { change: show, state: failed }) : live(path, { change: show, state: failed }),
-      at ? once(series, drawn) : repeat(series, SERIES_MS, drawn),
-    ];
+    // An hour, but not more than there is, so that the first minutes fill the charts.
+    const series = (oldest = 0) => {
+      const to = end ?? Date.now() / 1000;
+      const from = Math.min(Math.max(to - HOUR, oldest), to - LEAST);
+      return query("series", { name, points: 240, from: Math.floor(from), to: Math.ceil(to) });
+    };
+    const begin = (oldest) => (stops[1] = at ? once(series(oldest), drawn) : repeat(() => series(oldest), SERIES_MS, drawn));
+    stops = [at ? once(path, { change: show, state: failed }) : live(path, { change: show, state: failed })];
+    stops[1] = once("about", { change: ({ history }) => begin(history?.oldest), state: () => begin() });
   }
 
   let last;

@@ -99,5 +99,6 @@ async fn axe_finds_nothing_serious_in_light_and_dark() {
             .await;
         let findings: Value = page.evaluate(FINDINGS).await;
         assert_eq!(findings, json!([]), "keys {device:?}: {findings:#}");
+        page.close().await;
     }
 }

@@ -65,6 +65,7 @@ impl Fixture {
             "fetch('api/v1/about').then((response) => response.json()).then(({ history }) => history?.newest > history?.oldest)",
         )
         .await;
+        page.close().await;
     }
 
     /// Closes the socket and all connections.

@@ -77,6 +77,7 @@ async fn speed_of_the_first_paint() {
             page.throttle(4).await;
             page.navigate(&fixture.url("#/")).await;
             paints.push(first_paint(&page).await);
+            page.close().await;
         }
         paints.sort_by(|a, b| a.0.total_cmp(&b.0));
         println!(
@@ -121,6 +122,7 @@ async fn speed_of_frames_with_50_services_and_500_edges() {
             println!("{name}, {what}: {rate:.1} frames/s, longest frame {longest:.0} ms");
             assert!(rate >= 5.0, "{rate}");
         }
+        page.close().await;
     }
     traffic.abort();
 }

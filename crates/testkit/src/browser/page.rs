@@ -134,6 +134,11 @@ impl Page {
         value
     }
 
+    /// Closes the page, and with it its connections: a browser has only six to a server.
+    pub async fn close(self) {
+        self.call("Page.close", json!({})).await;
+    }
+
     /// Presses and releases a key, given by its name in `KeyboardEvent.key`.
     pub async fn press(&self, key: &str) {
         let text = if key.chars().count() == 1 { key } else { "" };

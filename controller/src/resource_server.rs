@@ -5,6 +5,7 @@
 //! ID, `NAMESPACE/POD`, is trusted if the pod's service account is that of the certificate. For an unauthenticated
 //! client (where the server accepts plain text: files, tests) the namespace in its node ID is trusted.
 
+mod shown;
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,12 +14,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use maglor_balance::Time;
 use maglor_identity::{SpiffeId, TrustBundle};
 use maglor_xds::decode::DecodeError;
 use maglor_xds::encode::{self, EncodeError};
 use maglor_xds::load::LoadReport;
-use maglor_xds::server::{Protocol, Receipt, Scope};
+use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Kind, ServedEndpoint};
 use maglor_xds_server::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use serde::{Deserialize, Serialize};
@@ -287,30 +287,6 @@ impl Table {
         last.iter()
             .map(|one| discovery_pages::receipt(one, now))
             .collect()
-    }
-
-    /// Returns the most recent changes, newest first, and the present time of the server.
-    pub(crate) fn changes(&self) -> (Vec<Receipt>, Time) {
-        self.server
-            .cache(|cache, now| (discovery_pages::receipts(cache, false), now))
-    }
-
-    /// Returns the number of the last change.
-    pub(crate) fn last_change(&self) -> u64 {
-        self.server.cache(|cache, _| {
-            let last = cache.receipts().iter().next_back();
-            last.map_or(0, |receipt| receipt.change.0)
-        })
-    }
-
-    /// Returns the names of the resources of a kind that are published for all clients.
-    pub(crate) fn names(&self, kind: Kind) -> Vec<Arc<str>> {
-        let names = self.server.cache(|cache, _| {
-            let names = cache.names(kind).map(Arc::clone);
-            names.collect::<Vec<_>>()
-        });
-        let shared = names.into_iter().filter(|name| !name.contains('#'));
-        shared.collect()
     }
 
     /// Returns the resources, or those of one kind.

@@ -89,18 +89,18 @@ fn published(kind: Kind, vertex: &str, topology: &Topology, table: &Table) -> Ve
 
 fn endpoint(one: &Value, topology: &Topology, reports: &BTreeMap<&str, &Part>) -> Endpoint {
     let address = one["address"].as_str().unwrap_or_default();
-    let ip = address
-        .parse::<SocketAddr>()
-        .ok()
-        .map(|address| address.ip());
-    let pod = ip
-        .and_then(|ip| topology.endpoints.get(&ip))
-        .map(ToString::to_string);
+    let at = address.parse::<SocketAddr>().ok();
+    let pod = at.and_then(|at| topology.endpoints.get(&at));
+    let pod = pod.map(ToString::to_string);
+    let node = pod
+        .as_ref()
+        .and_then(|pod| topology.node_of(pod).map(str::to_owned));
+    let node = node.or_else(|| topology.addresses.get(&at?.ip()).cloned());
     let report = pod.as_ref().and_then(|pod| reports.get(&**pod));
     let text = |value: &Value| value.as_str().map(str::to_owned);
     Endpoint {
         address: address.to_owned(),
-        node: ip.and_then(|ip| topology.addresses.get(&ip)).cloned(),
+        node,
         zone: text(&one["zone"]),
         health: match one["health"].as_str() {
             Some("draining") => "draining",

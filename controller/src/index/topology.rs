@@ -28,8 +28,8 @@ pub struct Topology {
     pub places: BTreeMap<Key, String>,
     /// The node of each endpoint, by the endpoint's address.
     pub addresses: BTreeMap<IpAddr, String>,
-    /// The pod of each endpoint, by the endpoint's address.
-    pub endpoints: BTreeMap<IpAddr, Key>,
+    /// The pod of each endpoint, by the endpoint's address and port.
+    pub endpoints: BTreeMap<SocketAddr, Key>,
     /// The vertex of each endpoint of a headless Service, by the address at which it is called.
     pub headless: BTreeMap<IpAddr, String>,
     /// The owner of each pod with a sidecar.
@@ -169,13 +169,17 @@ impl Index {
         let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
         let placed = endpoints.filter_map(|one| Some((one.address, one.node.clone()?)));
         topology.addresses = placed.collect();
-        let slices = self.slices.iter();
-        let pods = slices.flat_map(|(key, slice)| {
-            let endpoints = slice.endpoints.iter();
-            endpoints
-                .filter_map(|one| Some((one.address, Key::new(&key.namespace, one.pod.as_ref()?))))
-        });
-        topology.endpoints = pods.collect();
+        for (key, slice) in &self.slices {
+            for one in &slice.endpoints {
+                let Some(pod) = &one.pod else { continue };
+                let pod = Key::new(&key.namespace, pod);
+                let ports = slice.ports.iter().map(|(_, port)| *port);
+                let addresses = ports.map(|port| SocketAddr::new(one.address, port));
+                topology
+                    .endpoints
+                    .extend(addresses.map(|at| (at, pod.clone())));
+            }
+        }
         topology.headless = self.called_by_address(&topology.services);
         self.add_vertices(&mut topology);
         self.add_routing(&mut topology);

@@ -23,6 +23,16 @@ export function points(path) {
   return found;
 }
 
+/** Stretches path data horizontally. */
+export function stretched(path, factor) {
+  if (factor === 1) return path;
+  return path.replace(/([A-Za-z])([^A-Za-z]*)/g, (_, command, rest) => {
+    let at = 0;
+    // V has no x; in all others x comes first, and alternates with y.
+    return command + rest.replace(/-?\d*\.?\d+/g, (number) => (command === "V" || at++ % 2 ? number : String(Math.round(number * factor * 10) / 10)));
+  });
+}
+
 function cubic([x0, y0, x1, y1, x2, y2, x3, y3], t) {
   const s = 1 - t;
   const [a, b, c, d] = [s * s * s, 3 * s * s * t, 3 * s * t * t, t * t * t];
@@ -52,21 +62,20 @@ export function nearest(lines, point, reach) {
   return found;
 }
 
-/** The path, which ends at the border of a box, with an arrow head there: drawn by the same stroke, and larger for a wider one. */
-export function withHead(path, line, width) {
+/** Shortens a path by the length of an arrow head. Lines arrive at a box from the left or the right. */
+export function withoutHead(path, line, length) {
   if (line.length < 2) return path;
   const [[ax], [bx]] = line.slice(-2);
-  const direction = Math.sign(bx - ax) || 1;
-  const [length, half] = [4 + width, 2.5 + 0.8 * width];
-  return `${path}m${-(length + width / 2) * direction} ${-half}l${length * direction} ${half}l${-length * direction} ${half}`;
+  const end = bx - length * (Math.sign(bx - ax) || 1);
+  const last = /(-?[\d.]+)([ ,]+-?[\d.]+)$/;
+  return /H[^A-Za-z]*$/.test(path) ? path.replace(/[^H]*$/, end) : path.replace(last, `${end}$2`);
 }
 
-/** A straight connection between the borders of two boxes, for moves. */
-export function between(from, to) {
-  const centre = (box) => [box.x + box.width / 2, box.y + box.height / 2];
-  const [[ax, ay], [bx, by]] = [centre(from), centre(to)];
-  const bend = (bx - ax) * 0.12;
-  return `M${ax} ${ay}C${ax + bend} ${ay - 60} ${bx - bend} ${by - 60} ${bx} ${by}`;
+/** An arc from the upper border of a box to that of another, for moves. */
+export function arc(from, to, head) {
+  const [ax, bx] = [from.x + from.width / 2, to.x + to.width / 2];
+  const top = Math.min(from.y, to.y) - 40;
+  return `M${ax} ${from.y}C${ax} ${top} ${bx} ${top} ${bx} ${to.y - head}`;
 }
 
 /** Places labels so that they do not overlap: in the order given, each only where there is room. */

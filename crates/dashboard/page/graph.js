@@ -4,9 +4,12 @@
 import { html, keyed, setAttribute, setText, svg } from "./elements.js";
 import { CROWDED, edgeHealth, isEdge, labelled, neighbourhood, neighbourInDirection } from "./focus.js";
 import { count, health, milliseconds, percent, rate, bytes } from "./format.js";
-import { Room, between, nearest, points, withHead } from "./geometry.js";
+import { Room, arc, nearest, points, stretched, withoutHead } from "./geometry.js";
 import { Viewport } from "./viewport.js";
 
+/** Length of an arrow head. */
+const HEAD = 8;
+const CLASSES = ["good", "degraded", "failing", "tcp", "idle", "move"];
 /** Below this scale only names are legible. */
 const FAR = 0.72;
 /** Mean width of a character, relative to its size. */
@@ -23,6 +26,11 @@ export class Graph {
   #selected;
   #current;
   #frame = 0;
+  /** The positions of the vertices, stretched to the shape of the window. */
+  #boxes = {};
+  #stretch = 1;
+  #zoomed = 0;
+  #inverse = 1;
 
   constructor(on) {
     this.on = on;
@@ -30,9 +38,10 @@ export class Graph {
     this.moves = svg("g", {});
     this.nodes = svg("g", {});
     this.labels = svg("g", { "aria-hidden": "true" });
-    this.group = svg("g", {}, this.edges, this.moves, this.nodes, this.labels);
+    const heads = CLASSES.map((name) => svg("marker", { id: `arrow-${name}`, class: `arrow is-${name}`, viewBox: "0 0 8 8", refX: 0, refY: 4, markerWidth: HEAD, markerHeight: HEAD, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0 0L8 4L0 8z" })));
+    this.group = svg("g", {}, svg("defs", {}, heads), this.edges, this.moves, this.nodes, this.labels);
     this.element = svg("svg", { role: "group", "data-graph": "", "aria-keyshortcuts": "ArrowUp ArrowDown ArrowLeft ArrowRight + - 0" }, this.group);
-    this.viewport = new Viewport(this.element, this.group, (scale) => this.#scaled(scale));
+    this.viewport = new Viewport(this.element, this.group, (scale) => this.#scaled(scale), () => this.#mesh && this.update(this.#mesh));
     const listen = (name, listener) => this.element.addEventListener(name, listener);
     listen("pointermove", (event) => this.#hover(event));
     listen("pointerleave", () => this.#point(undefined));
@@ -49,7 +58,10 @@ export class Graph {
     // Failing edges are drawn last, on top.
     const rank = (edge) => ["idle", "tcp", "good", "degraded", "failing"].indexOf(edgeHealth(edge, health));
     const edges = Object.entries(mesh.edges).filter(([, edge]) => edge.path).sort(([, a], [, b]) => rank(a) - rank(b));
-    this.viewport.resize(mesh.layout?.width ?? 1, mesh.layout?.height ?? 1);
+    const { width = 1, height = 1 } = mesh.layout ?? {};
+    this.#stretch = this.viewport.stretch(width, height);
+    this.viewport.resize(width * this.#stretch, height);
+    this.#boxes = Object.fromEntries(vertices.map(([id, { x, y, width, height }]) => [id, { x: x * this.#stretch, y, width: width * this.#stretch, height }]));
     this.element.classList.toggle("crowded", edges.length > CROWDED);
     const noun = { node: "nodes", workload: "workloads" }[mesh.view] ?? "services";
     setAttribute(this.element, "aria-label", `Communication graph: ${vertices.length} ${noun}, ${edges.length} edges. Arrow keys move between ${noun}. The table has the same data.`);
@@ -70,15 +82,17 @@ export class Graph {
   #drawEdges(edges) {
     const most = Math.log1p(edges.reduce((most, [, edge]) => Math.max(most, edge.rps ?? 0), 0));
     keyed(this.edges, edges, ([id]) => id, ([id]) => svg("path", { "data-id": id }), (path, [id, edge]) => {
-      const width = edge.rps > 0 && most > 0 ? 1 + (3.5 * Math.log1p(edge.rps)) / most : 1;
-      const rounded = Math.round(width);
-      if (path.data !== edge.path || path.rounded !== rounded) {
-        if (path.data !== edge.path) this.#lines.set(id, points(edge.path));
-        [path.data, path.rounded] = [edge.path, rounded];
-        setAttribute(path, "d", withHead(edge.path, this.#lines.get(id), rounded));
+      if (path.data !== edge.path || path.stretch !== this.#stretch) {
+        [path.data, path.stretch] = [edge.path, this.#stretch];
+        const data = stretched(edge.path, this.#stretch);
+        const line = points(data);
+        this.#lines.set(id, line);
+        setAttribute(path, "d", withoutHead(data, line, HEAD));
       }
+      const width = edge.rps > 0 && most > 0 ? 1 + (3.5 * Math.log1p(edge.rps)) / most : 1;
       setAttribute(path, "stroke-width", width.toFixed(1));
       path.health = edgeHealth(edge, health);
+      setAttribute(path, "marker-end", `url(#arrow-${path.health})`);
       this.#mark(path, id, `edge is-${path.health}`);
     });
     for (const id of this.#lines.keys()) if (!this.#mesh.edges[id]) this.#lines.delete(id);
@@ -91,12 +105,13 @@ export class Graph {
 
   #updateNode(node, id, vertex) {
     const [rect, name, second, third] = node.children;
-    const { x, y, width, height } = vertex;
+    const { x, y, width, height } = this.#boxes[id];
     setAttribute(node, "transform", `translate(${x} ${y})`);
     setAttribute(rect, "width", width);
     setAttribute(rect, "height", height);
     const far = this.viewport.scale < FAR;
-    const top = far ? height / 2 : (height - 39) / 2 + 11;
+    const lines = figures(vertex) ? 3 : 2;
+    const top = far ? height / 2 : (height - 13 * lines) / 2 + 11;
     [name, second, third].forEach((text, line) => {
       setAttribute(text, "x", width / 2);
       setAttribute(text, "y", top + 13.5 * line);
@@ -104,7 +119,7 @@ export class Graph {
     setAttribute(name, "dominant-baseline", far && "central");
     setText(name, shortened(vertex.name, Math.floor((width - 12) / (12.5 * CHARACTER))));
     const warning = warningOf(vertex);
-    setText(second, warning ?? subtitle(vertex));
+    setText(second, warning ?? subtitle(vertex, Math.floor((width - 8) / (10.5 * CHARACTER))));
     setAttribute(second, "class", warning ? "warning" : null);
     setText(third, figures(vertex));
     setAttribute(node, "aria-pressed", String(this.#selected === id));
@@ -116,8 +131,8 @@ export class Graph {
   /** Draws what a placement would move. Moves lead from node to node, so other views only mark the vertices. */
   #drawMoves({ view, vertices, moves }) {
     const pairs = new Map();
-    if (view === "node") for (const { from, to } of moves ?? []) if (vertices[from] && vertices[to]) pairs.set(`${from}>${to}`, [vertices[from], vertices[to]]);
-    keyed(this.moves, [...pairs], ([id]) => id, () => svg("path", { class: "edge move" }), (path, [, [from, to]]) => setAttribute(path, "d", between(from, to)));
+    if (view === "node") for (const { from, to } of moves ?? []) if (vertices[from] && vertices[to]) pairs.set(`${from}>${to}`, [this.#boxes[from], this.#boxes[to]]);
+    keyed(this.moves, [...pairs], ([id]) => id, () => svg("path", { class: "edge move", "marker-end": "url(#arrow-move)" }), (path, [, [from, to]]) => setAttribute(path, "d", arc(from, to, HEAD)));
   }
 
   #mark(element, id, base) {
@@ -139,20 +154,23 @@ export class Graph {
 
   #label(id) {
     const scale = this.viewport.scale;
-    const size = scale < FAR ? 10 / scale : 10.5;
+    const far = scale < FAR;
+    const size = far ? 10 / scale : 10.5;
     const room = new Room();
     // A label may cover a vertex that is dimmed.
-    for (const [name, { x, y, width, height }] of Object.entries(this.#mesh.vertices)) if (!this.around || this.around.has(name)) room.take(x, y, width, height);
+    for (const [name, { x, y, width, height }] of Object.entries(this.#boxes)) if (!this.around || this.around.has(name)) room.take(x, y, width, height);
     const shown = [];
     for (const name of labelled(this.#mesh, this.around, id)) {
       const edge = this.#mesh.edges[name];
       const text = labelText(edge);
       const [x, y, anchor] = this.#labelPlace(name, edge, id, size);
       // The lock fits only where the layout has left room for it.
-      const lock = edge.mtls && size === 10.5 && anchor === "start";
+      const lock = edge.mtls && !far && anchor === "start";
       const width = text.length * size * CHARACTER + (lock ? LOCK : 0);
       const left = anchor === "start" ? x : anchor === "end" ? x - width : x - width / 2;
-      if (room.take(left, y - size, width, size * 1.15) || name === id) shown.push({ name, text, x, y, anchor, lock, health: edgeHealth(edge, health) });
+      // The layout has left room for labels that are near.
+      const reserved = edge.label?.width > 0 && !far;
+      if (reserved || room.take(left, y - size, width, size * 1.15) || name === id) shown.push({ name, text, x, y, anchor, lock, health: edgeHealth(edge, health) });
     }
     keyed(this.labels, shown, ({ name }) => name, createLabel, updateLabel);
   }
@@ -160,7 +178,7 @@ export class Graph {
   /** Where the label of an edge is: in the space that the layout has left for it, else at the neighbour of the focused vertex, where lines are apart. */
   #labelPlace(name, edge, id, size) {
     const { label } = edge;
-    if (label?.width && this.viewport.scale >= FAR) return [label.x + 3, label.y + 10, "start"];
+    if (label?.width && this.viewport.scale >= FAR) return [label.x * this.#stretch + 3, label.y + 10, "start"];
     const line = this.#lines.get(name) ?? [[0, 0]];
     if (edge.from === id || edge.to === id) {
       const [[x, y], before] = edge.to === id ? [line[0], line[1]] : [line.at(-1), line.at(-2)];
@@ -174,11 +192,18 @@ export class Graph {
   #scaled(scale) {
     const far = scale < FAR;
     const changed = this.element.classList.contains("far") !== far;
+    const inverse = far ? 1 / scale : 1;
+    // Each change restyles all names, so small ones wait until the zoom has ended.
+    clearTimeout(this.#zoomed);
+    if (changed || Math.abs(inverse / this.#inverse - 1) > 0.1) this.#resize(far, inverse);
+    else if (inverse !== this.#inverse) this.#zoomed = setTimeout(() => this.#resize(far, inverse), 150);
+  }
+
+  #resize(far, inverse) {
+    this.#inverse = inverse;
     this.element.classList.toggle("far", far);
-    this.element.style.setProperty("--inverse", far ? 1 / scale : 1);
-    if (!this.#mesh) return;
-    if (changed) this.update(this.#mesh);
-    else this.#label([this.#pointed, this.#selected].find(Boolean));
+    this.element.style.setProperty("--inverse", inverse);
+    if (this.#mesh) this.update(this.#mesh);
   }
 
   #hover(event) {
@@ -218,7 +243,7 @@ export class Graph {
       " ": () => id && this.on.select(id),
       Escape: () => this.on.select(undefined),
     };
-    if (event.key.startsWith("Arrow") && id) this.#step(neighbourInDirection(this.#mesh.vertices, id, event.key));
+    if (event.key.startsWith("Arrow") && id) this.#step(neighbourInDirection(this.#boxes, id, event.key));
     else if (actions[event.key] && !event.ctrlKey && !event.metaKey) actions[event.key]();
     else return;
     event.preventDefault();
@@ -232,12 +257,13 @@ export class Graph {
     node.setAttribute("tabindex", "0");
     this.#current = id;
     node.focus({ preventScroll: true });
-    this.viewport.reveal(this.#mesh.vertices[id]);
+    this.viewport.reveal(this.#boxes[id]);
   }
 
   /** Ends everything that runs. */
   close() {
     this.viewport.close();
+    clearTimeout(this.#zoomed);
     cancelAnimationFrame(this.#frame);
   }
 }
@@ -260,7 +286,7 @@ function updateLabel(element, { text, x, y, anchor, lock, health }) {
 export function labelText(edge) {
   if (edge.tcp) return `${bytes(edge.bytes_per_second)}/s`;
   if (edge.rps === undefined && edge.delay_ms !== undefined) return `delay ${milliseconds(edge.delay_ms)}`;
-  const failures = edge.success < 0.9995 ? ` · ${percent(1 - edge.success)} fail` : "";
+  const failures = edge.success < 0.99 ? ` · ${percent(1 - edge.success)} fail` : "";
   return `${rate(edge.rps)} · ${milliseconds(edge.mean_ms ?? edge.p50_ms)}${failures}`;
 }
 
@@ -270,10 +296,11 @@ function warningOf({ ready, replicas, contradicted, meshed }) {
   return meshed === false ? "not in the mesh" : undefined;
 }
 
-function subtitle(vertex) {
+function subtitle(vertex, longest) {
   if (vertex.kind === "node") return [vertex.zone && `zone ${vertex.zone}`, count(vertex.vertices?.length, "service")].filter(Boolean).join(" · ");
   const move = vertex.move && `→ ${vertex.move.to}`;
-  return [vertex.namespace, count(vertex.replicas, "replica"), move].filter(Boolean).join(" · ");
+  const whole = [vertex.namespace, count(vertex.replicas, "replica"), move].filter(Boolean).join(" · ");
+  return whole.length <= longest || !vertex.namespace ? whole : subtitle({ ...vertex, namespace: "" }, longest);
 }
 
 function figures(vertex) {

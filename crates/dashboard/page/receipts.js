@@ -43,7 +43,7 @@ function update(element, { deliveries = [], complete, took_ms, change }) {
   const answered = deliveries.filter(({ answered_ms }) => answered_ms !== undefined);
   const status = refused.length ? "failing" : complete ? "good" : "degraded";
   card.className = `card is-${status}`;
-  setText(header.lastChild, refused.length ? `${number(refused.length)} refused` : complete ? `complete in ${milliseconds(took_ms)}` : "waiting");
+  setText(header.lastChild, refused.length ? `${number(refused.length)} rejected` : complete ? `complete in ${milliseconds(took_ms)}` : "waiting");
   header.lastChild.className = `badge ${status}`;
   bar.firstChild.style.transform = `scaleX(${deliveries.length ? answered.length / deliveries.length : 1})`;
   const slowest = answered.reduce((a, b) => (b.answered_ms > (a?.answered_ms ?? -1) ? b : a), undefined);

@@ -2,30 +2,46 @@
 
 const [LEAST, MOST] = [0.08, 3];
 /** Below this scale a whole picture is not legible: only a part of it is shown at first. */
-const LEGIBLE = 0.3;
+const LEGIBLE = 0.2;
 
-/** The part of a drawing that is visible. `changed(scale)` is called after each change of the scale. */
+/** The most that a drawing is stretched. */
+const WIDEST = 3;
+/** Space for names that are wider than their boxes, and for the legend. */
+const [SIDE, BOTTOM] = [16, 40];
+
+/** The part of a drawing that is visible. `changed(scale)` is called after each change of the scale, `resized()` after one of the window. */
 export class Viewport {
   #pointers = new Map();
   #frame = 0;
   #moved = 0;
+  #reported = 0;
   #size = [1, 1];
   #untouched = true;
 
-  constructor(svg, group, changed) {
+  constructor(svg, group, changed, resized) {
     [this.svg, this.group, this.changed] = [svg, group, changed];
     [this.x, this.y, this.scale] = [0, 0, 1];
     svg.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     svg.addEventListener("pointerdown", (event) => this.#down(event));
     svg.addEventListener("pointermove", (event) => this.#move(event));
     for (const name of ["pointerup", "pointercancel"]) svg.addEventListener(name, (event) => this.#up(event));
-    this.observer = new ResizeObserver(() => this.#untouched && this.fit());
+    this.observer = new ResizeObserver(() => {
+      resized();
+      if (this.#untouched) this.fit();
+    });
     this.observer.observe(svg);
   }
 
   /** Whether the pointer has moved since it went down, so that its release is no click. */
   get dragged() {
     return this.#moved > 4;
+  }
+
+  /** How much wider a drawing may become to fill the window. A graph with many edges is high, and its names are short of width. */
+  stretch(width, height) {
+    const { clientWidth, clientHeight } = this.svg;
+    if (!clientWidth || !clientHeight) return 1;
+    return Math.round(Math.max(1, Math.min(WIDEST, clientWidth / clientHeight / (width / height))) * 10) / 10;
   }
 
   /** Sets the size of the drawing. Shows all of it until the user has moved it. */
@@ -40,11 +56,11 @@ export class Viewport {
     const { clientWidth: width, clientHeight: height } = this.svg;
     if (!width || !height) return;
     const [w, h] = this.#size;
-    const whole = Math.min(width / w, (height - 44) / h, 1.3);
+    const whole = Math.min((width - 2 * SIDE) / w, (height - BOTTOM) / h, 1.3);
     this.scale = Math.max(whole, LEGIBLE);
-    this.x = Math.max((width - w * this.scale) / 2, whole < this.scale ? 4 : 0);
-    this.y = Math.max((height - 32 - h * this.scale) / 2, 4);
-    if (whole < this.scale) this.y = (height - 32 - h * this.scale) / 2;
+    // What does not fit begins at the left, where calls enter the mesh.
+    this.x = Math.max((width - w * this.scale) / 2, SIDE);
+    this.y = (height - BOTTOM - h * this.scale) / 2;
     this.#untouched = true;
     this.#apply();
   }
@@ -88,7 +104,7 @@ export class Viewport {
     this.#frame ||= requestAnimationFrame(() => {
       this.#frame = 0;
       this.group.setAttribute("transform", `translate(${this.x.toFixed(2)} ${this.y.toFixed(2)}) scale(${this.scale.toFixed(4)})`);
-      this.changed(this.scale);
+      if (this.#reported !== this.scale) this.changed((this.#reported = this.scale));
     });
   }
 

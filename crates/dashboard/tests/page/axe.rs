@@ -76,7 +76,7 @@ async fn axe_finds_nothing_serious_in_light_and_dark() {
     let Some(fixture) = Fixture::start(12, 18).await else {
         return;
     };
-    fixture.has_history().await;
+    fixture.has_history(10).await;
     let devices = [
         DESKTOP,
         Device {

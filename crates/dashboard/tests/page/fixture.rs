@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use maglor_dashboard::{Access, Dashboard};
 use maglor_testkit::browser::{Browser, Device, Page};
@@ -57,14 +59,26 @@ impl Fixture {
         page
     }
 
-    /// Waits until the history has two samples.
-    pub(crate) async fn has_history(&self) {
+    /// Advances the traffic by a second each second.
+    pub(crate) fn traffic(&self) -> JoinHandle<()> {
+        let mesh = Arc::clone(&self.mesh);
+        tokio::spawn(async move {
+            let mut second = tokio::time::interval(Duration::from_secs(1));
+            loop {
+                second.tick().await;
+                mesh.seconds.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    }
+
+    /// Waits until the history covers a number of seconds; it has a sample every ten.
+    pub(crate) async fn has_history(&self, seconds: u32) {
         let page = self.browser.page().await;
         page.navigate(&self.url("icon.svg")).await;
-        page.eventually(
-            "fetch('api/v1/about').then((response) => response.json()).then(({ history }) => history?.newest > history?.oldest)",
-        )
-        .await;
+        let history = "fetch('api/v1/about').then((response) => response.json()).then(({ history }) => history)";
+        let enough =
+            format!("{history}.then(({{ oldest, newest }}) => newest - oldest >= {seconds})");
+        page.eventually(&enough).await;
         page.close().await;
     }
 

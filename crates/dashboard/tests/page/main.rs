@@ -201,7 +201,7 @@ async fn the_slider_shows_the_past_and_the_button_the_present() {
         return;
     };
     let page = fixture.page(DESKTOP).await;
-    fixture.has_history().await;
+    fixture.has_history(10).await;
     open(&page, &fixture, "#/").await;
     page.eventually("!document.getElementById('time').hidden")
         .await;
@@ -301,7 +301,7 @@ async fn no_view_scrolls_sideways_on_a_phone() {
     let Some(fixture) = Fixture::start(12, 18).await else {
         return;
     };
-    fixture.has_history().await;
+    fixture.has_history(10).await;
     let page = fixture.page(PHONE).await;
     for view in VIEWS {
         open(&page, &fixture, view).await;

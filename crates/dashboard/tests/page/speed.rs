@@ -1,10 +1,6 @@
 //! How fast the page is, printed. Not asserted with every other test, because a busy machine is slow:
 //! `cargo test --release -p maglor-dashboard --test page -- --ignored --nocapture speed`.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use maglor_testkit::browser::{Device, Page};
 
 use crate::fixture::Fixture;
@@ -95,13 +91,7 @@ async fn speed_of_the_first_paint() {
 #[ignore = "timing: run it on an idle machine"]
 async fn speed_of_frames_with_50_services_and_500_edges() {
     let fixture = Fixture::start(50, 500).await.expect("Chromium");
-    let mesh = Arc::clone(&fixture.mesh);
-    let traffic = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            mesh.seconds.fetch_add(1, Ordering::Relaxed);
-        }
-    });
+    let traffic = fixture.traffic();
     let wide = Device {
         width: 1600,
         height: 1000,

@@ -76,19 +76,20 @@ impl Simulated {
         }
     }
 
-    /// Returns the ends of all edges: a tree, and further edges from lower to higher numbers.
+    /// Returns the ends of all edges: a tree, and further edges from tiers to lower ones.
     fn ends(&self) -> Vec<(usize, usize)> {
+        let tier = |number: usize| (2 * number + 1).ilog(3);
         let tree = (1..self.services).map(|to| ((to - 1) / 3, to));
         let mut ends: std::collections::BTreeSet<_> = tree.take(self.edges).collect();
         let more = (2..self.services).flat_map(|step| {
             let from = (0..self.services - step).filter(move |from| (from * 7 + step) % 3 != 0);
             from.map(move |from| (from, from + step))
         });
-        for pair in more {
+        for (from, to) in more.filter(|(from, to)| tier(*from) < tier(*to)) {
             if ends.len() >= self.edges {
                 break;
             }
-            ends.insert(pair);
+            ends.insert((from, to));
         }
         ends.into_iter().collect()
     }

@@ -148,10 +148,10 @@ impl Page {
         }
     }
 
-    /// Returns the visible part of the page as a PNG.
-    pub async fn screenshot(&self) -> Vec<u8> {
+    /// Returns the visible part of the page as a picture: `png` or `webp`.
+    pub async fn screenshot(&self, format: &str) -> Vec<u8> {
         let picture = self
-            .call("Page.captureScreenshot", json!({"format": "png"}))
+            .call("Page.captureScreenshot", json!({"format": format}))
             .await;
         let text = picture["data"].as_str().expect("a picture");
         BASE64.decode(text).expect("base64")

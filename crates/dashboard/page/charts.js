@@ -14,7 +14,7 @@ export function chart(title, lines, format, { most, least = 0 } = {}) {
   for (const [, line] of paths) line.style.fill = "none";
   const cursor = svg("line", { class: "cursor", y1: 0, y2: HEIGHT, visibility: "hidden" });
   const grid = [0, 0.5, 1].map((share) => svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT * share, y2: HEIGHT * share }));
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, grid, paths.flat(), cursor);
+  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}. No data` }, grid, paths.flat(), cursor);
   const [now, top, reading] = [html("span"), html("span", { class: "top" }), html("span", { class: "reading", hidden: true })];
   const [from, to] = [html("span"), html("span")];
   const key = lines.length > 1 && html("span", { class: "key" }, lines.map(({ name, tone }) => html("span", {}, html("i", { class: tone }), name)));

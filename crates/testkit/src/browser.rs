@@ -15,7 +15,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use self::connection::Connection;
-pub use self::page::{Device, Exchange, Page};
+pub use self::page::{Device, Page, RoundTrip};
 use crate::{TIMEOUT, wait};
 
 /// The names of the program, by distribution.

@@ -5,12 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use maglor_dashboard::{Access, Dashboard};
+use maglor_dashboard::{Access, Dashboard, Denied, Review, Reviewer};
 use maglor_testkit::browser::{Browser, Device, Page};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::support::{self, Simulated};
+
+struct Operator;
+
+impl Reviewer for Operator {
+    fn review(&self, token: &str) -> Review {
+        let result = match token {
+            "operator" => Ok(()),
+            _ => Err(Denied::Invalid),
+        };
+        Box::pin(async move { result })
+    }
+}
 
 pub(crate) struct Fixture {
     pub(crate) mesh: Arc<Simulated>,
@@ -80,6 +92,30 @@ impl Fixture {
             format!("{history}.then(({{ oldest, newest }}) => newest - oldest >= {seconds})");
         page.eventually(&enough).await;
         page.close().await;
+    }
+
+    /// Serves on another port, where connections seem to come from the network; returns its address. The token is `operator`.
+    pub(crate) async fn over_the_network(&self) -> String {
+        let access = Access {
+            host_names: Vec::new(),
+            reviewer: Some(Arc::new(Operator)),
+        };
+        let dashboard = Dashboard::new(Arc::<Simulated>::clone(&self.mesh), access);
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let far = (
+            SocketAddr::from(([10, 1, 2, 3], 4000)),
+            SocketAddr::from(([10, 1, 2, 4], 15015)),
+        );
+        // It ends with the runtime of the test.
+        tokio::spawn(async move {
+            let recorder = dashboard.clone();
+            tokio::spawn(async move { recorder.run().await });
+            while let Ok((tcp, _)) = socket.accept().await {
+                tokio::spawn(dashboard.clone().serve(tcp, far.0, far.1));
+            }
+        });
+        format!("http://{address}/")
     }
 
     /// Closes the socket and all connections.

@@ -271,7 +271,7 @@ async fn everything_is_reached_by_keys() {
 
     page.evaluate("document.querySelector('.node[tabindex=\"0\"]').focus()")
         .await;
-    page.press("ArrowRight").await;
+    page.press("ArrowLeft").await;
     let moved = "document.activeElement.classList.contains('node') && document.activeElement.dataset.id !== 'shop/checkout'";
     page.eventually(moved).await;
     let outline = "getComputedStyle(document.activeElement.querySelector('rect')).strokeWidth";
@@ -294,6 +294,41 @@ async fn everything_is_reached_by_keys() {
         .await;
     }
     assert_no_problems(&page);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_over_the_network_enters_a_token() {
+    let Some(fixture) = Fixture::start(12, 18).await else {
+        return;
+    };
+    let url = fixture.over_the_network().await;
+    let page = fixture.page(DESKTOP).await;
+    page.navigate(&url).await;
+    let enter = async |token: &str| {
+        page.eventually("document.activeElement.id === 'token'")
+            .await;
+        page.evaluate(&format!(
+            "document.getElementById('token').value = '{token}'"
+        ))
+        .await;
+        page.press("Enter").await;
+    };
+    enter("wrong").await;
+    page.eventually("document.querySelector('dialog [role=alert]')")
+        .await;
+    enter("operator").await;
+    page.eventually("document.querySelectorAll('.node').length === 12")
+        .await;
+    page.eventually("!document.querySelector('dialog')").await;
+    // The token is not asked for again in this tab.
+    page.navigate(&format!("{url}?again#/services")).await;
+    page.eventually("document.querySelectorAll('tbody tr').length === 12")
+        .await;
+    assert!(
+        page.round_trips()
+            .iter()
+            .all(|one| !one.url.contains("operator"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -354,18 +389,19 @@ async fn no_request_leaves_the_origin_and_the_page_is_small() {
         open(&page, &fixture, view).await;
     }
     let origin = fixture.url("");
-    let exchanges = page.exchanges();
-    for exchange in &exchanges {
+    let round_trips = page.round_trips();
+    for round_trip in &round_trips {
         assert!(
-            exchange.url.starts_with(&origin) || exchange.url.starts_with("data:"),
+            round_trip.url.starts_with(&origin) || round_trip.url.starts_with("data:"),
             "{}",
-            exchange.url
+            round_trip.url
         );
     }
-    let files = exchanges
+    let files = round_trips
         .iter()
-        .filter(|exchange| !exchange.url.contains("/api/"));
-    let sizes = files.filter_map(|exchange| Some((exchange.url.clone(), exchange.transferred?)));
+        .filter(|round_trip| !round_trip.url.contains("/api/"));
+    let sizes =
+        files.filter_map(|round_trip| Some((round_trip.url.clone(), round_trip.transferred?)));
     let total: u64 = sizes.clone().map(|(_, size)| size).sum();
     println!("transferred for the page: {total} bytes");
     assert!(

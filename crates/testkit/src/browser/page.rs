@@ -23,7 +23,7 @@ pub struct Device {
 
 /// A request of a page, and the bytes of its response.
 #[derive(Clone, Debug, Default)]
-pub struct Exchange {
+pub struct RoundTrip {
     /// Where it was sent.
     pub url: String,
     /// The compressed response with its head, when it is complete.
@@ -141,7 +141,11 @@ impl Page {
 
     /// Presses and releases a key, given by its name in `KeyboardEvent.key`.
     pub async fn press(&self, key: &str) {
-        let text = if key.chars().count() == 1 { key } else { "" };
+        let text = match key {
+            "Enter" => "\r",
+            key if key.chars().count() == 1 => key,
+            _ => "",
+        };
         for (kind, text) in [("keyDown", text), ("keyUp", "")] {
             let event = json!({"type": kind, "key": key, "text": text});
             self.call("Input.dispatchKeyEvent", event).await;
@@ -159,8 +163,8 @@ impl Page {
 
     /// Returns all requests of the page so far.
     #[must_use]
-    pub fn exchanges(&self) -> Vec<Exchange> {
-        let mut found: BTreeMap<String, Exchange> = BTreeMap::new();
+    pub fn round_trips(&self) -> Vec<RoundTrip> {
+        let mut found: BTreeMap<String, RoundTrip> = BTreeMap::new();
         for event in self.connection.events(&self.session) {
             let id = event.params["requestId"].as_str().unwrap_or_default();
             match event.method.as_str() {
@@ -180,7 +184,7 @@ impl Page {
         // A response may finish without a request that was seen: that of an earlier page.
         found
             .into_values()
-            .filter(|exchange| !exchange.url.is_empty())
+            .filter(|round_trip| !round_trip.url.is_empty())
             .collect()
     }
 

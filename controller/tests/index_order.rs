@@ -97,6 +97,11 @@ endpoints:
             0 => "spec: {}".to_owned(),
             _ => format!("spec: {{selector: {{matchLabels: {{v: '{v}'}}}}, action: DENY, rules: [{{}}]}}"),
         },
+        "Telemetry" => match v {
+            0 => format!("spec: {{tracing: [{{randomSamplingPercentage: {name}}}]}}"),
+            1 => "spec: {tracing: [{disableSpanReporting: true}]}".to_owned(),
+            _ => format!("spec: {{selector: {{matchLabels: {{v: '{v}'}}}}, tracing: [{{customTags: {{tag: {{literal: {{value: n{name}}}}}}}}}]}}"),
+        },
         "HTTPRoute" | "GRPCRoute" => format!(
             "spec:
   parentRefs: [{{group: '', kind: Service, name: n{name}}}, {{group: '', kind: Service, name: n{other}, port: 80}}]
@@ -139,7 +144,7 @@ fn object(step: Step) -> Object {
     // Two of the kinds are in two namespaces, so that there are consumers.
     let namespace = match (kind, v) {
         ("HTTPRoute" | "VirtualService", 3) => "client",
-        ("PeerAuthentication", 2) => "istio-system",
+        ("PeerAuthentication" | "Telemetry", 2) => "istio-system",
         _ => "n",
     };
     let header = format!(

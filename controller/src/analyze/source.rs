@@ -32,6 +32,9 @@ impl<'a> Source<'a> {
             Facts::Istio(istio::Facts::PeerAuthentication(one)) => {
                 notes.extend(one.notes.iter().map(ToString::to_string));
             }
+            Facts::Istio(istio::Facts::Telemetry(one)) => {
+                notes.extend(one.notes.iter().map(ToString::to_string));
+            }
             Facts::Route(route) => {
                 notes.clone_from(&route.notes);
                 for (at, rule) in route.rules.iter().flatten().enumerate() {

@@ -60,9 +60,6 @@ pub(super) fn alternative(kind: &str) -> Option<&'static str> {
         "TCPRoute" | "TLSRoute" | "UDPRoute" => {
             "Gateways support HTTP and HTTPS; for other protocols use a Service of type LoadBalancer"
         }
-        "Telemetry" => {
-            "for traces set `tracing` of the MeshConfig; for metrics no resource is needed, each proxy serves them at /metrics"
-        }
         "WorkloadEntry" | "WorkloadGroup" => {
             "use a Service without a selector and an EndpointSlice with the addresses"
         }

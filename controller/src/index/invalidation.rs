@@ -228,6 +228,7 @@ impl Index {
         self.dirty.workloads.extend(self.workloads.keys().cloned());
         let gateways = self.gateways.gateways.keys();
         self.dirty.gateways.extend(gateways.cloned());
+        self.invalidate_telemetry();
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) struct Istio {
     pub(super) authorization: BTreeMap<Key, istio::AuthorizationPolicy>,
     pub(super) destinations: BTreeMap<Key, istio::DestinationRule>,
     pub(super) peers: BTreeMap<Key, istio::PeerAuthentication>,
+    pub(super) telemetry: BTreeMap<Key, istio::Telemetry>,
 }
 
 impl Index {
@@ -47,6 +48,14 @@ impl Index {
                     self.invalidate_secured(&key.namespace);
                 }
             }
+            // An invalid one has no effect.
+            Facts::Telemetry(telemetry) => {
+                let before = self.istio.telemetry.get(key);
+                if before != Some(&telemetry) {
+                    self.istio.telemetry.insert(key.clone(), telemetry);
+                    self.invalidate_traced(&key.namespace);
+                }
+            }
         }
     }
 
@@ -63,6 +72,10 @@ impl Index {
             Kind::PeerAuthentication => {
                 self.istio.peers.remove(key);
                 self.invalidate_secured(&key.namespace);
+            }
+            Kind::Telemetry => {
+                self.istio.telemetry.remove(key);
+                self.invalidate_traced(&key.namespace);
             }
             _ => self.remove_route(&(RouteKind::Istio, key.clone())),
         }
@@ -232,7 +245,7 @@ impl Index {
     }
 }
 
-fn selects(labels: &BTreeMap<String, String>, workload: &Workload) -> bool {
+pub(super) fn selects(labels: &BTreeMap<String, String>, workload: &Workload) -> bool {
     let there = |(name, value): (&String, &String)| workload.labels.get(name) == Some(value);
     labels.iter().all(there)
 }

@@ -26,6 +26,7 @@ mod published;
 mod resource;
 mod status;
 pub mod topology;
+mod traced;
 mod translate;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -200,6 +201,7 @@ impl Index {
             Kind::DestinationRule
             | Kind::IstioAuthorizationPolicy
             | Kind::PeerAuthentication
+            | Kind::Telemetry
             | Kind::VirtualService => self.remove_istio(kind, key),
             Kind::EndpointSlice => self.remove_slice(key),
             Kind::Gateway => {
@@ -469,6 +471,7 @@ impl Index {
             Kind::PeerAuthentication => of(&self.istio.peers),
             Kind::Pod => of(&self.workloads),
             Kind::Service => of(&self.services),
+            Kind::Telemetry => of(&self.istio.telemetry),
             Kind::TrafficPolicy => of(&self.traffic),
             Kind::VirtualService => routes(RouteKind::Istio),
         }

@@ -169,6 +169,7 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
             let policy = index.istio.peers.get(key)?;
             Some(istio::policy(policy, "its pods accept only mutual TLS"))
         }
+        Kind::Telemetry => istio::telemetry(index, key),
         Kind::VirtualService => istio::virtual_service(index, key),
         Kind::Gateway => gateway::gateway(index, key),
         Kind::GatewayClass => gateway::class(index, key),

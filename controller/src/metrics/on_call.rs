@@ -149,12 +149,13 @@ impl Unusable {
 }
 
 /// Kinds of policies whose metric is present even if it is zero.
-const POLICIES: [Facet; 6] = [
+const POLICIES: [Facet; 7] = [
     Facet::AuthorizationPolicy,
     Facet::DestinationRule,
     Facet::IstioAuthorizationPolicy,
     Facet::MeshConfig,
     Facet::PeerAuthentication,
+    Facet::Telemetry,
     Facet::TrafficPolicy,
 ];
 

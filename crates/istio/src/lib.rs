@@ -1,8 +1,8 @@
 //! Translates Istio's resources into the proxy's configuration.
 //!
-//! `DestinationRule`, `VirtualService`, `PeerAuthentication` and `AuthorizationPolicy` as Istio 1.31 documents them
-//! (`networking.istio.io/v1`, `security.istio.io/v1`; the older versions have the same fields) are translated into
-//! blocks of the proxy's configuration. The Services, pods and namespaces of the cluster are unknown here; names are
+//! `DestinationRule`, `VirtualService`, `PeerAuthentication`, `AuthorizationPolicy` and `Telemetry` as Istio 1.31
+//! documents them (`networking.istio.io/v1`, `security.istio.io/v1`, `telemetry.istio.io/v1`; the older versions have the
+//! same fields) are translated into blocks of the proxy's configuration. The Services, pods and namespaces of the cluster are unknown here; names are
 //! kept as written.
 //!
 //! [`destination_rule`] and [`virtual_service`] translate in the opposite direction.
@@ -19,6 +19,7 @@ mod matching;
 mod peer_authentication;
 mod pool;
 mod retries_and_faults;
+mod telemetry;
 mod virtual_service;
 mod write;
 
@@ -27,8 +28,9 @@ pub use destination_rule::{DestinationRule, Policy, Settings, Subset};
 pub use finding::{Effect, Finding, Read};
 pub use matching::Match;
 pub use peer_authentication::PeerAuthentication;
+pub use telemetry::Telemetry;
 pub use virtual_service::{Destination, Rule, VirtualService};
 pub use write::{Written, destination_rule, virtual_service};
 
-/// The versions of `networking.istio.io` and `security.istio.io` whose fields are read here.
+/// The versions of Istio's API groups whose fields are read here.
 pub const VERSIONS: [&str; 4] = ["v1", "v1beta1", "v1alpha3", "v1alpha1"];

@@ -7,7 +7,8 @@
 
 use maglor_config::raw::MeshMode;
 use maglor_istio::{
-    AuthorizationPolicy, DestinationRule, Effect, Finding, PeerAuthentication, VirtualService,
+    AuthorizationPolicy, DestinationRule, Effect, Finding, PeerAuthentication, Telemetry,
+    VirtualService,
 };
 use serde_json::Value;
 
@@ -524,4 +525,63 @@ fn conditions_that_are_not_done_never_open_anything() {
         None
     );
     assert_eq!(AuthorizationPolicy::read(&spec("{rulez: []}")).value, None);
+}
+
+#[test]
+fn tracing_of_telemetry_is_translated() {
+    let read = Telemetry::read(&spec(
+        "
+selector: {matchLabels: {app: web}}
+tracing:
+- match: {mode: CLIENT_AND_SERVER}
+  randomSamplingPercentage: 12.5
+  disableSpanReporting: false
+  customTags: {zone: {literal: {value: a}}, user: {header: {name: x-user}}}
+- randomSamplingPercentage: 3
+",
+    ));
+    let telemetry = read.value.unwrap();
+    assert_eq!(telemetry.percent, Some(12.5));
+    assert_eq!(telemetry.disabled, Some(false));
+    assert_eq!(telemetry.attributes, [("zone".into(), "a".into())].into());
+    assert_eq!(
+        telemetry.selector,
+        Some([("app".into(), "web".into())].into())
+    );
+    assert_eq!(
+        texts(&read.findings, Effect::Ignored),
+        [
+            "spec.tracing[0].customTags.user.header: only `literal` is supported; what the proxy records of a request is in docs/tracing.md",
+            "spec.tracing[1]: only the first entry has an effect; merge them",
+        ]
+    );
+}
+
+#[test]
+fn telemetry_without_effect_is_refused() {
+    for (text, expected) in [
+        ("{}", "spec.tracing: sets nothing"),
+        ("{metrics: []}", "spec.tracing: sets nothing"),
+        (
+            "{tracing: [{providers: [{name: otel}]}]}",
+            "spec.tracing: sets nothing",
+        ),
+        (
+            "{tracing: [{match: {mode: SERVER}, randomSamplingPercentage: 5}]}",
+            "spec.tracing: sets nothing",
+        ),
+        (
+            "{tracing: [{randomSamplingPercentage: -1}]}",
+            "spec.tracing[0].randomSamplingPercentage: must be",
+        ),
+        (
+            "{targetRefs: [{name: g}], tracing: [{randomSamplingPercentage: 1}]}",
+            "spec.targetRefs: select pods",
+        ),
+    ] {
+        let read = Telemetry::read(&spec(text));
+        assert_eq!(read.value, None, "{text}");
+        let found = texts(&read.findings, Effect::Refused);
+        assert!(found[0].starts_with(expected), "{text}: {found:?}");
+    }
 }

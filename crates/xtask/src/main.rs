@@ -1,6 +1,7 @@
 //! Development tasks, `cargo xtask TASK`. One module per task; [`shell`] runs programs and
 //! [`tools`] finds or installs those that are not part of Rust.
 
+mod compiler;
 #[cfg(feature = "conformance")]
 mod conformance;
 mod demo;
@@ -173,7 +174,15 @@ fn end_to_end() -> ExitCode {
     // Without it, the tests of packages say so and skip themselves.
     tools::want_programs(&[("mmdebstrap", "mmdebstrap")]);
     let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);
-    Cargo::new("test")
+    let command = match compiler::with_warnings(Cargo::new("test")) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Compiled like `cargo xtask test`, so that nothing is compiled again after it.
+    command
         .args(["--locked", "--no-fail-fast"])
         .args(["-p", "maglor-cluster", "-p", "maglor-controller"])
         .args(["-p", "maglor-cli", "-p", "maglor-xtask"])
@@ -183,6 +192,9 @@ fn end_to_end() -> ExitCode {
 }
 
 fn main() -> ExitCode {
+    if compiler::is_called() {
+        return compiler::run();
+    }
     let run = |package: &[&str]| Cargo::new("run").args(package).arg("--");
     match Task::parse() {
         Task::Cluster(passed) => run(&["-p", "maglor-cluster", "--bin", "maglor-cluster"])

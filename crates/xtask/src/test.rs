@@ -1,7 +1,6 @@
 //! `cargo xtask test`: runs all checks that are required before a change is merged.
 
 mod checks;
-mod doc;
 mod durations;
 mod programs;
 mod queue;
@@ -31,7 +30,7 @@ pub(crate) struct Options {
     /// Run only this step; may be repeated.
     #[arg(long, value_enum, value_name = "STEP")]
     only: Vec<Step>,
-    /// Check format, spelling and clippy, and run the test programs that took less than 5 seconds in their last run.
+    /// Check format, spelling and warnings, and run the test programs that took less than 5 seconds in their last run.
     #[arg(long, conflicts_with = "only")]
     quick: bool,
     /// Run this many test programs at a time [default: two for each processor].
@@ -45,12 +44,11 @@ enum Step {
     Fmt,
     /// Check the spelling of documents and comments.
     Spelling,
-    /// Run clippy.
-    Clippy,
+    /// Compile everything, without warnings of clippy and rustdoc.
+    #[value(aliases = ["clippy", "doc"])]
+    Build,
     /// Run all tests.
     Test,
-    /// Build the documentation without warnings.
-    Doc,
     /// Check the concurrent types with loom.
     Loom,
     /// Check dependencies: bans, licences, sources, known vulnerabilities.
@@ -142,14 +140,13 @@ impl Options {
 
 impl Step {
     fn is_quick(self) -> bool {
-        matches!(self, Self::Fmt | Self::Spelling | Self::Clippy | Self::Test)
+        matches!(self, Self::Fmt | Self::Spelling | Self::Build | Self::Test)
     }
 
     fn run(self, options: &Options, interrupted: &AtomicBool) -> Outcome {
         match self {
             Self::Fmt => checks::fmt(),
-            Self::Clippy => checks::clippy(&ALL),
-            Self::Doc => doc::run(&ALL),
+            Self::Build => programs::check(&ALL),
             Self::Spelling => checks::spelling(),
             Self::Test => {
                 let limit = options.quick.then_some(QUICK);

@@ -1,4 +1,4 @@
-//! Translates Istio's resources (`networking.istio.io`, `security.istio.io`) to facts.
+//! Translates Istio's resources (`networking.istio.io`, `security.istio.io`, `telemetry.istio.io`) to facts.
 //!
 //! A `VirtualService` becomes a [`Route`] like those of the Gateway API; the other kinds have their own types.
 
@@ -37,6 +37,8 @@ pub struct Translated<T> {
 pub type DestinationRule = Translated<istio::DestinationRule>;
 /// A `PeerAuthentication`.
 pub type PeerAuthentication = Translated<istio::PeerAuthentication>;
+/// A `Telemetry`.
+pub type Telemetry = Translated<istio::Telemetry>;
 /// An `AuthorizationPolicy` of `security.istio.io`.
 pub type AuthorizationPolicy = Translated<istio::AuthorizationPolicy>;
 
@@ -47,6 +49,7 @@ pub enum Facts {
     AuthorizationPolicy(AuthorizationPolicy),
     DestinationRule(Box<DestinationRule>),
     PeerAuthentication(PeerAuthentication),
+    Telemetry(Telemetry),
 }
 
 /// Returns the Service to which a name refers, such as `reviews`, `reviews.shop` or `reviews.shop.svc.cluster.local`.
@@ -144,6 +147,18 @@ pub(super) fn peer_authentication(meta: &Meta, value: &Value) -> PeerAuthenticat
         policy.closes = Some(closes);
     }
     policy
+}
+
+pub(super) fn telemetry(meta: &Meta, value: &Value) -> Telemetry {
+    let read = istio::Telemetry::read(spec(value));
+    Translated::new(meta, read, |telemetry| {
+        let tracing = raw::MeshTracing {
+            collector: Some("collector:4317".to_owned()),
+            attributes: telemetry.attributes.clone(),
+            ..raw::MeshTracing::default()
+        };
+        check::tracing(&tracing).map_err(|error| error.to_string())
+    })
 }
 
 pub(super) fn authorization_policy(meta: &Meta, value: &Value) -> AuthorizationPolicy {

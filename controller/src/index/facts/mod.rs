@@ -94,6 +94,8 @@ pub enum Kind {
     Secret,
     /// `v1`.
     Service,
+    /// `telemetry.istio.io/v1`.
+    Telemetry,
     /// `maglor.dev/v1alpha1`.
     TrafficPolicy,
     /// `networking.istio.io/v1`.
@@ -102,7 +104,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AuthorizationPolicy,
         Self::DestinationRule,
         Self::EndpointSlice,
@@ -119,6 +121,7 @@ impl Kind {
         Self::ReferenceGrant,
         Self::Secret,
         Self::Service,
+        Self::Telemetry,
         Self::TrafficPolicy,
         Self::VirtualService,
     ];
@@ -137,6 +140,7 @@ impl Kind {
                 (SECURITY, "AuthorizationPolicy", "authorizationpolicies")
             }
             Self::PeerAuthentication => (SECURITY, "PeerAuthentication", "peerauthentications"),
+            Self::Telemetry => ("telemetry.istio.io/v1", "Telemetry", "telemetries"),
             Self::VirtualService => (NETWORKING, "VirtualService", "virtualservices"),
             Self::AuthorizationPolicy => (MAGLOR, "AuthorizationPolicy", "authorizationpolicies"),
             Self::EndpointSlice => ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
@@ -210,6 +214,7 @@ impl Kind {
                 | Self::IstioAuthorizationPolicy
                 | Self::MeshConfig
                 | Self::PeerAuthentication
+                | Self::Telemetry
                 | Self::TrafficPolicy
                 | Self::VirtualService
         )
@@ -373,6 +378,9 @@ impl Object {
             Kind::PeerAuthentication => Facts::Istio(istio::Facts::PeerAuthentication(
                 istio::peer_authentication(&meta, value),
             )),
+            Kind::Telemetry => {
+                Facts::Istio(istio::Facts::Telemetry(istio::telemetry(&meta, value)))
+            }
             Kind::VirtualService => Facts::Route(istio::virtual_service(&meta, value)),
             Kind::EndpointSlice => Facts::Slice(Slice::read(&meta, value)?),
             Kind::Gateway => Facts::Gateway(Gateway::read(&meta, value)?),

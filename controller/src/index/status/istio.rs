@@ -74,6 +74,20 @@ pub(super) fn destination_rule(index: &Index, key: &Key) -> Option<Status> {
     }
 }
 
+pub(super) fn telemetry(index: &Index, key: &Key) -> Option<Status> {
+    let telemetry = index.istio.telemetry.get(key)?;
+    let value = telemetry.spec.value.as_ref();
+    let none = value.and_then(|value| index.telemetry_without_effect(key, value));
+    Some(match none {
+        Some((reason, message)) => {
+            let generation = telemetry.generation;
+            let condition = Condition::new("Accepted", false, reason, message, generation);
+            Status::Policy(vec![condition])
+        }
+        None => policy(telemetry, ""),
+    })
+}
+
 pub(super) fn virtual_service(index: &Index, key: &Key) -> Option<Status> {
     let id = (RouteKind::Istio, key.clone());
     let route = index.routes.get(&id)?;

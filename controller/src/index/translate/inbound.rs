@@ -45,7 +45,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         authorization,
         delegates: index.delegates(key, workload),
         unknown: index.mesh_spec().and_then(|spec| spec.unknown),
-        tracing: tracing(index, key, workload),
+        tracing: index.tracing(key, workload),
         gateway: match index.gateway_of_pod(key, workload) {
             Some(gateway) => super::gateway::ports(index, &gateway),
             None => Vec::new(),
@@ -60,24 +60,6 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     );
     published.extend(by_address(index, key, workload));
     published
-}
-
-/// Returns the export of the workload's spans, with what the index knows about it.
-fn tracing(index: &Index, key: &Key, workload: &Workload) -> Option<raw::MeshTracing> {
-    let mut tracing = index.mesh_spec()?.tracing.clone()?;
-    let label = |name: &str| workload.labels.get(name);
-    let name = label("app.kubernetes.io/name").or(label("app"));
-    let name = name.unwrap_or(&workload.owner);
-    tracing.service_name.get_or_insert_with(|| name.clone());
-    let mut add = |key: &str, value: &str| {
-        let entry = tracing.attributes.entry(key.to_owned());
-        entry.or_insert_with(|| value.to_owned());
-    };
-    add("service.namespace", &key.namespace);
-    if let Some(node) = &workload.node {
-        add("k8s.node.name", node);
-    }
-    Some(tracing)
 }
 
 /// Returns the addresses that a workload will probably call, because other pods of the same owner have called them.

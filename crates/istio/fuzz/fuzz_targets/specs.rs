@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_istio::{AuthorizationPolicy, DestinationRule, PeerAuthentication, VirtualService};
+use maglor_istio::{AuthorizationPolicy, DestinationRule, PeerAuthentication, Telemetry, VirtualService};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(spec) = serde_json::from_slice(data) else {
@@ -23,4 +23,5 @@ fuzz_target!(|data: &[u8]| {
     drop(VirtualService::read(&spec));
     drop(PeerAuthentication::read(&spec));
     drop(AuthorizationPolicy::read(&spec));
+    drop(Telemetry::read(&spec));
 });

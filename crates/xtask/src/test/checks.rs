@@ -28,17 +28,6 @@ pub(super) fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
     outcome
 }
 
-/// Checks all targets with clippy.
-pub(super) fn clippy(features: &[&str]) -> Outcome {
-    all([Cargo::new("clippy").args(features).args([
-        "--all-targets",
-        "--locked",
-        "--",
-        "-D",
-        "warnings",
-    ])])
-}
-
 /// Checks the concurrent types with loom.
 pub(super) fn loom() -> Outcome {
     all([Cargo::new("test")

@@ -1,10 +1,13 @@
-//! Builds the test programs of the workspace, all with the same features, and names them.
+//! Builds everything in the workspace once, with the same features for all, and names the test programs.
 
-use std::io;
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::Outcome;
+use crate::compiler;
 use crate::shell::Cargo;
 
 /// A test program that cargo built.
@@ -25,20 +28,81 @@ impl Program {
     }
 }
 
+/// What a build has produced.
+#[derive(Debug, Default)]
+pub(super) struct Build {
+    /// Whether everything compiles.
+    compiles: bool,
+    programs: Vec<Program>,
+    /// The warnings and errors of the compiler, clippy and rustdoc.
+    diagnostics: BTreeSet<String>,
+}
+
+/// Builds everything with `features`; fails if anything does not compile or has a warning.
+pub(super) fn check(features: &[&str]) -> Outcome {
+    match run(features) {
+        Ok(build) if build.compiles && build.diagnostics.is_empty() => Outcome::Passed,
+        Ok(build) => {
+            for diagnostic in &build.diagnostics {
+                eprintln!("{diagnostic}");
+            }
+            eprintln!("{} warnings and errors", build.diagnostics.len());
+            Outcome::Failed
+        }
+        Err(error) => {
+            eprintln!("error: cargo test: {error}");
+            Outcome::Failed
+        }
+    }
+}
+
 /// Builds all test programs with `features`; `None`: they do not compile.
 pub(super) fn build(features: &[&str]) -> io::Result<Option<Vec<Program>>> {
-    let command = Cargo::new("test")
+    let build = run(features)?;
+    if !build.compiles {
+        for diagnostic in &build.diagnostics {
+            eprintln!("{diagnostic}");
+        }
+    }
+    Ok(build.compiles.then_some(build.programs))
+}
+
+/// Returns the subcommand of cargo with which both the programs and the tests of the documentation are built.
+pub(super) fn cargo_test(features: &[&str]) -> io::Result<Cargo> {
+    Ok(compiler::with_warnings(Cargo::new("test"))?
         .args(features)
-        .args(["--locked", "--no-run"])
-        .args(["--message-format", "json-render-diagnostics"]);
+        .arg("--locked"))
+}
+
+fn run(features: &[&str]) -> io::Result<Build> {
+    let format = match io::stderr().is_terminal() {
+        true => "json-diagnostic-rendered-ansi",
+        false => "json",
+    };
+    let command = cargo_test(features)?
+        .args(["--all-targets", "--no-run", "--no-fail-fast"])
+        .args(["--message-format", format]);
     println!("{command}");
-    let mut programs = Vec::new();
-    let built = command.succeeds_printing(|line| {
+    let mut build = Build::default();
+    build.compiles = command.succeeds_printing(|line| {
         if let Ok(message) = serde_json::from_str::<Value>(line) {
-            programs.extend(program(&message));
+            build.programs.extend(program(&message));
+            build.diagnostics.extend(diagnostic(&message));
         }
     })?;
-    Ok(built.then_some(programs))
+    Ok(build)
+}
+
+/// Returns the text of a warning or an error. Only the packages of the workspace have any.
+fn diagnostic(message: &Value) -> Option<String> {
+    let is_diagnostic = message["reason"] == "compiler-message";
+    // The last one is a count.
+    let is_about_code = message["message"]["spans"]
+        .as_array()
+        .is_some_and(|spans| !spans.is_empty());
+    let is_error = message["message"]["level"] == "error";
+    let text = message["message"]["rendered"].as_str()?;
+    (is_diagnostic && (is_about_code || is_error)).then(|| text.to_owned())
 }
 
 /// Returns the test program of a message of cargo, if it is about one.

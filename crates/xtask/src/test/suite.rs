@@ -23,16 +23,17 @@ const DOC_TESTS: &str = "--doc";
 /// If few tests fail, each is retried once, alone. They use real sockets and real time, so other load on the machine
 /// can stall one for seconds. A test that passes only when retried is reported as flaky at the end and needs a fix.
 pub(super) fn run(at_once: usize, limit: Option<Duration>, interrupted: &AtomicBool) -> Outcome {
-    let programs = match programs::build(&ALL) {
-        Ok(Some(programs)) => programs,
-        Ok(None) => return Outcome::Failed,
+    let built = programs::build(&ALL).and_then(|built| Ok((built, programs::cargo_test(&ALL)?)));
+    let (programs, doc_tests) = match built {
+        Ok((Some(programs), doc_tests)) => (programs, doc_tests.arg("--doc")),
+        Ok((None, _)) => return Outcome::Failed,
         Err(error) => {
             eprintln!("error: cargo test: {error}");
             return Outcome::Failed;
         }
     };
     let mut durations = Durations::read();
-    let jobs = jobs(&programs, &durations, limit);
+    let jobs = jobs(&programs, doc_tests, &durations, limit);
     let (count, left_out) = (jobs.len(), programs.len() + 1 - jobs.len());
     println!("{count} test programs, {at_once} at a time; left out as slow: {left_out}");
     let mut report = Report::default();
@@ -52,10 +53,15 @@ pub(super) fn run(at_once: usize, limit: Option<Duration>, interrupted: &AtomicB
 }
 
 /// Returns what to run, the fastest first.
-fn jobs(programs: &[Program], durations: &Durations, limit: Option<Duration>) -> Vec<Job> {
+fn jobs(
+    programs: &[Program],
+    doc_tests: Cargo,
+    durations: &Durations,
+    limit: Option<Duration>,
+) -> Vec<Job> {
     let doc_tests = Job {
         name: DOC_TESTS.into(),
-        command: Cargo::new("test").args(ALL).args(["--locked", "--doc"]),
+        command: doc_tests,
     };
     let programs = programs.iter().map(|program| Job {
         name: program.name.clone(),

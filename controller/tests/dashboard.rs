@@ -127,7 +127,7 @@ impl Drop for Calls {
 }
 
 fn start() -> Option<(Mesh, SocketAddr, Vec<Pod>, Pod)> {
-    // Proxies report seldom, except while somebody watches.
+    // Proxies report seldom, except while there are viewers.
     let mesh = Mesh::start_with(&["--dashboard", "127.0.0.1:0", "--load-interval", "30s"])?;
     let address = mesh.dashboard.expect("the ready file has the address");
     mesh.service("cart", "10.96.0.10");

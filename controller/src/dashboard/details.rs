@@ -58,11 +58,12 @@ pub(super) fn of(vertex: &str, topology: &Topology, table: &Table, parts: &[Part
         .map(|(pod, _)| {
             let pod = pod.to_string();
             let reported = parts.iter().filter(|part| part.proxy == pod);
+            let memory_bytes = reported.clone().find_map(|part| part.memory_bytes);
             let age = reported.map(|part| part.age_seconds).min_by(f64::total_cmp);
             Proxy {
                 node: topology.node_of(&pod).map(str::to_owned),
                 pod,
-                memory_bytes: None,
+                memory_bytes,
                 age: age.map(|age| Duration::from_secs_f64(age.max(0.0))),
             }
         })

@@ -46,13 +46,18 @@ pub(super) fn services(recent: &Recent, topology: &Topology) -> Mesh {
         };
         (service.name.clone(), vertex)
     });
+    let calls = recent
+        .parts
+        .iter()
+        .filter(|part| !part.taken && !part.version);
+    let guards = guards(calls.map(|part| ((&*part.edge.from, &*part.edge.to), part)));
+    let edges = snapshot.edges.iter().map(|one| {
+        let guards = guards.get(&(&*one.from, &*one.to));
+        edge(one, guards.copied().unwrap_or_default(), recent, topology)
+    });
     Mesh {
+        edges: edges.collect(),
         vertices: vertices.collect(),
-        edges: snapshot
-            .edges
-            .iter()
-            .map(|one| edge(one, recent, topology))
-            .collect(),
         ..Mesh::default()
     }
 }
@@ -71,7 +76,12 @@ fn ready(vertex: &str, topology: &Topology) -> Option<u32> {
     })
 }
 
-fn edge(edge: &graph::Edge, recent: &Recent, topology: &Topology) -> Edge {
+fn edge(
+    edge: &graph::Edge,
+    (retries, ejected): Guards,
+    recent: &Recent,
+    topology: &Topology,
+) -> Edge {
     let splits = recent.snapshot.splits.iter();
     let mut splits = splits.filter(|split| split.service == edge.to);
     let split = splits.next().map(|split| {
@@ -97,8 +107,26 @@ fn edge(edge: &graph::Edge, recent: &Recent, topology: &Topology) -> Edge {
         mtls: topology.secured.get(&edge.to).copied(),
         policy: topology.balancing.get(&edge.to).cloned(),
         split: split.unwrap_or_default(),
+        retries,
+        ejected,
         ..Edge::default()
     }
+}
+
+/// Retries per second, and ejected endpoints.
+type Guards = (Option<f64>, Option<u32>);
+
+/// Returns the retries of the parts of each key, and the ejected endpoints of the caller with the most of them.
+fn guards<'a, K: Ord>(parts: impl Iterator<Item = (K, &'a Part)>) -> BTreeMap<K, Guards> {
+    let mut all: BTreeMap<K, Guards> = BTreeMap::new();
+    for (key, part) in parts {
+        let (retries, ejected) = all.entry(key).or_default();
+        if let Some(more) = part.retries {
+            *retries = Some(retries.unwrap_or(0.0) + more);
+        }
+        *ejected = (*ejected).max(part.ejected);
+    }
+    all
 }
 
 /// The owners of the pods of each vertex.
@@ -164,26 +192,30 @@ pub(super) fn workloads(recent: &Recent, topology: &Topology) -> Mesh {
         };
         mesh.vertices.insert(target, vertex);
     }
-    let calls = recent
-        .parts
-        .iter()
-        .filter(|part| !part.taken && !part.version);
-    let calls = sums(calls.map(|part| ((caller(part), part.edge.to.clone()), part)));
-    for ((from, to), calls) in calls
+    let calls = || {
+        let parts = recent
+            .parts
+            .iter()
+            .filter(|part| !part.taken && !part.version);
+        parts.map(|part| ((caller(part), part.edge.to.clone()), part))
+    };
+    let guards = guards(calls());
+    for (key, calls) in sums(calls())
         .into_iter()
         .filter(|(_, calls)| calls.traffic().is_some())
     {
+        let guards = guards.get(&key).copied().unwrap_or_default();
+        let (from, to) = key;
         let named = graph::Edge {
             from: from.clone(),
             to,
             ..calls
         };
-        let edge = edge(&named, recent, topology);
-        mesh.vertices.entry(from).or_default();
         mesh.edges.push(Edge {
             to: target(&named.to),
-            ..edge
+            ..edge(&named, guards, recent, topology)
         });
+        mesh.vertices.entry(from).or_default();
     }
     mesh
 }

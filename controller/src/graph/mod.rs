@@ -277,7 +277,13 @@ impl Graphs {
         });
         let (calls, versions, taken): (Vec<_>, Vec<_>, Vec<_>) =
             (calls.collect(), versions.collect(), taken.collect());
+        let noted = others.iter().filter_map(|load| {
+            let vertex = topology.vertex_of_cluster(&load.name)?;
+            Some((vertex, *load))
+        });
+        let noted: Vec<(String, &ClusterLoad)> = noted.collect();
         let recent = &mut state.recent;
+        recent.note(node, (now, length), report.memory, &noted);
         recent.take(node, (now, length), [&calls, &versions, &taken]);
         state.edges.interval(node, now, length, calls);
         state.versions.interval(node, now, length, versions);

@@ -1,11 +1,12 @@
 //! The graph of the last seconds, for viewers of the dashboard. While there are any, proxies report every two seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
 use maglor_service_graph::{Averaging, Counters, LiveEdges, Spread, Times, Traffic};
+use maglor_xds::load::ClusterLoad;
 use tokio::sync::watch;
 
 use super::parts::{Part, current};
@@ -25,10 +26,21 @@ pub(super) struct RecentEdges {
     edges: LiveEdges,
     versions: LiveEdges,
     taken: LiveEdges,
+    /// What the averages do not contain, as of the last report of each proxy.
+    last: HashMap<String, Last>,
     /// Window without viewers, which includes a late report.
     window: Duration,
     /// When there began to be viewers, and until when there are; `None` without viewers.
     watched: Option<(Time, Time)>,
+}
+
+/// A proxy's last report.
+#[derive(Clone, Debug, Default)]
+struct Last {
+    at: Time,
+    memory: Option<u64>,
+    /// Retries per second and ejected endpoints of each called vertex.
+    called: BTreeMap<String, (f64, u32)>,
 }
 
 /// The calls of a report: from, to, counts.
@@ -87,6 +99,7 @@ impl RecentEdges {
             versions: edges.clone(),
             taken: edges.clone(),
             edges,
+            last: HashMap::new(),
             window,
             watched: None,
         }
@@ -105,7 +118,30 @@ impl RecentEdges {
         }
     }
 
+    /// Processes the parts of a report that are not calls. `called` are the vertices of its clusters.
+    pub(super) fn note(
+        &mut self,
+        node: &str,
+        (now, length): (Time, Duration),
+        memory: Option<u64>,
+        called: &[(String, &ClusterLoad)],
+    ) {
+        let seconds = length.as_secs_f64().max(0.1);
+        let last = self.last.entry(node.to_owned()).or_default();
+        last.at = now;
+        last.memory = memory.or(last.memory);
+        last.called.clear();
+        for (to, load) in called {
+            let (retries, ejected) = last.called.entry(to.clone()).or_default();
+            *retries += load.retries.min(load.requests()) as f64 / seconds;
+            *ejected = ejected.saturating_add(u32::try_from(load.ejected).unwrap_or(u32::MAX));
+        }
+    }
+
     pub(super) fn expire(&mut self, now: Time) {
+        let window = self.window;
+        self.last
+            .retain(|_, last| now.saturating_since(last.at) < window);
         for edges in [&mut self.edges, &mut self.versions, &mut self.taken] {
             edges.expire(now);
         }
@@ -140,7 +176,21 @@ impl RecentEdges {
             version: true,
             ..Part::new(&part, now)
         });
-        called.chain(taken).chain(versions).collect()
+        let parts = called.chain(taken).chain(versions);
+        let last = |part: Part| {
+            let Some(last) = self.last.get(&part.proxy) else {
+                return part;
+            };
+            let calls = !part.taken && !part.version;
+            let called = last.called.get(&part.edge.to).filter(|_| calls);
+            Part {
+                memory_bytes: last.memory,
+                retries: called.map(|(retries, _)| *retries),
+                ejected: called.map(|(_, ejected)| *ejected),
+                ..part
+            }
+        };
+        parts.map(last).collect()
     }
 }
 

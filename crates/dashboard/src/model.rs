@@ -114,8 +114,6 @@ pub struct Edge {
     pub tcp: bool,
     /// Whether the callers use mutual TLS.
     pub mtls: Option<bool>,
-    /// Share of the calls by mutual TLS.
-    pub mtls_share: Option<f64>,
     /// Number of endpoints that callers have ejected.
     pub ejected: Option<u32>,
     /// Load balancing policy of the callers.
@@ -253,6 +251,6 @@ pub trait Source: Send + Sync {
     /// If live requests are not available, with the reason for users.
     fn taps(&self) -> Result<Vec<(String, SocketAddr)>, &'static str>;
 
-    /// Reports whether anyone is watching, so that reports can be more frequent.
+    /// Records whether there are viewers, so that reports can be more frequent.
     fn set_watched(&self, watched: bool);
 }

@@ -167,7 +167,7 @@ async fn the_network_needs_a_token() {
         reviewer: Some(Arc::new(Tokens)),
     };
     let open = dashboard(&mesh, access);
-    let ask = async |dashboard: &Dashboard, path: &str, fields: &str| {
+    let get_far = async |dashboard: &Dashboard, path: &str, fields: &str| {
         let request = format!(
             "GET {path} HTTP/1.1\r\nhost: 10.1.2.4:15015\r\nconnection: close\r\n{fields}\r\n"
         );
@@ -185,7 +185,7 @@ async fn the_network_needs_a_token() {
         403
     );
     // The files contain no data.
-    assert_eq!(status(&ask(&open, "/", "").await), 200);
+    assert_eq!(status(&get_far(&open, "/", "").await), 200);
     for (fields, expected) in [
         ("", 401),
         ("authorization: Bearer operator\r\n", 200),
@@ -202,7 +202,7 @@ async fn the_network_needs_a_token() {
             "series",
             "service?name=shop/details",
         ] {
-            let head = ask(&open, &format!("/api/v1/{path}"), fields).await;
+            let head = get_far(&open, &format!("/api/v1/{path}"), fields).await;
             assert_eq!(status(&head), expected, "{path} {fields}: {head}");
             assert_eq!(
                 expected == 401,
@@ -213,7 +213,7 @@ async fn the_network_needs_a_token() {
     }
     // A token in a URL would be in logs.
     assert_eq!(
-        status(&ask(&open, "/api/v1/mesh?token=operator", "").await),
+        status(&get_far(&open, "/api/v1/mesh?token=operator", "").await),
         401
     );
 }
@@ -408,7 +408,7 @@ async fn patches_lead_to_the_present_graph_and_a_killed_replica_is_seen() {
     assert!((rps / mesh.signals(0).rps - 1.0).abs() < 0.001, "{rps}");
     assert!(
         mesh.watched.load(Ordering::Relaxed),
-        "the source is told that there is a viewer"
+        "the source has been notified of the viewer"
     );
 }
 

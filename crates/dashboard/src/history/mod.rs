@@ -177,4 +177,6 @@ impl History {
 }
 
 #[cfg(test)]
+mod allocations;
+#[cfg(test)]
 mod tests;

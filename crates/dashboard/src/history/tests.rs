@@ -47,13 +47,22 @@ fn filled(services: usize, edges: usize, seconds: u64) -> History {
 
 #[test]
 fn a_day_of_50_services_and_500_edges_is_below_10_mb() {
+    let before = allocations::present();
     let history = filled(50, 500, DAY + 3600);
+    let allocated = usize::try_from(allocations::present() - before).unwrap();
     let size = history.size();
     assert_eq!((history.fine.len(), history.coarse.len()), (360, 1440));
     let (oldest, newest) = history.range().unwrap();
     assert!(newest - oldest >= DAY - 120, "{oldest} {newest}");
     // 8 bytes for each of 550 series and 1800 samples are 7.9 MB.
     assert!((7_900_000..8_200_000).contains(&size), "{size}");
+    println!("{allocated} bytes allocated, {size} bytes by its own account");
+    assert!(allocated < 10_000_000, "{allocated}");
+    let difference = allocated.abs_diff(size);
+    assert!(
+        difference < size / 50,
+        "{allocated} allocated, {size} by its own account"
+    );
 }
 
 #[test]

@@ -132,7 +132,6 @@ impl Simulated {
                 connections_per_second: Some(0.2),
                 tcp,
                 mtls: Some(to % 5 != 4),
-                mtls_share: Some(if to % 5 == 4 { 0.0 } else { 1.0 }),
                 policy: Some("lor(choices=2)".to_owned()),
                 ..Edge::default()
             });

@@ -4,6 +4,8 @@ const [LEAST, MOST] = [0.08, 3];
 /** Below this scale a whole picture is not legible: only a part of it is shown at first. */
 const LEGIBLE = 0.2;
 
+/** A frame that takes longer than this is late: less than 30 a second. */
+const LATE_MS = 34;
 /** The most that a drawing is stretched. */
 const WIDEST = 3;
 /** Space for names that are wider than their boxes, and for the legend. */
@@ -15,6 +17,10 @@ export class Viewport {
   #frame = 0;
   #moved = 0;
   #reported = 0;
+  #rest = 0;
+  #late = 0;
+  #last = 0;
+  #client = [0, 0];
   #size = [1, 1];
   #untouched = true;
 
@@ -26,6 +32,7 @@ export class Viewport {
     svg.addEventListener("pointermove", (event) => this.#move(event));
     for (const name of ["pointerup", "pointercancel"]) svg.addEventListener(name, (event) => this.#up(event));
     this.observer = new ResizeObserver(() => {
+      this.#client = [svg.clientWidth, svg.clientHeight];
       resized();
       if (this.#untouched) this.fit();
     });
@@ -39,9 +46,8 @@ export class Viewport {
 
   /** How much wider a drawing may become to fill the window. A graph with many edges is high, and its names are short of width. */
   stretch(width, height) {
-    const { clientWidth, clientHeight } = this.svg;
-    if (!clientWidth || !clientHeight) return 1;
-    return Math.round(Math.max(1, Math.min(WIDEST, clientWidth / clientHeight / (width / height))) * 10) / 10;
+    const [w, h] = this.#window();
+    return w && h ? Math.round(Math.max(1, Math.min(WIDEST, w / h / (width / height))) * 10) / 10 : 1;
   }
 
   /** Sets the size of the drawing. Shows all of it until the user has moved it. */
@@ -53,7 +59,7 @@ export class Viewport {
 
   /** Shows the whole drawing, or as much of it as is legible. */
   fit() {
-    const { clientWidth: width, clientHeight: height } = this.svg;
+    const [width, height] = this.#window();
     if (!width || !height) return;
     const [w, h] = this.#size;
     const whole = Math.min((width - 2 * SIDE) / w, (height - BOTTOM) / h, 1.3);
@@ -66,7 +72,7 @@ export class Viewport {
   }
 
   /** Multiplies the scale, around a point (by default the middle). */
-  zoom(factor, x = this.svg.clientWidth / 2, y = this.svg.clientHeight / 2) {
+  zoom(factor, x = this.#window()[0] / 2, y = this.#window()[1] / 2) {
     const scale = Math.max(LEAST, Math.min(MOST, this.scale * factor));
     const ratio = scale / this.scale;
     [this.x, this.y, this.scale] = [x - (x - this.x) * ratio, y - (y - this.y) * ratio, scale];
@@ -83,7 +89,7 @@ export class Viewport {
   reveal({ x, y, width, height }) {
     const [left, top] = [this.x + x * this.scale, this.y + y * this.scale];
     const [right, bottom] = [left + width * this.scale, top + height * this.scale];
-    const { clientWidth, clientHeight } = this.svg;
+    const [clientWidth, clientHeight] = this.#window();
     const dx = left < 8 ? 8 - left : Math.min(0, clientWidth - 8 - right);
     const dy = top < 8 ? 8 - top : Math.min(0, clientHeight - 8 - bottom);
     if (dx || dy) this.pan(dx, dy);
@@ -95,14 +101,35 @@ export class Viewport {
     return [(event.clientX - box.left - this.x) / this.scale, (event.clientY - box.top - this.y) / this.scale];
   }
 
+  /** The size of the window, remembered because reading it computes the layout of the whole page. */
+  #window() {
+    if (!this.#client[0]) this.#client = [this.svg.clientWidth, this.svg.clientHeight];
+    return this.#client;
+  }
+
   #touched() {
     this.#untouched = false;
+    this.svg.classList.add("moving");
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => {
+      this.svg.classList.remove("moving", "slow");
+      this.#late = 0;
+      this.#last = 0;
+    }, 200);
     this.#apply();
   }
 
+  /** Counts late frames while the drawing moves. On a slow machine the style sheet hides most edges until it rests. */
+  #pace(now) {
+    if (this.#last) this.#late = now - this.#last > LATE_MS ? this.#late + 1 : Math.max(0, this.#late - 1);
+    this.#last = this.svg.classList.contains("moving") ? now : 0;
+    if (this.#late >= 3) this.svg.classList.add("slow");
+  }
+
   #apply() {
-    this.#frame ||= requestAnimationFrame(() => {
+    this.#frame ||= requestAnimationFrame((now) => {
       this.#frame = 0;
+      this.#pace(now);
       this.group.setAttribute("transform", `translate(${this.x.toFixed(2)} ${this.y.toFixed(2)}) scale(${this.scale.toFixed(4)})`);
       if (this.#reported !== this.scale) this.changed((this.#reported = this.scale));
     });
@@ -149,5 +176,6 @@ export class Viewport {
   close() {
     this.observer.disconnect();
     cancelAnimationFrame(this.#frame);
+    clearTimeout(this.#rest);
   }
 }

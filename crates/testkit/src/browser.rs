@@ -6,9 +6,11 @@
 mod connection;
 mod page;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 use std::{env, fs};
 
 use serde_json::json;
@@ -68,6 +70,8 @@ impl Browser {
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
+            // All its processes are of one group, by which their time is counted.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -86,6 +90,23 @@ impl Browser {
             connection: Arc::new(Connection::open(port, &path).await),
             _profile: profile,
         }
+    }
+
+    /// Returns the processor time that all processes of the browser have used.
+    #[must_use]
+    pub fn processor_time(&self) -> Duration {
+        let group = self.process.id().to_string();
+        let processes = fs::read_dir("/proc").expect("/proc").flatten();
+        let ticks = processes.filter_map(|process| {
+            let text = fs::read_to_string(process.path().join("stat")).ok()?;
+            // The name, in parentheses, may contain spaces. Then: state, parent, group; utime and stime are 9 fields later.
+            let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+            let [user, system] = [fields.get(11)?, fields.get(12)?];
+            let used = user.parse::<u64>().ok()? + system.parse::<u64>().ok()?;
+            (*fields.get(2)? == group).then_some(used)
+        });
+        // USER_HZ is 100 on all architectures that Chromium runs on.
+        Duration::from_millis(10 * ticks.sum::<u64>())
     }
 
     /// Opens an empty page in its own window, because hidden pages stop their work.

@@ -26,7 +26,7 @@ impl Reviewer for Operator {
 
 pub(crate) struct Fixture {
     pub(crate) mesh: Arc<Simulated>,
-    browser: Browser,
+    pub(crate) browser: Browser,
     address: SocketAddr,
     dashboard: Dashboard,
     server: JoinHandle<()>,

@@ -175,7 +175,7 @@ async fn the_network_needs_a_token() {
     };
     assert_eq!(
         status(
-            &ask(
+            &get_far(
                 &closed,
                 "/api/v1/mesh",
                 "authorization: Bearer operator\r\n"

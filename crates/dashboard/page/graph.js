@@ -286,8 +286,8 @@ function updateLabel(element, { text, x, y, anchor, lock, health }) {
 export function labelText(edge) {
   if (edge.tcp) return `${bytes(edge.bytes_per_second)}/s`;
   if (edge.rps === undefined && edge.delay_ms !== undefined) return `delay ${milliseconds(edge.delay_ms)}`;
-  const failures = edge.success < 0.99 ? ` · ${percent(1 - edge.success)} fail` : "";
-  return `${rate(edge.rps)} · ${milliseconds(edge.mean_ms ?? edge.p50_ms)}${failures}`;
+  // There is room for one value beside the rate.
+  return `${rate(edge.rps)} · ${edge.success < 0.99 ? `${percent(1 - edge.success)} fail` : milliseconds(edge.mean_ms ?? edge.p50_ms)}`;
 }
 
 function warningOf({ ready, replicas, contradicted, meshed }) {

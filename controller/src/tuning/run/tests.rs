@@ -321,7 +321,7 @@ async fn an_operator_that_ends_at_any_write_of_a_rollback_loses_nothing() {
         fixture.rate = 1.0;
         fixture.rounds(2).await;
         fixture.rate = 200.0;
-        // A rollback that is not recorded yet is forgotten, so that the change is tried and rolled back again.
+        // A rollback that is not recorded yet is forgotten: the change is repeated, and rolled back again.
         while replicas(&fixture) > 1 || fixture.object(POLICY)["status"]["takenBack"] != 1 {
             fixture.latency_ms = if replicas(&fixture) > 1 { 90.0 } else { 10.0 };
             fixture.round().await;

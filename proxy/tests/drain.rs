@@ -48,11 +48,14 @@ fn sigterm_under_load_costs_no_request() {
 #[test]
 fn clients_that_are_connected_but_not_yet_accepted_are_answered() {
     let upstream = Upstream::start("a");
-    for request in [
-        "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
-        "GET /delay/200ms HTTP/1.1\r\nhost: a\r\n\r\n",
+    for (workers, request) in [
+        (1, "GET / HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (1, "GET /delay/200ms HTTP/1.1\r\nhost: a\r\n\r\n"),
+        (3, "GET /delay/200ms HTTP/1.1\r\nhost: a\r\n\r\n"),
     ] {
-        let mut proxy = Web::to([upstream.address()]).start();
+        let mut proxy = Web::to([upstream.address()])
+            .top(&format!("workers: {workers}"))
+            .start();
         proxy.signal(Signal::Stop);
         let mut clients: Vec<_> = (0..20).map(|_| connect(&proxy)).collect();
         for client in &mut clients {

@@ -13,6 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::downstream::accept::{self, Local};
+use crate::downstream::handover::{Given, Inbox, Inboxes};
 use crate::mesh::load_feedback::calls::Calls;
 use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::net::fairness;
@@ -69,13 +70,14 @@ impl Handle {
         shard: usize,
         shared: Arc<Shared>,
         calls: Arc<Calls>,
+        mail: (Inbox, Inboxes),
         seed: u64,
     ) -> io::Result<Self> {
         let (commands, receiver) = unbounded_channel();
         let runtime = Builder::new_current_thread();
         let thread = std::thread::Builder::new()
             .name(format!("worker-{shard}"))
-            .spawn(move || run(runtime, (shard, shared, calls, seed), receiver))?;
+            .spawn(move || run(runtime, (shard, shared, calls, seed), mail, receiver))?;
         Ok(Self { commands, thread })
     }
 
@@ -96,6 +98,7 @@ impl Handle {
 fn run(
     mut runtime: Builder,
     (shard, shared, calls, seed): (usize, Arc<Shared>, Arc<Calls>, u64),
+    mail: (Inbox, Inboxes),
     commands: UnboundedReceiver<Command>,
 ) {
     let runtime = match runtime.enable_all().build_local(LocalOptions::default()) {
@@ -111,11 +114,18 @@ fn run(
         worker,
         upstreams: Rc::new(Upstreams::new(calls)),
     };
-    runtime.block_on(run_commands(local, commands));
+    runtime.block_on(run_commands(local, mail, commands));
 }
 
 /// Executes commands until the control thread drops its end of the channel.
-async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
+async fn run_commands(
+    local: Local,
+    (inbox, inboxes): (Inbox, Inboxes),
+    mut commands: UnboundedReceiver<Command>,
+) {
+    let (stop, stopped) = oneshot::channel();
+    let receiving = tokio::task::spawn_local(receive(inbox, local.clone(), stopped));
+    let mut receiving = Some((stop, receiving));
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
     tokio::task::spawn_local(Rc::clone(&local.upstreams.pools).release_idle());
@@ -132,7 +142,7 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
             } => match Acceptor::new(socket) {
                 Ok(socket) => {
                     let (stop, stopped) = oneshot::channel();
-                    let accepting = accept(socket, state, local.clone(), stopped);
+                    let accepting = accept(socket, state, local.clone(), inboxes.clone(), stopped);
                     listening.insert(name, (stop, tokio::task::spawn_local(accepting)));
                 }
                 Err(error) => {
@@ -142,9 +152,10 @@ async fn run_commands(local: Local, mut commands: UnboundedReceiver<Command>) {
             Command::Close { name } => drop(listening.remove(&name)),
             Command::Wake => local.worker.connections.wake_in_turns().await,
             Command::Drain { done } => {
+                let listening = listening.drain().map(|(_, accepting)| accepting);
                 let accepting = listening
-                    .drain()
-                    .map(|(_, (_stop, accepting))| accepting)
+                    .chain(receiving.take())
+                    .map(|(_stop, accepting)| accepting)
                     .collect();
                 local.worker.drain();
                 local.upstreams.pools.clear();
@@ -172,18 +183,11 @@ async fn accept(
     socket: Acceptor,
     state: watch::Receiver<Arc<Listener>>,
     local: Local,
+    inboxes: Inboxes,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let state = Rc::new(state);
     let log = Throttle::new();
-    let serve = |tcp| {
-        let descriptors = reserve_descriptor(&tcp, &local, &state);
-        if descriptors != DescriptorAvailability::Exhausted {
-            let served = accept::serve(tcp, Rc::clone(&state), local.clone());
-            tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
-        }
-        descriptors
-    };
     let mut in_turn = 0;
     loop {
         if in_turn == ACCEPTED_IN_TURN {
@@ -195,7 +199,7 @@ async fn accept(
             biased;
             _ = &mut stopped => break,
             accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
-                Ok(tcp) => match serve(tcp) {
+                Ok(tcp) => match assign(tcp, &state, &local, &inboxes) {
                     DescriptorAvailability::Free => {}
                     // Connections that must end have to be polled first.
                     DescriptorAvailability::Reclaimed | DescriptorAvailability::Exhausted => {
@@ -209,11 +213,90 @@ async fn accept(
     for accepted in socket.waiting() {
         match accepted {
             Ok(tcp) => {
-                serve(tcp);
+                assign(tcp, &state, &local, &inboxes);
             }
             Err(error) => tracing::warn!(%error, "accept failed"),
         }
     }
+}
+
+/// Serves connections that other workers have accepted, until `stopped` resolves, and then those that were given before.
+async fn receive(mut inbox: Inbox, local: Local, mut stopped: oneshot::Receiver<()>) {
+    loop {
+        let given = tokio::select! {
+            biased;
+            _ = &mut stopped => break,
+            given = inbox.recv() => given,
+        };
+        match given {
+            Some(given) => serve_given(given, &local),
+            None => return,
+        }
+    }
+    // From here on, the others serve what they accept themselves.
+    inbox.close();
+    while let Some(given) = inbox.recv().await {
+        serve_given(given, &local);
+    }
+}
+
+fn serve_given(given: Given, local: &Local) {
+    match given.register() {
+        Ok((tcp, state)) => {
+            serve(tcp, &Rc::new(state), local);
+        }
+        Err(error) => {
+            let shard = local.worker.shard();
+            local.worker.shared().open_connections.leave(shard);
+            tracing::warn!(%error, "accept failed");
+        }
+    }
+}
+
+/// Serves an accepted connection, or gives it to a worker with fewer connections.
+fn assign(
+    tcp: TcpStream,
+    state: &Rc<watch::Receiver<Arc<Listener>>>,
+    local: &Local,
+    inboxes: &Inboxes,
+) -> DescriptorAvailability {
+    let (own, open) = (
+        local.worker.shard(),
+        &local.worker.shared().open_connections,
+    );
+    let to = open.assign(own);
+    if to == own {
+        return serve(tcp, state, local);
+    }
+    match inboxes.give(to, tcp, state) {
+        Ok(None) => DescriptorAvailability::Free,
+        Ok(Some(tcp)) => {
+            open.take_back(to, own);
+            serve(tcp, state, local)
+        }
+        Err(error) => {
+            open.leave(to);
+            tracing::warn!(%error, "accept failed");
+            DescriptorAvailability::Free
+        }
+    }
+}
+
+/// Serves a connection that is counted for this worker, if there is a descriptor for it.
+fn serve(
+    tcp: TcpStream,
+    state: &Rc<watch::Receiver<Arc<Listener>>>,
+    local: &Local,
+) -> DescriptorAvailability {
+    let descriptors = reserve_descriptor(&tcp, local, state);
+    if descriptors == DescriptorAvailability::Exhausted {
+        let shard = local.worker.shard();
+        local.worker.shared().open_connections.leave(shard);
+    } else {
+        let served = accept::serve(tcp, Rc::clone(state), local.clone());
+        tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
+    }
+    descriptors
 }
 
 /// Makes room and pauses, unless the error concerns only a single connection.
@@ -284,10 +367,11 @@ async fn sweep(local: Local) {
     let mut ticks = tokio::time::interval(SWEEP);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut largest = 0;
-    let metrics = local.worker.shared().metrics.worker(local.worker.shard());
+    let shard = local.worker.shard();
+    let metrics = local.worker.shared().metrics.worker(shard);
     loop {
         let now = ticks.tick().await;
-        metrics.publish();
+        metrics.publish(local.worker.shared().open_connections.of(shard));
         let heap = local.worker.holders.publish();
         local.worker.holders.read_on();
         largest = largest.max(heap);

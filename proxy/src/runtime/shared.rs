@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::net::own_connections::OwnConnections;
 use crate::os::descriptors::Descriptors;
 use crate::os::memory::Budget;
+use crate::runtime::open_connections::OpenConnections;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::observers::Observers;
 
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     /// Number of connections that released their buffers since memory was last returned to the system.
     released: AtomicUsize,
     reports: UnboundedSender<Report>,
+    pub(crate) open_connections: OpenConnections,
     /// Connections of this process to original destinations.
     pub(crate) own_connections: Arc<OwnConnections>,
 }
@@ -54,6 +56,7 @@ impl Shared {
             observers: Arc::default(),
             released: AtomicUsize::new(0),
             reports,
+            open_connections: OpenConnections::new(workers),
             own_connections: Arc::default(),
         };
         (shared, receiver)

@@ -25,6 +25,7 @@ use crate::control::build::{self, BuildError, Built, Sockets, Sources};
 use crate::control::cache::KeepError;
 use crate::control::trace_export::TraceExport;
 use crate::control::{ejection, health};
+use crate::downstream::handover::Inboxes;
 use crate::downstream::thread::{Command, Handle};
 use crate::mesh::identity::Own;
 use crate::mesh::load_feedback::calls::Calls;
@@ -120,13 +121,19 @@ impl App {
         tokio::task::spawn_local(health);
         let ejection = ejection::run(Arc::clone(&shared), clusters, reports, seed);
         tokio::task::spawn_local(ejection);
-        let worker = |shard: usize| {
+        let (inboxes, own) = Inboxes::new(workers);
+        let worker = |(shard, inbox)| {
             let seed = seed.wrapping_add(shard as u64);
             let (shared, calls) = (Arc::clone(&shared), Arc::clone(&calls));
-            Handle::start(shard, shared, calls, seed).map_err(ApplyError::Worker)
+            let mail = (inbox, inboxes.clone());
+            Handle::start(shard, shared, calls, mail, seed).map_err(ApplyError::Worker)
         };
         Ok(Self {
-            workers: (0..workers).map(worker).collect::<Result<_, _>>()?,
+            workers: own
+                .into_iter()
+                .enumerate()
+                .map(worker)
+                .collect::<Result<_, _>>()?,
             config: Arc::new(config::Config {
                 listeners: Vec::new(),
                 ..config.clone()

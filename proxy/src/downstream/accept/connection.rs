@@ -17,7 +17,8 @@ pub(super) type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Serves a connection until it ends.
 ///
-/// The connection is counted immediately, so that the next one is accepted only if there is room.
+/// The connection is counted immediately, so that the next one is accepted only if there is room; the worker's number of
+/// open connections includes it already.
 pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Connection {
     let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
     let registered = Connections::register(&local.worker);
@@ -91,6 +92,8 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.metrics.connections.dec(self.worker.shard());
-        self.worker.shared().memory.disconnected();
+        let shared = self.worker.shared();
+        shared.memory.disconnected();
+        shared.open_connections.leave(self.worker.shard());
     }
 }

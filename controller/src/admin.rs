@@ -115,8 +115,14 @@ pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool) {
         let accepted = server.accept().await;
         let admin = admin.clone();
         tokio::spawn(accepted.serve(move |request| {
-            let response = admin.answer(&request);
-            async move { response }
+            let admin = admin.clone();
+            async move {
+                let query = request.uri().query().unwrap_or_default();
+                if request.uri().path() == "/graph" && query.is_empty() {
+                    admin.graphs.refresh_usage().await;
+                }
+                admin.answer(&request)
+            }
         }));
     }
 }

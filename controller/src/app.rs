@@ -29,7 +29,6 @@ use crate::clients::Clients;
 use crate::events::Events;
 use crate::gateway;
 use crate::graph::peers::Peers;
-use crate::graph::usage;
 use crate::graph::{self, Graphs};
 use crate::https;
 use crate::lease::{self, Term};
@@ -308,7 +307,11 @@ fn observe(
     kubernetes: Option<&Kubernetes>,
     threads: &mut Threads,
 ) -> Arc<Graphs> {
-    let graphs = Arc::new(Graphs::new(settings));
+    let mut graphs = Graphs::new(settings);
+    if let Some(kubernetes) = kubernetes {
+        graphs = graphs.with_usage(kubernetes.clients.operators.clone());
+    }
+    let graphs = Arc::new(graphs);
     table.observe(Arc::clone(&graphs));
     let mut spawn = |name, task: Boxed| threads.spawn(Thread::Operators, name, task);
     spawn("graph history", Box::pin(Arc::clone(&graphs).remember()));
@@ -320,11 +323,6 @@ fn observe(
             let shared = graph::called::share(replicas, Arc::clone(&graphs));
             spawn("graph of replicas", Box::pin(shared));
         }
-        let client = kubernetes.clients.operators.clone();
-        spawn(
-            "usage",
-            Box::pin(usage::follow(client, Arc::clone(&graphs))),
-        );
     }
     graphs
 }

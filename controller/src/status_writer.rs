@@ -28,7 +28,7 @@ use crate::source::kubernetes::api_resource;
 const REST: Duration = Duration::from_secs(1);
 const MOST_REST: Duration = Duration::from_secs(60);
 /// Delay during which changes of one resource are merged into one write.
-const SETTLE: Duration = Duration::from_millis(50);
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// The desired status of an object; `None` if another controller writes the status from now on.
 pub type Wanted = (Kind, Key, Option<Status>);
@@ -226,11 +226,9 @@ fn merged(before: &Value, status: &Status, now: &str) -> Value {
 /// Returns the patch that sets the status of a resource of the mesh; `None` if it equals `before`.
 pub(crate) fn patch_of(kind: &str, name: &str, before: &Value, mut status: Value) -> Option<Value> {
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-    keep_times(
-        &before["conditions"],
-        &mut status["conditions"],
-        &now.to_string(),
-    );
+    if let Some(conditions) = status.get_mut("conditions") {
+        keep_times(&before["conditions"], conditions, &now.to_string());
+    }
     (*before != status).then(|| {
         json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),

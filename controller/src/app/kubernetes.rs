@@ -25,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::placement;
 use crate::proxy_service;
 use crate::reconcile::Cache;
+use crate::reconcile::policies::Options;
 use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::tuning;
@@ -161,34 +162,31 @@ impl Kubernetes {
         graphs: &Arc<Graphs>,
         metrics: &Metrics,
     ) -> placement::run::Options {
-        placement::run::Options {
-            client: self.clients.operators.clone(),
-            replicas: self.replicas(),
-            graphs: Arc::clone(graphs),
-            term: self.term.subscribe(),
-            events: Events::new(
-                self.clients.operators.clone(),
-                "maglor.dev/placement",
-                &self.replica,
-            ),
-            metrics: metrics.placement.clone(),
-            moves: self.moves.clone(),
-        }
+        let metrics = metrics.placement.clone();
+        self.policies("maglor.dev/placement", graphs, metrics, &self.moves)
     }
 
     pub(super) fn tuning(&self, graphs: &Arc<Graphs>, metrics: &Metrics) -> tuning::run::Options {
-        tuning::run::Options {
-            client: self.clients.operators.clone(),
+        let metrics = metrics.tuning.clone();
+        self.policies("maglor.dev/tuning", graphs, metrics, &self.tunes)
+    }
+
+    fn policies<M>(
+        &self,
+        reporter: &str,
+        graphs: &Arc<Graphs>,
+        metrics: M,
+        permitted: &Scope,
+    ) -> Options<M> {
+        let client = self.clients.operators.clone();
+        Options {
+            events: Events::new(client.clone(), reporter, &self.replica),
+            client,
             replicas: self.replicas(),
             graphs: Arc::clone(graphs),
             term: self.term.subscribe(),
-            events: Events::new(
-                self.clients.operators.clone(),
-                "maglor.dev/tuning",
-                &self.replica,
-            ),
-            metrics: metrics.tuning.clone(),
-            tunes: self.tunes.clone(),
+            metrics,
+            permitted: permitted.clone(),
         }
     }
 

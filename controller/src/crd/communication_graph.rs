@@ -17,7 +17,8 @@ const EDGES: u32 = 500;
 const MOST_EDGES: u32 = 2000;
 
 /// The observed calls between services of the mesh, with rates and latencies. The only object is named `default`; the
-/// controller creates it and updates its status every minute. `maglor graph` shows more details.
+/// controller creates it and updates its status, at most once a minute, when it has changed significantly. `maglor
+/// graph` shows more details.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -69,7 +70,7 @@ impl CommunicationGraphSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CommunicationGraphStatus {
-    /// Time of the snapshot (RFC 3339).
+    /// Time of the snapshot (RFC 3339): that of the last significant change.
     #[schemars(extend("format" = "date-time"))]
     pub observed_at: String,
     /// Window of the moving averages, T, in seconds.

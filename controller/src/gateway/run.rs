@@ -277,10 +277,8 @@ impl Operator {
         };
         match applied.await {
             Ok(_) => Ok(None),
-            // The object has changed between the two requests.
-            Err(kube::Error::Api(status)) if status.code == 409 && seen.is_some() => {
-                Err(kube::Error::Api(status))
-            }
+            // The object has changed between the two requests: its next version causes an event.
+            Err(error) if is(&error, 409) && seen.is_some() => Ok(None),
             // The namespace is terminating, a quota is exhausted, or the object is invalid, for example because the
             // Gateway's name is not valid for a Service: an immediate retry would not help.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409 | 422) => {

@@ -96,6 +96,8 @@ pub struct Graphs {
     state: Mutex<State>,
     /// Changes when proxies should report at another interval.
     interval_changes: watch::Sender<()>,
+    /// The source of usage, on Kubernetes.
+    usage: Option<usage::Source>,
 }
 
 struct State {
@@ -164,6 +166,7 @@ impl Graphs {
         Self {
             settings,
             base: Instant::now(),
+            usage: None,
             topology: RwLock::default(),
             state: Mutex::new(State {
                 taken: edges.clone(),
@@ -194,6 +197,36 @@ impl Graphs {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(topology);
+    }
+
+    /// Reads the usage of pods by this client whenever it is needed.
+    pub(crate) fn with_usage(self, client: kube::Client) -> Self {
+        Self {
+            usage: Some(usage::Source::new(client)),
+            ..self
+        }
+    }
+
+    /// Reads the usage of pods if the values are older than 15 s; to be called before a snapshot whose reader needs
+    /// it.
+    pub(crate) async fn refresh_usage(&self) {
+        if let Some(source) = &self.usage
+            && let Some(usage) = source.read().await
+        {
+            self.set_usage(usage);
+        }
+    }
+
+    /// Refreshes the usage for a stored snapshot. Without calls it serves no purpose, so that nothing is requested
+    /// while the mesh is idle.
+    async fn refresh_stored_usage(&self) {
+        let now = self.now();
+        let is_called = self.state().edges.edges(now).next().is_some();
+        if is_called {
+            self.refresh_usage().await;
+        } else if self.usage.as_ref().is_some_and(usage::Source::is_outdated) {
+            self.set_usage(HashMap::new());
+        }
     }
 
     /// Sets the current usage of pods. The usage of a pod that is not included is unknown.
@@ -400,6 +433,7 @@ impl Graphs {
         let mut tick = tokio::time::interval_at(Instant::now() + KEEP_EVERY, KEEP_EVERY);
         loop {
             tick.tick().await;
+            self.refresh_stored_usage().await;
             let snapshot = self.snapshot();
             let (topology, mut state, now) = (self.topology(), self.state(), self.now());
             state.history.keep(&snapshot);

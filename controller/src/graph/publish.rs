@@ -1,5 +1,5 @@
-//! Publishes the graph in Kubernetes: once a minute the leader writes the merged observations of all replicas into
-//! the status of the `CommunicationGraph`.
+//! Publishes the graph in Kubernetes: the leader writes the merged observations of all replicas into the status of the
+//! `CommunicationGraph`, at most once a minute, and only if they differ significantly from the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,26 @@ use tokio::time::Instant;
 
 use super::replicas::Replicas;
 use super::{Graphs, Snapshot};
+use crate::api_server::is;
 use crate::conditional_writes::{Manager, Precondition};
 use crate::crd::{
     CommunicationGraph, CommunicationGraphSpec, CommunicationGraphStatus, GRAPH_NAME, GROUP,
     GraphEdge, VERSION,
 };
+use crate::index::facts::Key;
 use crate::lease::Term;
+use crate::reconcile::{self, Again, Cache, Reconciler, Watch, Watches};
 use crate::status_writer::FIELD_MANAGER;
 
-/// Interval of publications.
+/// Minimum interval of publications, and the interval at which the graph is compared with the status.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Interval at which the time of the next publication and the leadership of this replica are checked.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Part by which a number may differ from the status without a publication: the variation of a rate of ten calls per
+/// second that are measured for a minute.
+const NOISE: f64 = 0.1;
+/// Difference of a number that is never published alone.
+const TINY: f64 = 0.01;
 
-/// Publishes the graph periodically.
+/// Publishes the graph.
 #[derive(Clone)]
 pub(crate) struct Publisher {
     pub(crate) client: Client,
@@ -36,52 +42,122 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Publishes the graph while this replica is the leader; never returns.
     pub(crate) async fn run(self) {
-        let mut tick = tokio::time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut written: Option<(i32, Instant)> = None;
-        loop {
-            tick.tick().await;
-            let (term, now) = (*self.term.borrow(), Instant::now());
-            let fresh = |(number, at): (i32, Instant)| number == term.number() && now - at < PERIOD;
-            if !term.holds(now) || written.is_some_and(fresh) {
-                continue;
+        let term = self.term.clone();
+        reconcile::run(term, |watches: Watches<()>| {
+            let graphs = Watch::new(vec![Api::all(self.client.clone())]);
+            Operator {
+                published: watches.open(graphs, |_| vec![()], || vec![()]),
+                publisher: self.clone(),
+                written: None,
+                _watches: watches,
             }
-            match self.write().await {
-                Ok(()) => written = Some((term.number(), now)),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot write the communication graph; retrying");
-                }
-            }
-        }
-    }
-
-    async fn write(&self) -> Result<(), kube::Error> {
-        let api: Api<CommunicationGraph> = Api::all(self.client.clone());
-        let by = Manager(FIELD_MANAGER);
-        let there = match api.get_opt(GRAPH_NAME).await? {
-            Some(there) => there,
-            None => {
-                let new = CommunicationGraph::new(GRAPH_NAME, CommunicationGraphSpec::default());
-                by.apply(&api, GRAPH_NAME, json!(new), None).await?
-            }
-        };
-        let parts = self.replicas.parts(&self.graphs).await;
-        let snapshot = self.graphs.snapshot_of(&parts.all);
-        let status = status(&snapshot, there.spec.edges(), parts.missing);
-        let patch = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"),
-            "kind": "CommunicationGraph",
-            "metadata": {"name": GRAPH_NAME},
-            "status": status,
-        });
-        let seen = Precondition::of(&there.metadata);
-        let written = by.apply_status(&api, GRAPH_NAME, patch, &seen);
-        written.await.map(drop)
+        })
+        .await;
     }
 }
 
-/// Returns the busiest edges of a snapshot. Numbers are rounded to three decimals, so that smaller variations cause
-/// no writes.
+/// The publisher in a term.
+struct Operator {
+    publisher: Publisher,
+    published: Cache<CommunicationGraph>,
+    /// The time of the last publication, and the generation of the object then.
+    written: Option<(Instant, Option<i64>)>,
+    _watches: Watches<()>,
+}
+
+impl Reconciler for Operator {
+    type Unit = ();
+
+    const NAME: &'static str = "communication graph";
+
+    async fn reconcile(&mut self, (): &()) -> Result<Again, kube::Error> {
+        let api: Api<CommunicationGraph> = Api::all(self.publisher.client.clone());
+        let by = Manager(FIELD_MANAGER);
+        let Some(there) = self.published.get(&Key::new("", GRAPH_NAME)) else {
+            let new = CommunicationGraph::new(GRAPH_NAME, CommunicationGraphSpec::default());
+            return match by.apply(&api, GRAPH_NAME, json!(new), None).await {
+                // The kind is not defined, or the object was just created: either causes an event.
+                Err(error) if is(&error, 404) || is(&error, 409) => Ok(None),
+                created => created.map(|_| None),
+            };
+        };
+        let generation = there.metadata.generation;
+        if let Some((at, of)) = self.written
+            && of == generation
+            && at.elapsed() < PERIOD
+        {
+            return Ok(Some(PERIOD.saturating_sub(at.elapsed())));
+        }
+        let Publisher {
+            replicas, graphs, ..
+        } = &self.publisher;
+        let parts = replicas.parts(graphs).await;
+        let snapshot = graphs.snapshot_of(&parts.all);
+        let status = status(&snapshot, there.spec.edges(), parts.missing);
+        let before = there.status.as_ref();
+        if before.is_none_or(|before| differs(before, &status)) {
+            let patch = json!({
+                "apiVersion": format!("{GROUP}/{VERSION}"),
+                "kind": "CommunicationGraph",
+                "metadata": {"name": GRAPH_NAME},
+                "status": status,
+            });
+            let seen = Precondition::of(&there.metadata);
+            match by.apply_status(&api, GRAPH_NAME, patch, &seen).await {
+                // The object has changed: its next version causes an event.
+                Err(error) if is(&error, 404) || is(&error, 409) => return Ok(None),
+                written => drop(written?),
+            }
+            self.written = Some((Instant::now(), generation));
+        }
+        Ok(Some(PERIOD))
+    }
+}
+
+/// Returns whether a status differs from the published one by more than noise.
+fn differs(before: &CommunicationGraphStatus, after: &CommunicationGraphStatus) -> bool {
+    let counts = |status: &CommunicationGraphStatus| {
+        let CommunicationGraphStatus {
+            window_seconds,
+            services,
+            edges_left_out,
+            replicas_missing,
+            ..
+        } = *status;
+        (window_seconds, services, edges_left_out, replicas_missing)
+    };
+    let number = |before: f64, after: f64| {
+        let difference = (before - after).abs();
+        difference > TINY && difference > NOISE * before.abs().max(after.abs())
+    };
+    let edge = |(before, after): (&GraphEdge, &GraphEdge)| {
+        let numbers = |edge: &GraphEdge| {
+            [
+                edge.calls_per_second,
+                edge.response_milliseconds,
+                edge.p99_milliseconds.unwrap_or(0.0),
+                edge.failures_per_second,
+                edge.bytes_per_second,
+            ]
+        };
+        let mut numbers = numbers(before).into_iter().zip(numbers(after));
+        (&before.from, &before.to) != (&after.from, &after.to)
+            || numbers.any(|(before, after)| number(before, after))
+    };
+    // Edges of about the same rate may be in any order.
+    let by_name = |status: &CommunicationGraphStatus| {
+        let mut edges = status.edges.clone();
+        edges.sort_by(|one, other| (&one.from, &one.to).cmp(&(&other.from, &other.to)));
+        edges
+    };
+    let (old, new) = (by_name(before), by_name(after));
+    counts(before) != counts(after)
+        || old.len() != new.len()
+        || number(before.calls_per_second, after.calls_per_second)
+        || old.iter().zip(&new).any(edge)
+}
+
+/// Returns the busiest edges of a snapshot, with numbers of three decimals.
 fn status(snapshot: &Snapshot, most: usize, missing: u32) -> CommunicationGraphStatus {
     let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
     let mut edges: Vec<_> = snapshot.edges.iter().collect();

@@ -5,50 +5,92 @@
 //! to execute commands in any pod, which the controller should not have.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use maglor_inject::quantity;
 use serde_json::Value;
+use tokio::time::{Instant, timeout};
 
-use super::{Graphs, Usage};
+use super::Usage;
 use crate::index::facts::Key;
 
-/// Interval of requests, the same as that of metrics-server's measurements, so that bursts are handled soon. The
-/// interval does not change if the API is not served: the API may be installed at any time, and a 404 response is
-/// cheap.
-const PERIOD: Duration = Duration::from_secs(15);
-/// How long the last values stay valid after an error: a restart of metrics-server or of the API server does not mean
-/// that the usage has changed.
+/// Age up to which values are used without another request, the same as the interval of metrics-server's measurements,
+/// so that bursts are handled soon.
+const FRESH: Duration = Duration::from_secs(15);
+/// Age up to which the last values stay valid after an error: a restart of metrics-server or of the API server does
+/// not mean that the usage has changed.
 const KEPT: Duration = Duration::from_secs(60);
+/// Timeout of a request.
+const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Reads the usage periodically; never returns.
-pub(crate) async fn follow(client: Client, graphs: Arc<Graphs>) {
-    let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", "PodMetrics");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    let mut readings = Readings::default();
-    loop {
-        let answer = api.list(&ListParams::default()).await;
-        let answer = answer.map(|list| list.items.iter().filter_map(used).collect());
-        if let Some(usage) = readings.after(answer, Instant::now()) {
-            graphs.set_usage(usage);
+/// Reads the usage when it is needed, since the metrics API has no watches.
+pub(super) struct Source {
+    api: Api<DynamicObject>,
+    readings: Mutex<Readings>,
+}
+
+impl Source {
+    pub(super) fn new(client: Client) -> Self {
+        let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", "PodMetrics");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
+        Self {
+            api: Api::all_with(client, &resource),
+            readings: Mutex::default(),
         }
-        tokio::time::sleep(PERIOD).await;
+    }
+
+    /// Returns new values; `None` if the current ones stay in use. Nothing is requested if the last request was made
+    /// less than [`FRESH`] ago.
+    pub(super) async fn read(&self) -> Option<HashMap<Key, Usage>> {
+        if !self.readings().begin(Instant::now()) {
+            return None;
+        }
+        let listed = timeout(PATIENCE, self.api.list(&ListParams::default())).await;
+        let answer = listed.unwrap_or_else(|late| Err(kube::Error::Service(late.into())));
+        let answer = answer.map(|list| list.items.iter().filter_map(used).collect());
+        self.readings().after(answer, Instant::now())
+    }
+
+    /// Returns whether the values are too old to be those of the present.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.readings().expire(Instant::now())
+    }
+
+    fn readings(&self) -> MutexGuard<'_, Readings> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The usage kept between responses.
 #[derive(Default)]
 struct Readings {
+    /// The time of the last request.
+    asked: Option<Instant>,
     /// When the current values were read; `None` if there are none.
     read: Option<Instant>,
 }
 
 impl Readings {
+    /// Returns whether to request new values, which the caller then does.
+    fn begin(&mut self, now: Instant) -> bool {
+        let is_due = |asked: Instant| now.saturating_duration_since(asked) >= FRESH;
+        let due = self.asked.is_none_or(is_due);
+        if due {
+            self.asked = Some(now);
+        }
+        due
+    }
+
+    /// Drops values that are older than [`KEPT`]. Returns whether they were.
+    fn expire(&mut self, now: Instant) -> bool {
+        let old = |read: &mut Instant| now.saturating_duration_since(*read) > KEPT;
+        self.read.take_if(old).is_some()
+    }
+
     /// Returns the new values after a response; `None` if they have not changed.
     fn after(
         &mut self,
@@ -63,10 +105,8 @@ impl Readings {
             Err(error) => error,
         };
         let absent = matches!(&error, kube::Error::Api(status) if status.code == 404);
-        let old = |read: Instant| now.saturating_duration_since(read) > KEPT;
-        if self.read.is_some_and(|read| absent || old(read)) {
+        if self.expire(now) || (absent && self.read.take().is_some()) {
             tracing::warn!(%error, "pod metrics unavailable; the graph has no CPU and memory usage");
-            self.read = None;
             return Some(HashMap::new());
         }
         tracing::debug!(%error, "cannot read pod metrics; keeping the last values");
@@ -126,6 +166,21 @@ mod tests {
         let kept = readings.after(refused(503), after(75)).unwrap();
         assert!(kept.is_empty(), "they are too old");
         assert!(readings.after(refused(503), after(90)).is_none());
+    }
+
+    #[test]
+    fn values_are_requested_when_they_are_needed_and_expire() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut readings = Readings::default();
+        assert!(!readings.expire(start), "there are none");
+        assert!(readings.begin(start));
+        readings.after(Ok(HashMap::new()), start).unwrap();
+        assert!(!readings.begin(after(14)), "those are used");
+        assert!(readings.begin(after(15)));
+        assert!(!readings.expire(after(60)));
+        assert!(readings.expire(after(61)));
+        assert!(!readings.expire(after(120)), "they are dropped already");
     }
 
     #[test]

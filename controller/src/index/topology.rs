@@ -346,6 +346,18 @@ impl Topology {
         own && self.servers.get(&key).is_some_and(|servers| servers.meshed)
     }
 
+    /// Returns whether any pod of a namespace has a sidecar.
+    #[must_use]
+    pub fn is_meshed(&self, namespace: &str) -> bool {
+        let of_namespace = |vertex: &str| {
+            vertex
+                .split_once('/')
+                .is_some_and(|(of, _)| of == namespace)
+        };
+        let mut vertices = self.vertices.iter();
+        vertices.any(|(name, vertex)| vertex.meshed && of_namespace(name))
+    }
+
     /// Returns the vertex of a cluster of this mesh: `NAME.NAMESPACE.svc.DOMAIN:PORT`, a subset of it, or an endpoint
     /// of a headless Service, `ADDRESS:PORT`. `None` if the cluster does not belong to a Service.
     #[must_use]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::try_join;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::ListParams;
@@ -161,11 +162,15 @@ impl Server {
         let (all, client) = (ListParams::default(), &self.client);
         let deployments: Api<apps::Deployment> = Api::namespaced(client.clone(), namespace);
         let sets: Api<apps::ReplicaSet> = Api::namespaced(client.clone(), namespace);
-        let (deployments, sets) = (deployments.list(&all).await?, sets.list(&all).await?);
+        let (deployments, sets, pods) = try_join!(
+            deployments.list(&all),
+            sets.list(&all),
+            self.list(namespace, None),
+        )?;
         Ok(Objects {
             deployments: deployments.items.into_iter().map(Arc::new).collect(),
             sets: sets.items.into_iter().map(Arc::new).collect(),
-            pods: self.list(namespace, None).await?,
+            pods,
         })
     }
 

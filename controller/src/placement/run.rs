@@ -4,13 +4,11 @@ mod moves;
 mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{self as core, ObjectReference};
 use kube::{Api, Resource as _};
 use maglor_service_graph::relocate::{Move, Relocation, Round, View};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::MOVING;
@@ -19,35 +17,19 @@ use super::inputs::{InputError, Inputs, Sources, inputs, params};
 use super::pod::{Node, Pod};
 use super::status::{self, Done, StatusInput};
 use crate::crd::{PlacementMode, PlacementPolicy, PlacementPolicyStatus};
-use crate::events::Events;
-use crate::graph::Graphs;
-use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
-use crate::lease::Term;
 use crate::metrics::PlacementMetrics;
 use crate::reconcile::cache::key;
-use crate::reconcile::policies::{by_age, nodes, report};
+use crate::reconcile::policies::{self, by_age, nodes, report};
 use crate::reconcile::{self, Again, Cache, Reconciler, Watch, Watches};
-use crate::scope::Scope;
 use crate::wall_clock;
 use watched::read;
 
 /// Default interval between plans.
 const ROUND_SECONDS: u32 = 60;
 
-/// The dependencies and permissions of the operator.
-#[derive(Clone)]
-pub(crate) struct Options {
-    /// Client of the API server. Requests are not retried, because the operator first observes the state again.
-    pub(crate) client: kube::Client,
-    pub(crate) replicas: Replicas,
-    pub(crate) graphs: Arc<Graphs>,
-    pub(crate) term: watch::Receiver<Term>,
-    pub(crate) events: Events,
-    pub(crate) metrics: PlacementMetrics,
-    /// The namespaces where the installation permits to move pods.
-    pub(crate) moves: Scope,
-}
+/// Options of the operator, which moves pods in the permitted namespaces.
+pub(crate) type Options = policies::Options<PlacementMetrics>;
 
 /// The state that the operator keeps for a policy.
 struct Governed {
@@ -204,7 +186,7 @@ impl Operator {
         let apply = policy.spec.mode() == PlacementMode::Apply;
         match policy.spec.check() {
             Err(error) => Some(("Invalid", error.to_string())),
-            Ok(()) if apply && !self.options.moves.covers_all(&policy.spec.namespaces) => Some((
+            Ok(()) if apply && !self.options.permitted.covers_all(&policy.spec.namespaces) => Some((
                 "NotEnabled",
                 "the controller lacks permission to move pods in all these namespaces: install it with `placement.enabled=true`, and with `placement.namespaces` empty or listing them"
                     .to_owned(),

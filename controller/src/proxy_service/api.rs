@@ -7,6 +7,7 @@ mod write;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures_util::try_join;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -43,8 +44,11 @@ pub(super) enum Written {
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
-    /// The watches from which objects are read; `None` if they are read from the API server.
-    watched: Option<Arc<Watched>>,
+    /// The watches from which single objects are read; `None` if they are read from the API server.
+    objects: Option<Arc<Watched>>,
+    /// The same for lists. A current list takes the API server up to 100 ms, in which it waits for its own watch of
+    /// etcd.
+    lists: Option<Arc<Watched>>,
     recorder: Recorder,
     settings: Settings,
     /// The controller's namespace, whose `ProxyService`s may apply to the whole mesh.
@@ -60,16 +64,25 @@ impl Server {
         Self {
             recorder: Recorder::new(client.clone(), reporter),
             client,
-            watched: None,
+            objects: None,
+            lists: None,
             settings,
             root: root.to_owned(),
         }
     }
 
     /// Returns the same server, which reads from these watches.
-    pub(super) fn with(&self, watched: Arc<Watched>) -> Self {
+    pub(super) fn with(&self, watched: &Arc<Watched>) -> Self {
         Self {
-            watched: Some(watched),
+            objects: Some(Arc::clone(watched)),
+            ..self.with_lists(watched)
+        }
+    }
+
+    /// Returns the same server, which reads lists from these watches.
+    pub(super) fn with_lists(&self, watched: &Arc<Watched>) -> Self {
+        Self {
+            lists: Some(Arc::clone(watched)),
             ..self.clone()
         }
     }
@@ -87,7 +100,7 @@ impl Server {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, kube::Error> {
-        if let Some(watched) = &self.watched {
+        if let Some(watched) = &self.objects {
             let found = watched.get(kind, &Key::new(namespace, name));
             return Ok(found.map(|object| kinded(kind, object)));
         }
@@ -105,7 +118,7 @@ impl Server {
         namespace: &str,
         labels: Option<&str>,
     ) -> Result<Vec<Value>, kube::Error> {
-        if let Some(watched) = &self.watched {
+        if let Some(watched) = &self.lists {
             let found = watched.list(kind, Some(namespace), labels).into_iter();
             return Ok(found.map(|object| kinded(kind, object)).collect());
         }
@@ -124,39 +137,45 @@ impl Server {
         }
     }
 
-    /// Observes a Service.
+    /// Observes a Service. Objects that do not depend on each other are read at the same time.
     pub(super) async fn observe(&self, key: &Key) -> Result<Observed, kube::Error> {
         let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
-        let target = target_name(name);
-        let service = self.get(Kind::Service, namespace, name).await?;
-        let behind = self.get(Kind::Service, namespace, &target).await?;
-        let claims = self.claims(key, service.as_ref()).await?;
+        let (target, of_sidecars) = (target_name(name), policy_name(name));
+        let (service, behind, all, policy, sidecar_policy, endpoints, target_endpoints) = try_join!(
+            self.get(Kind::Service, namespace, name),
+            self.get(Kind::Service, namespace, &target),
+            self.all_claims(namespace),
+            self.get(Kind::TrafficPolicy, namespace, &target),
+            self.get(Kind::TrafficPolicy, namespace, &of_sidecars),
+            self.endpoints(namespace, name),
+            self.endpoints(namespace, &target),
+        )?;
+        let claims = self.claims(key, service.as_ref(), all).await?;
         let front = self
             .front(key, &claims, service.as_ref(), behind.as_ref())
             .await?;
         let (label, whose) = front.label();
-        let pods = self
-            .list(Kind::Pod, namespace, Some(&format!("{label}={whose}")))
-            .await?;
-        let made = front.name();
+        let (selector, made) = (format!("{label}={whose}"), front.name());
+        let (pods, account, autoscaler, deployment) = try_join!(
+            self.list(Kind::Pod, namespace, Some(&selector)),
+            self.get(Kind::ServiceAccount, namespace, &made),
+            self.get(Kind::HorizontalPodAutoscaler, namespace, &made),
+            self.get(Kind::Deployment, namespace, &made),
+        )?;
         let mut seen = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             group: self.group(key, &front, &pods).await?,
             claims,
             service,
-            policy: self.get(Kind::TrafficPolicy, namespace, &target).await?,
-            account: self.get(Kind::ServiceAccount, namespace, &made).await?,
-            autoscaler: self
-                .get(Kind::HorizontalPodAutoscaler, namespace, &made)
-                .await?,
-            deployment: self.get(Kind::Deployment, namespace, &made).await?,
-            endpoints: self.endpoints(namespace, name).await?,
-            target_endpoints: self.endpoints(namespace, &target).await?,
+            policy,
+            account,
+            autoscaler,
+            deployment,
+            endpoints,
+            target_endpoints,
             target: behind,
-            sidecar_policy: self
-                .get(Kind::TrafficPolicy, namespace, &policy_name(name))
-                .await?,
+            sidecar_policy,
             collaborative: false,
             proxies: pods.iter().flat_map(addresses).collect(),
             waiting: waiting::why(&pods),
@@ -183,7 +202,7 @@ impl Server {
         if policies.iter().any(|policy| is_about(policy, &seen.name)) {
             return Ok(false);
         }
-        if let Some(watched) = &self.watched {
+        if let Some(watched) = &self.lists {
             // Only pods of proxies are watched.
             return Ok(watched.is_meshed(&Key::new(namespace, &seen.name)));
         }

@@ -1,7 +1,7 @@
 //! The operator: takes steps for each Service that has, or had, proxies or a `ProxyService`, until none is left.
 //!
 //! Watches show whether there is a step. They may be outdated to different degrees, so the step itself and the next
-//! one are computed from the current objects, which are read from the API server.
+//! one are computed from the current objects, which are read from the API server, as far as they matter for the step.
 
 mod round;
 
@@ -90,8 +90,30 @@ pub async fn step(
     Ok(Some(step).filter(|_| written == Written::Done))
 }
 
+/// The part of an observation that is read from the API server; the rest is as of the last events of watches.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Current {
+    Nothing,
+    /// Objects that are named, without lists of pods, endpoints and `ProxyService`s.
+    Objects,
+    All,
+}
+
+impl Current {
+    /// Returns what a step requires. Endpoints and pods decide when requests may change their target, and the other
+    /// members of a group which ports are free.
+    fn needed(step: &Step, seen: &Observed) -> Self {
+        match step {
+            Step::Apply(_) | Step::Hold(_) if seen.group.is_none() => Self::Objects,
+            _ => Self::All,
+        }
+    }
+}
+
 struct Operator {
     server: Server,
+    /// The same server, which reads lists from watches.
+    listed: Server,
     /// The same server, which reads from watches.
     cached: Server,
     watched: Arc<Watched>,
@@ -136,7 +158,8 @@ impl Operator {
         let watched = Watched::open(&client, &watches, Arc::clone(&graphs));
         let (watched, server) = (Arc::new(watched), Server::new(client, settings, &root));
         Self {
-            cached: server.with(Arc::clone(&watched)),
+            cached: server.with(&watched),
+            listed: server.with_lists(&watched),
             server,
             watched,
             watches,
@@ -153,31 +176,29 @@ impl Operator {
     /// Takes all steps that are currently possible for a Service. Returns when to check the Service again without an
     /// event.
     async fn attend(&mut self, key: &Key) -> Result<Again, kube::Error> {
-        let mut cached = true;
+        let mut current = Current::Nothing;
         for _ in 0..STEPS {
-            let seen = self.observe(key, cached).await?;
+            let seen = self.observe(key, current).await?;
             let next = next(&seen);
             let allowed = self.inserts.covers(&key.namespace);
             let step = next.step.as_ref().filter(|_| allowed);
-            if step.is_some() && cached {
-                cached = false;
+            let needed = step.map_or(current, |step| Current::needed(step, &seen));
+            if current < needed {
+                current = needed;
                 continue;
             }
-            // The watch contains the last reported status, so nothing is read to compare it.
-            let reported = self.reported(key, &seen, &next);
-            self.cached.report(&seen, &reported).await?;
             let Some(step) = step else {
+                self.report_progress(key, &seen, &next).await?;
                 self.rejected.remove(key);
                 return Ok(self.again(key, &seen, &next));
             };
             tracing::debug!(service = %key, ?step, "applying step of a ProxyService");
             let taken = self.server.take(&seen, step).await;
-            if let Err(error) = &taken
-                && let Some(why) = rejection(step, error)
-            {
-                self.rejected.insert(key.clone(), why);
-                let reported = self.reported(key, &seen, &next);
-                self.cached.report(&seen, &reported).await?;
+            if let Err(error) = &taken {
+                if let Some(why) = rejection(step, error) {
+                    self.rejected.insert(key.clone(), why);
+                }
+                self.report_progress(key, &seen, &next).await?;
             }
             if taken? == Written::Done {
                 self.rejected.remove(key);
@@ -188,8 +209,12 @@ impl Operator {
         Ok(Some(DISPUTED))
     }
 
-    async fn observe(&mut self, key: &Key, cached: bool) -> Result<Observed, kube::Error> {
-        let server = if cached { &self.cached } else { &self.server };
+    async fn observe(&mut self, key: &Key, current: Current) -> Result<Observed, kube::Error> {
+        let server = match current {
+            Current::Nothing => &self.cached,
+            Current::Objects => &self.listed,
+            Current::All => &self.server,
+        };
         let mut seen = server.observe(key).await?;
         seen.advice = self.advisor.advice(key, &seen).await;
         let proxied = seen.selected().is_some_and(|selected| selected.proxied);
@@ -220,6 +245,18 @@ impl Operator {
 }
 
 impl Operator {
+    /// Writes the statuses of a Service's `ProxyService`s. The watch contains the last ones, so nothing is read to
+    /// compare them.
+    async fn report_progress(
+        &self,
+        key: &Key,
+        seen: &Observed,
+        next: &Next,
+    ) -> Result<(), kube::Error> {
+        let reported = self.reported(key, seen, next);
+        self.cached.report(seen, &reported).await
+    }
+
     /// Returns the progress to report. A rejection is reported until the step succeeds, so that the status does not
     /// alternate.
     fn reported(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {

@@ -22,6 +22,8 @@
 pub(crate) mod cache;
 pub(crate) mod policies;
 #[cfg(test)]
+pub(crate) mod stops;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;

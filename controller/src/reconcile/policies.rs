@@ -9,11 +9,31 @@ use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::sync::watch;
 
 use super::cache::{Cache, Watch, Watched};
 use crate::api_server::is;
 use crate::conditional_writes::{Manager, Precondition};
+use crate::events::Events;
+use crate::graph::Graphs;
+use crate::graph::replicas::Replicas;
+use crate::lease::Term;
+use crate::scope::Scope;
 use crate::status_writer::{FIELD_MANAGER, patch_of};
+
+/// The dependencies and permissions of an operator of policies.
+#[derive(Clone)]
+pub(crate) struct Options<M> {
+    /// Client of the API server. Requests are not retried, because the operator first observes the state again.
+    pub(crate) client: Client,
+    pub(crate) replicas: Replicas,
+    pub(crate) graphs: Arc<Graphs>,
+    pub(crate) term: watch::Receiver<Term>,
+    pub(crate) events: Events,
+    pub(crate) metrics: M,
+    /// The namespaces where the installation permits changes.
+    pub(crate) permitted: Scope,
+}
 
 /// Returns the policies that are not being deleted, oldest first.
 pub(crate) fn by_age<K: Watched>(cache: &Cache<K>) -> Vec<Arc<K>> {

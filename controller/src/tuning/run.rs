@@ -4,7 +4,6 @@
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
@@ -12,42 +11,25 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use maglor_balance::Time;
 use maglor_service_graph::advise::{Advice, Advisor};
 use maglor_service_graph::tune::{Rollout, Round, Seen, Tuning, View};
-use tokio::sync::watch;
 
 use super::api::{Objects, Server};
 use super::inputs::{Inputs, Sources, advice_params, inputs, params};
 use super::status::{self, Done, StatusInput};
 use super::traffic::{Policies, advised};
 use crate::crd::{TuningMode, TuningPolicy};
-use crate::events::Events;
-use crate::graph::Graphs;
-use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
-use crate::lease::Term;
 use crate::metrics::TuningMetrics;
 use crate::placement::pod::{self, Pod};
 use crate::reconcile::cache::key;
-use crate::reconcile::policies::{by_age, nodes};
+use crate::reconcile::policies::{self, by_age, nodes};
 use crate::reconcile::{self, Again, Cache, Reconciler, Watch, Watches};
-use crate::scope::Scope;
 use crate::wall_clock;
 
 /// Default interval of the evaluation.
 const ROUND_SECONDS: u32 = 30;
 
-/// The dependencies and permissions of the operator.
-#[derive(Clone)]
-pub(crate) struct Options {
-    /// Client of the API server. Requests are not retried, because the operator first observes the state again.
-    pub(crate) client: kube::Client,
-    pub(crate) replicas: Replicas,
-    pub(crate) graphs: Arc<Graphs>,
-    pub(crate) term: watch::Receiver<Term>,
-    pub(crate) events: Events,
-    pub(crate) metrics: TuningMetrics,
-    /// The namespaces where the installation permits to change Deployments.
-    pub(crate) tunes: Scope,
-}
+/// Options of the operator, which changes Deployments in the permitted namespaces.
+pub(crate) type Options = policies::Options<TuningMetrics>;
 
 /// The state that the operator keeps for a policy.
 struct Governed {
@@ -208,7 +190,7 @@ impl Operator {
         let apply = policy.spec.mode() == TuningMode::Apply;
         match policy.spec.check() {
             Err(error) => Some(("Invalid", error.to_string())),
-            Ok(()) if apply && !self.options.tunes.covers(&namespace) => Some((
+            Ok(()) if apply && !self.options.permitted.covers(&namespace) => Some((
                 "NotEnabled",
                 "the controller lacks permission to change Deployments here: install it with `tuning.enabled=true`, and with `tuning.namespaces` empty or listing this one"
                     .to_owned(),
@@ -228,7 +210,7 @@ impl Operator {
                 let beside = policies.filter(|one| one.metadata.namespace.as_ref() == Some(&of));
                 beside.iter().map(|policy| key(&**policy)).collect()
             };
-            let may_apply = self.options.tunes.covers(namespace);
+            let may_apply = self.options.permitted.covers(namespace);
             Objects::open(client, watches, namespace, may_apply, listed)
         });
         objects.is_complete() && nodes.is_complete()
@@ -302,8 +284,12 @@ impl Operator {
         let Options {
             replicas, graphs, ..
         } = &self.options;
-        let snapshot = replicas.whole(graphs).await?;
         let namespace = policy.namespace().unwrap_or_default();
+        // Only services with sidecars are tuned.
+        if graphs.topology().is_meshed(&namespace) {
+            graphs.refresh_usage().await;
+        }
+        let snapshot = replicas.whole(graphs).await?;
         let objects = self.objects.get(&namespace)?;
         let policies = Policies::read(&objects.traffic.json(), policy);
         let pods: Vec<Pod> = objects.pods.json().iter().map(Pod::read).collect();

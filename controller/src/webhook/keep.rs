@@ -38,7 +38,7 @@ use crate::metrics::on_call::Expiries;
 use crate::revision::Revision;
 use crate::status_writer::FIELD_MANAGER;
 
-/// Interval of checks without a change.
+/// Interval at which the age of the certificate is checked. Changes of objects are watched.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Pause after a failure and between two checks.
 const REST: Duration = Duration::from_secs(1);
@@ -135,7 +135,7 @@ impl Keeper {
                         }
                     };
                     tokio::select! {
-                        () = sleep(rest) => {}
+                        () = self.due(rest, served.as_ref()) => {}
                         () = changed.notified() => {}
                         () = began(&mut term) => {}
                     }
@@ -143,6 +143,17 @@ impl Keeper {
                 }
             },
         );
+    }
+
+    /// Waits until the certificate in use is to be renewed, which is checked in this interval, or once if there is none.
+    async fn due(&self, interval: Duration, served: Option<&Certificate>) {
+        loop {
+            sleep(interval).await;
+            let due = |one: &Certificate| one.is_due(&self.names, SystemTime::now());
+            if interval < PERIOD || served.is_none_or(due) {
+                return;
+            }
+        }
     }
 
     /// Notifies of changes of the objects that only the default control plane registers.

@@ -326,6 +326,19 @@ impl FakeApi {
             .collect()
     }
 
+    /// Returns all objects, by path.
+    pub(crate) fn all(&self) -> Vec<(String, Value)> {
+        let state = self.state();
+        let path = |((collection, name), object): (&(Collection, String), &Value)| {
+            let namespace = collection.namespace.as_ref();
+            let namespace = namespace.map(|name| format!("/namespaces/{name}"));
+            let (api, within) = (&collection.api, namespace.unwrap_or_default());
+            let path = format!("/{api}{within}/{}/{name}", collection.plural);
+            (path, object.clone())
+        };
+        state.objects.iter().map(path).collect()
+    }
+
     /// Puts an object in place of another one of its name.
     pub(crate) fn put(&self, collection: &Collection, name: &str, object: Value) {
         self.state().put(collection, name, object);

@@ -159,7 +159,7 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 10] = [
+    const OF_PROGRAMS: [&str; 11] = [
         "package",
         "kubernetes",
         "install",
@@ -168,6 +168,7 @@ fn end_to_end() -> ExitCode {
         "kubernetes_hostile",
         "kubernetes_identity",
         "kubernetes_outages",
+        "kubernetes_reconcile",
         "kubernetes_signer",
         "permissions",
     ];

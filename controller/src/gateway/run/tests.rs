@@ -1,11 +1,14 @@
 //! Tests of the operator on the reconcile kernel, with a fake API server. Its clock only advances when nothing else is
 //! left to do: a reaction that needs no timer takes no time.
 
+use std::sync::Arc;
+
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
 use crate::fake_api::{Collection, FakeApi};
+use crate::reconcile::stops::{Stop, at_each_write, state};
 
 /// Maximum time from a watch event to the reaction.
 const REACTION: Duration = Duration::from_millis(100);
@@ -46,17 +49,25 @@ impl Drop for Fixture {
 
 impl Fixture {
     fn start(api: FakeApi) -> Self {
-        let client = api.client();
+        Self::with(api, &Stop::never())
+    }
+
+    fn with(api: FakeApi, stop: &Arc<Stop>) -> Self {
+        let client = stop.client(&api);
         let (term, watched) = watch::channel(Term::held());
         let options = Options {
             scope: Scope::Everywhere,
             service_type: "ClusterIP".to_owned(),
             ..Options::default()
         };
-        let events = Events::new(client.clone(), "maglor.dev/gateway", "test");
-        let begin =
-            move |watches| Operator::new(client.clone(), options.clone(), events.clone(), &watches);
-        let task = tokio::spawn(async move { reconcile::run(watched, begin).await });
+        let events = Events::new(api.client(), "maglor.dev/gateway", "test");
+        let task = stop.run(move || {
+            let (client, options, events) = (client.clone(), options.clone(), events.clone());
+            let begin = move |watches| {
+                Operator::new(client.clone(), options.clone(), events.clone(), &watches)
+            };
+            reconcile::run(watched.clone(), begin)
+        });
         Self { api, term, task }
     }
 
@@ -247,4 +258,46 @@ async fn another_term_continues_where_one_has_ended() {
     fixture.term.send_replace(Term::held());
     let whole = |fixture: &Fixture| fixture.names().len() == 4;
     fixture.until("the rest is made", whole).await;
+}
+
+/// The operator ends at each of its writes, and another one starts, while a Gateway comes, changes and gets another
+/// class. Until the proxies of the new class serve, those of the former one do.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_ends_at_any_write_loses_nothing() {
+    let unserved = |api: &FakeApi| {
+        let serves = |class: &str| {
+            let deployment = api.get(&made()[1], &format!("web-{class}"));
+            let available = deployment.unwrap_or_default()["status"]["availableReplicas"].clone();
+            available == 1 && api.get(&made()[2], &format!("web-{class}")).is_some()
+        };
+        let begun = api
+            .get(&gateways(), "web")
+            .is_some_and(|one| one["metadata"]["labels"] == json!({"serves": ""}));
+        (begun && !serves(CLASS) && !serves("ours")).then(|| "no proxies serve".to_owned())
+    };
+    at_each_write(unserved, async |stop| {
+        let fixture = Fixture::with(FakeApi::within(), &stop);
+        let spec = json!({"spec": {"controllerName": GATEWAY_CONTROLLER}});
+        fixture.api.put(&classes(), "ours", spec);
+        let mut states = Vec::new();
+        for (class, port) in [(CLASS, 80), (CLASS, 81), ("ours", 81)] {
+            fixture.put("web", class, port);
+            if !states.is_empty() {
+                let mut gateway = fixture.api.get(&gateways(), "web").unwrap();
+                gateway["metadata"]["labels"] = json!({"serves": ""});
+                fixture.api.put(&gateways(), "web", gateway);
+            }
+            fixture.settle().await;
+            // The proxies become available.
+            let name = format!("web-{class}");
+            let mut deployment = fixture.api.get(&made()[1], &name).unwrap();
+            deployment["status"] = json!({"availableReplicas": 1});
+            fixture.api.put(&made()[1], &name, deployment);
+            fixture.settle().await;
+            states.push(state(&fixture.api));
+        }
+        assert_eq!(fixture.names(), ["web-ours"; 4]);
+        states
+    })
+    .await;
 }

@@ -1,16 +1,24 @@
 //! Tests of the operator on the reconcile kernel, with a fake API server. Its clock only advances when nothing else is
 //! left to do: a reaction that needs no timer takes no time.
 
+mod stops;
+
+use std::sync::Arc;
+
 use maglor_telemetry::Registry;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::events::Events;
 use crate::fake_api::{Collection, FakeApi};
-use crate::graph::Settings;
-use crate::graph::replicas::Connector;
+use crate::graph::replicas::{Connector, Replicas};
+use crate::graph::{Graphs, Settings};
+use crate::lease::Term;
 use crate::placement::HASH;
 use crate::placement::moving::{self, Ticket};
+use crate::scope::Scope;
 
 /// Maximum time from a watch event to the reaction.
 const REACTION: Duration = Duration::from_millis(100);
@@ -44,6 +52,23 @@ fn policies() -> Collection {
     Collection::new("apis/maglor.dev/v1alpha1", None, "placementpolicies")
 }
 
+fn options(api: &FakeApi, moves: Scope, term: watch::Receiver<Term>) -> Options {
+    let client = api.client();
+    Options {
+        events: Events::new(client.clone(), "maglor.dev/placement", "a"),
+        client,
+        replicas: Replicas {
+            pods: Cache::empty(),
+            replica: "a".to_owned(),
+            connector: Connector { port: 1, tls: None },
+        },
+        graphs: Arc::new(Graphs::new(Settings::default())),
+        term,
+        metrics: PlacementMetrics::new(&Registry::new(1)),
+        permitted: moves,
+    }
+}
+
 struct Fixture {
     api: FakeApi,
     term: watch::Sender<Term>,
@@ -58,22 +83,8 @@ impl Drop for Fixture {
 
 impl Fixture {
     fn start(api: FakeApi, moves: Scope) -> Self {
-        let client = api.client();
         let (sender, term) = watch::channel(Term::held());
-        let options = Options {
-            events: Events::new(client.clone(), "maglor.dev/placement", "a"),
-            client,
-            replicas: Replicas {
-                pods: Cache::empty(),
-                replica: "a".to_owned(),
-                connector: Connector { port: 1, tls: None },
-            },
-            graphs: Arc::new(Graphs::new(Settings::default())),
-            term,
-            metrics: PlacementMetrics::new(&Registry::new(1)),
-            moves,
-        };
-        let task = tokio::spawn(run(options));
+        let task = tokio::spawn(run(options(&api, moves, term)));
         Self {
             api,
             term: sender,

@@ -1,5 +1,6 @@
 //! Observes the proxies of a Service, and the objects of a group that shares them.
 
+use futures_util::try_join;
 use serde_json::Value;
 
 use super::Server;
@@ -44,15 +45,17 @@ impl Server {
         let (Some(service), of_groups) = (service, Some(PROXY_GROUP)) else {
             return Ok(None);
         };
-        let mut made = Vec::new();
+        let list = |kind| self.list(kind, &of.namespace, of_groups);
         // The service account, if there is one, is created first and deleted last.
-        for kind in [Kind::Deployment, Kind::ServiceAccount] {
-            made.extend(self.list(kind, &of.namespace, of_groups).await?);
-        }
+        let (mut made, accounts, targets) = try_join!(
+            list(Kind::Deployment),
+            list(Kind::ServiceAccount),
+            list(Kind::Service),
+        )?;
+        made.extend(accounts);
         if made.is_empty() {
             return Ok(None);
         }
-        let targets = self.list(Kind::Service, &of.namespace, of_groups).await?;
         Ok(Front::left_behind(service, &made, &targets))
     }
 

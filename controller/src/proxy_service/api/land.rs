@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::try_join_all;
+use futures_util::try_join;
 use serde_json::Value;
 
 use super::Server;
@@ -13,22 +15,28 @@ use crate::proxy_service::scope::{Land, holding, key, opts_out};
 use crate::proxy_service::watched::Watched;
 
 impl Server {
-    /// Returns the `ProxyService`s that apply to a Service, in order of precedence.
+    /// Returns the `ProxyService`s that may apply to Services of a namespace, by age.
+    pub(super) async fn all_claims(&self, namespace: &str) -> Result<Vec<Claim>, kube::Error> {
+        let list = |namespace| self.list(Kind::ProxyService, namespace, None);
+        if namespace == self.root {
+            return Ok(by_age(list(namespace).await?));
+        }
+        let (mut found, root) = try_join!(list(namespace), list(&self.root))?;
+        let wide = |one: &Value| one["spec"]["targetRef"].is_null();
+        found.extend(root.into_iter().filter(wide));
+        Ok(by_age(found))
+    }
+
+    /// Returns those of the `ProxyService`s of [`Server::all_claims`] that apply to a Service, in order of precedence.
     pub(super) async fn claims(
         &self,
         of: &Key,
         service: Option<&Value>,
+        claims: Vec<Claim>,
     ) -> Result<Vec<Claim>, kube::Error> {
-        let mut found = self.list(Kind::ProxyService, &of.namespace, None).await?;
-        if of.namespace != self.root {
-            let root = self.list(Kind::ProxyService, &self.root, None).await?;
-            let wide = |one: &Value| one["spec"]["targetRef"].is_null();
-            found.extend(root.into_iter().filter(wide));
-        }
-        let claims = by_age(found);
         let Some(service) = service else {
             let own = |claim: &Claim| !claim.is_wide && claim.service == of.name;
-            return Ok(claims.into_iter().filter(own).collect());
+            return self.current(claims.into_iter().filter(own).collect()).await;
         };
         let mut closed = false;
         if claims
@@ -38,7 +46,20 @@ impl Server {
             let namespace = self.get(Kind::Namespace, "", &of.namespace).await?;
             closed = namespace.is_some_and(|one| opts_out(&one));
         }
-        Ok(holding(claims, service, &self.root, closed))
+        self.current(holding(claims, service, &self.root, closed))
+            .await
+    }
+
+    /// Reads these `ProxyService`s again, if they are from a list of a watch and single objects are not.
+    async fn current(&self, claims: Vec<Claim>) -> Result<Vec<Claim>, kube::Error> {
+        if self.objects.is_some() || self.lists.is_none() {
+            return Ok(claims);
+        }
+        let read = claims
+            .iter()
+            .map(|claim| self.get(Kind::ProxyService, &claim.key.namespace, &claim.key.name));
+        let read = try_join_all(read).await?;
+        Ok(read.iter().flatten().map(Claim::read).collect())
     }
 }
 

@@ -12,6 +12,7 @@ use crate::graph::Settings as GraphSettings;
 use crate::graph::replicas::Connector;
 use crate::proxy_service::LABEL;
 use crate::reconcile::Cache;
+use crate::reconcile::stops::{Stop, at_each_write, state};
 
 /// Maximum time from a watch event to the reaction.
 const REACTION: Duration = Duration::from_millis(100);
@@ -57,20 +58,30 @@ fn cluster(api: &FakeApi) {
         json!({"metadata": {"labels": labels}, "spec": {"containers": []},
                "status": {"podIPs": [{"ip": PROXY}], "conditions": ready}})
     });
-    let proxies = made.is_some();
     set(POD, made);
     let target = api.get_at(TARGET).is_some();
     set(
         &slice("web-target"),
         target.then(|| endpoints("web-target", OWN)),
     );
-    let service = api.get_at(SERVICE).unwrap();
-    let proxied = service["spec"]["selector"]["app"] == "web.proxy";
-    assert!(!proxied || (proxies && target), "{service}");
-    set(
-        &slice("web"),
-        Some(endpoints("web", if proxied { PROXY } else { OWN })),
-    );
+    assert_eq!(without_path(api), None);
+    let address = if is_proxied(api) { PROXY } else { OWN };
+    set(&slice("web"), Some(endpoints("web", address)));
+}
+
+fn is_proxied(api: &FakeApi) -> bool {
+    api.get_at(SERVICE).unwrap()["spec"]["selector"]["app"] == "web.proxy"
+}
+
+/// Whenever the Service selects its proxies, they are available and have endpoints to send requests to.
+fn without_path(api: &FakeApi) -> Option<String> {
+    let [deployment, target, slice] =
+        [DEPLOYMENT, TARGET, &slice("web-target")].map(|path| api.get_at(path).unwrap_or_default());
+    let available = deployment["status"]["availableReplicas"].as_u64();
+    let has_path = available.is_some_and(|count| count > 0)
+        && target["spec"]["selector"] == json!({"app": "web"})
+        && slice["endpoints"][0]["addresses"][0] == OWN;
+    (is_proxied(api) && !has_path).then(|| format!("no path: {deployment} {target} {slice}"))
 }
 
 struct Fixture {
@@ -87,9 +98,10 @@ impl Drop for Fixture {
     }
 }
 
-fn operator(api: &FakeApi, term: watch::Receiver<Term>) -> JoinHandle<()> {
+fn operator(api: &FakeApi, term: &watch::Sender<Term>, stop: &Arc<Stop>) -> JoinHandle<()> {
+    let term = term.subscribe();
     let options = Options {
-        client: api.client(),
+        client: stop.client(api),
         root: "maglor".to_owned(),
         replicas: Replicas {
             pods: Cache::empty(),
@@ -102,12 +114,18 @@ fn operator(api: &FakeApi, term: watch::Receiver<Term>) -> JoinHandle<()> {
         inserts: Scope::Everywhere,
         limits: Limits::default(),
     };
-    let begin = move |watches| Operator::new(options.clone(), watches);
-    tokio::spawn(async move { reconcile::run(term, begin).await })
+    stop.run(move || {
+        let (options, term) = (options.clone(), term.clone());
+        async move { reconcile::run(term, |watches| Operator::new(options.clone(), watches)).await }
+    })
 }
 
 impl Fixture {
     fn start() -> Self {
+        Self::with(&Stop::never())
+    }
+
+    fn with(stop: &Arc<Stop>) -> Self {
         let api = FakeApi::within();
         let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80, "name": "http",
             "protocol": "TCP", "targetPort": 8080}], "type": "ClusterIP", "clusterIP": "10.1.0.1"});
@@ -122,19 +140,13 @@ impl Fixture {
                 others.changed().await;
             }
         });
-        let (term, watched) = watch::channel(Term::held());
+        let term = watch::Sender::new(Term::held());
         Self {
-            operator: operator(&api, watched),
+            operator: operator(&api, &term, stop),
             cluster: others,
             term,
             api,
         }
-    }
-
-    /// Ends the operator at its current point and starts another one.
-    fn crash(&mut self) {
-        self.operator.abort();
-        self.operator = operator(&self.api, self.term.subscribe());
     }
 
     fn claim(&self) {
@@ -161,6 +173,12 @@ impl Fixture {
             ready && slice["endpoints"][0]["addresses"][0] == PROXY
         };
         self.api.until("proxies are inserted", inserted).await;
+    }
+
+    /// Waits until nothing is left to do, and returns the state.
+    async fn settled(&self) -> Value {
+        sleep(Duration::from_secs(60)).await;
+        state(&self.api)
     }
 
     async fn withdrawn(&self) {
@@ -208,34 +226,30 @@ async fn proxies_come_and_go_without_a_timer_and_then_nothing_is_asked() {
     assert_eq!(fixture.api.requests(), [""; 0], "nothing is polled");
 }
 
-/// The operator ends after each of its writes, and another one starts.
+/// The operator ends at each of its writes, and another one starts, while proxies come, change and go. Requests never
+/// lose their path.
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_ends_at_any_write_loses_nothing() {
-    for at in 1..12 {
-        let mut fixture = Fixture::start();
-        let begun = |api: &FakeApi| api.written().len() >= at;
+    at_each_write(without_path, async |stop| {
+        let fixture = Fixture::with(&stop);
+        let mut states = Vec::new();
         fixture.claim();
-        fixture
-            .api
-            .until("writes", |api| begun(api) || done(api))
-            .await;
-        fixture.crash();
         fixture.inserted().await;
-        fixture.api.requests();
+        states.push(fixture.settled().await);
+        let mut service = fixture.api.get_at(SERVICE).unwrap();
+        service["spec"]["ports"][0]["targetPort"] = json!(9090);
+        fixture.api.put_at(SERVICE, service);
+        states.push(fixture.settled().await);
+        let mut claim = fixture.api.get_at(CLAIM).unwrap();
+        claim["spec"]["autoscaling"] = json!({"maxReplicas": 3});
+        fixture.api.put_at(CLAIM, claim);
+        states.push(fixture.settled().await);
         fixture.unclaim().await;
-        let gone = |api: &FakeApi| api.get_at(CLAIM).is_none();
-        fixture
-            .api
-            .until("writes", |api| begun(api) || gone(api))
-            .await;
-        fixture.crash();
         fixture.withdrawn().await;
-    }
-}
-
-fn done(api: &FakeApi) -> bool {
-    api.get_at(CLAIM)
-        .is_some_and(|claim| claim["status"]["conditions"][1]["reason"] == "Inserted")
+        states.push(fixture.settled().await);
+        states
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Graphs, Scope, run};
+use super::run;
 use crate::fake_api::FakeApi;
-use crate::graph::Settings;
+use crate::graph::{Graphs, Settings};
+use crate::reconcile::stops::{at_each_write, state};
+use crate::scope::Scope;
 use fixture::{DEPLOYMENT, Fixture, POLICY, generated, options};
 
 /// The spec of a policy with short intervals.
@@ -144,7 +146,7 @@ async fn what_is_only_asked_changes_nothing() {
         assert_eq!(says, mode == "Recommend");
     }
     let mut fixture = Fixture::new(&eager("Apply")).await;
-    fixture.operator.options.tunes = Scope::Off;
+    fixture.operator.options.permitted = Scope::Off;
     fixture.rounds(3).await;
     assert_eq!(fixture.written(), [""; 0]);
     assert_eq!(fixture.condition("Accepted")["reason"], "NotEnabled");
@@ -268,6 +270,68 @@ async fn settings_for_callers_go_with_what_wanted_them() {
     );
 }
 
+/// Returns the state without measured values: the names of the callers' settings, and the policy's conditions.
+fn decisions(fixture: &Fixture) -> Value {
+    fn names(settings: &Value) -> Value {
+        let fields = settings.as_object();
+        let named = |(name, value): (&String, &Value)| (name.clone(), names(value));
+        fields.map_or(Value::Null, |fields| fields.iter().map(named).collect())
+    }
+    let mut state = state(&fixture.api);
+    if let Some(generated) = state.get_mut(generated("web")) {
+        *generated = names(&generated["spec"]);
+    }
+    let status = &mut state[POLICY]["status"];
+    *status = json!([status["conditions"], status["requested"], status["advised"]]);
+    state
+}
+
+fn without_replicas(api: &FakeApi) -> Option<String> {
+    let deployment = api.get_at(DEPLOYMENT)?;
+    (deployment["spec"]["replicas"].as_u64() == Some(0)).then(|| deployment.to_string())
+}
+
+/// The operator ends at each of its writes while a service is tuned, and another one starts.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_ends_at_any_write_loses_nothing() {
+    at_each_write(without_replicas, async |stop| {
+        let mut spec = eager("Apply");
+        spec["scaling"]["maxReplicas"] = json!(2);
+        let mut fixture = Fixture::stopping(&spec, 0.0, &stop).await;
+        while replicas(&fixture) < 2
+            || requests(&fixture) == fixture::requests()
+            || fixture.condition("Settled")["reason"] != "Settled"
+        {
+            fixture.round().await;
+            fixture.roll_out();
+        }
+        vec![decisions(&fixture)]
+    })
+    .await;
+}
+
+/// The same while a change is made that proves worse, and is rolled back.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_ends_at_any_write_of_a_rollback_loses_nothing() {
+    at_each_write(without_replicas, async |stop| {
+        let mut spec = eager("Apply");
+        spec["parts"] = json!(["Replicas"]);
+        spec["scaling"]["maxReplicas"] = json!(2);
+        let mut fixture = Fixture::stopping(&spec, 0.0, &stop).await;
+        fixture.rate = 1.0;
+        fixture.rounds(2).await;
+        fixture.rate = 200.0;
+        // A rollback that is not recorded yet is forgotten: the change is repeated, and rolled back again.
+        while replicas(&fixture) > 1 || fixture.object(POLICY)["status"]["takenBack"] != 1 {
+            fixture.latency_ms = if replicas(&fixture) > 1 { 90.0 } else { 10.0 };
+            fixture.round().await;
+            fixture.roll_out();
+        }
+        vec![decisions(&fixture)]
+    })
+    .await;
+}
+
 /// Runs in the reconciliation loop. The clock only advances when nothing else is left to do: a reaction that needs no
 /// timer takes no time.
 #[tokio::test(start_paused = true)]
@@ -278,7 +342,7 @@ async fn a_policy_is_answered_without_a_timer_and_then_nothing_is_asked() {
         ..Settings::default()
     }));
     let mut options = options(&api, &graphs);
-    options.tunes = Scope::Off;
+    options.permitted = Scope::Off;
     let task = tokio::spawn(run(options));
     sleep(Duration::from_secs(1)).await;
     for (mode, expected) in [("Apply", "NotEnabled"), ("Recommend", "NoServices")] {

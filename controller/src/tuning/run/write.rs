@@ -210,7 +210,7 @@ impl Operator {
         };
         let namespace = stage.policy.namespace().unwrap_or_default();
         for (service, own) in &stage.policies.own {
-            if !wanted(service, &own.spec) && self.options.tunes.covers(&namespace) {
+            if !wanted(service, &own.spec) && self.options.permitted.covers(&namespace) {
                 let name = name(service);
                 if self.server.delete(&namespace, &name, &own.seen).await? == Written::Stale {
                     continue;

@@ -1,20 +1,27 @@
 //! A namespace with a service `web` that has a Deployment, a service `front` that calls it, and an operator.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use maglor_service_graph::Averaging;
 use maglor_xds::load::{ClusterLoad, LoadReport};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::*;
 use super::{Value, json};
 use crate::crd::definitions;
+use crate::events::Events;
 use crate::fake_api::{Collection, FakeApi};
-use crate::graph::{Settings, Usage};
+use crate::graph::replicas::{Connector, Replicas};
+use crate::graph::{Graphs, Settings, Usage};
 use crate::index::facts::{Amounts, Key};
 use crate::index::topology::{Room, Topology, Vertex};
+use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::reconcile::cache::driven;
+use crate::reconcile::stops::Stop;
+use crate::scope::Scope;
 
 pub(super) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 pub(super) const POLICY: &str = "/apis/maglor.dev/v1alpha1/namespaces/shop/tuningpolicies/tune";
@@ -45,6 +52,9 @@ pub(super) struct Fixture {
     /// Calls per second.
     pub(super) rate: f64,
     pub(super) latency_ms: f64,
+    stop: Arc<Stop>,
+    /// Whether that end was reached.
+    stopped: bool,
     graphs: Arc<Graphs>,
     now: Time,
     beside: f64,
@@ -57,24 +67,29 @@ pub(super) fn options(api: &FakeApi, graphs: &Arc<Graphs>) -> Options {
         replicas: Replicas {
             pods: Cache::empty(),
             replica: "r0".to_owned(),
-            connector: crate::graph::replicas::Connector { port: 0, tls: None },
+            connector: Connector { port: 0, tls: None },
         },
         graphs: Arc::clone(graphs),
         term: watch::channel(Term::held()).1,
         events: Events::new(client, "maglor.dev/tuning", "r0"),
         metrics: Metrics::new().tuning.clone(),
-        tunes: Scope::Everywhere,
+        permitted: Scope::Everywhere,
     }
 }
 
 /// An operator, and the task of its watches.
 fn operator(
     api: &FakeApi,
+    stop: &Arc<Stop>,
     graphs: &Arc<Graphs>,
     now: Time,
 ) -> (Operator, tokio::task::JoinHandle<()>) {
     let (watches, _, watching) = driven();
-    (Operator::new(options(api, graphs), watches, now), watching)
+    let options = Options {
+        client: stop.client(api),
+        ..options(api, graphs)
+    };
+    (Operator::new(options, watches, now), watching)
 }
 
 /// Whether the definition of `TrafficPolicy` has all fields of a `spec`.
@@ -122,6 +137,11 @@ impl Fixture {
 
     /// Adds a second container `log` that uses this share (0 to 1) of the CPU and memory of each pod; 0 for none.
     pub(super) async fn with(spec: &Value, beside: f64) -> Self {
+        Self::stopping(spec, beside, &Stop::never()).await
+    }
+
+    /// The same with an operator that ends at one of its writes, and is replaced by another one.
+    pub(super) async fn stopping(spec: &Value, beside: f64, stop: &Arc<Stop>) -> Self {
         let api = FakeApi::within();
         api.define("verticalpodautoscalers.autoscaling.k8s.io", false);
         let graphs = Arc::new(Graphs::new(Settings {
@@ -130,8 +150,10 @@ impl Fixture {
             ..Settings::default()
         }));
         let now = wall_clock::now();
-        let (operator, watching) = operator(&api, &graphs, now);
+        let (operator, watching) = operator(&api, stop, &graphs, now);
         let mut fixture = Self {
+            stop: Arc::clone(stop),
+            stopped: false,
             operator,
             watching,
             api,
@@ -207,7 +229,7 @@ impl Fixture {
         // Load reports have been received for long enough.
         let begun = Time::from_nanos(self.now.as_nanos().saturating_sub(WINDOW.as_nanos() as u64));
         self.watching.abort();
-        (self.operator, self.watching) = operator(&self.api, &self.graphs, begun);
+        (self.operator, self.watching) = operator(&self.api, &self.stop, &self.graphs, begun);
     }
 
     /// Completes the rollout: all pods of the Deployment are up to date and ready.
@@ -292,7 +314,18 @@ impl Fixture {
             }
             tokio::task::yield_now().await;
         }
-        self.operator.look(self.now, &policy).await.unwrap();
+        let stop = Arc::clone(&self.stop);
+        let stopped = tokio::select! {
+            looked = self.operator.look(self.now, &policy) => {
+                looked.unwrap();
+                false
+            }
+            () = stop.reached(), if !self.stopped => true,
+        };
+        if stopped {
+            self.stopped = true;
+            self.crash();
+        }
         let (_, generated) = self.api.list(&of(TRAFFIC)).pop().unwrap_or_default();
         assert!(
             generated.is_null() || declares(&generated["spec"]),

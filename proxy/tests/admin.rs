@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{Proxy, RawConnection, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Proxy, RawConnection, RawHttp1, RawResponse, TIMEOUT, Upstream, eventually};
 use serde_json::Value;
 use support::{Web, connect, get, outstanding, wait_quiet};
 
@@ -161,7 +161,7 @@ fn requests_are_counted_by_what_became_of_them() {
     let mut left = connect(&proxy);
     left.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually(TIMEOUT, "it is under way", || outstanding(&proxy) == 1.0);
-    assert_eq!(proxy.metric("maglor_downstream_connections", &[]), 2.0);
+    assert_eq!(proxy.metric("maglor_downstream_open_connections", &[]), 2.0);
     drop((left, client));
     wait_quiet(&proxy);
     let requests = |labels: &[&str]| proxy.metric("maglor_http_requests_total", labels);
@@ -473,4 +473,55 @@ fn the_routes_in_force_are_shown() {
         (&2000.into(), &"api".into())
     );
     assert!(route["retries"].as_u64().unwrap() > 0);
+}
+
+/// A request for the metrics with these headers.
+fn metrics_with(proxy: &Proxy, headers: &str) -> RawResponse {
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    RawHttp1::connect(proxy.admin()).request(request)
+}
+
+#[test]
+fn metrics_are_openmetrics_for_clients_that_prefer_it() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/").status, 200);
+    let accept =
+        "accept: application/openmetrics-text;version=1.0.0;q=0.6\r\naccept: */*;q=0.1\r\n";
+    let response = metrics_with(&proxy, accept);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(response.header("content-type"), Some(kind));
+    assert_eq!(response.header("vary"), Some("accept, accept-encoding"));
+    let text = response.text();
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    // A family has one type, although its name has no suffix.
+    let mut families: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .collect();
+    families.sort_unstable();
+    let names: Vec<_> = families
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert!(
+        names.len() > 40 && names.is_sorted_by(|one, next| one < next),
+        "{names:?}"
+    );
+    assert!(
+        families.contains(&"maglor_downstream_connections counter"),
+        "{families:?}"
+    );
+    assert!(families.contains(&"maglor_downstream_open_connections gauge"));
+    assert!(text.contains("# UNIT maglor_http_request_duration_seconds seconds\n"));
+
+    let compressed = metrics_with(&proxy, "accept-encoding: gzip\r\n");
+    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+    assert!(
+        compressed
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain")
+    );
+    assert!(compressed.body.starts_with(&[0x1f, 0x8b]));
 }

@@ -252,13 +252,17 @@ impl Accounting {
             if let Some(attempt) = &mut self.attempt {
                 attempt.end_trace(now);
             }
+            let took = now - self.time.started();
             let ended = Ended {
                 status: self.status,
                 flag: self.flag,
                 response_bytes: self.response_bytes,
-                took: now - self.time.started(),
+                took,
             };
-            self.worker.notify_observers(&entry, ended, now);
+            let trace = self.worker.notify_observers(&entry, ended, now);
+            if let (Some(trace), Some(route)) = (trace, &self.route) {
+                route.exemplify(shard, took, trace);
+            }
         }
         self.time.stop(now);
         self.release();

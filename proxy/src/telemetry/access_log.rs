@@ -15,6 +15,7 @@ use maglor_balance::guard::GrpcStatus;
 use maglor_config::listener::TrafficDirection;
 use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogKey};
 use maglor_identity::SpiffeId;
+use maglor_telemetry::trace_context::TraceId;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -110,11 +111,15 @@ impl Entry {
         self.traced.as_ref().map(Traced::trace)
     }
 
-    /// Ends the trace of the request, if it has one.
-    pub(crate) fn end_trace(&self, ended: Ended<'_>, now: Instant, shard: usize) {
-        if let Some(traced) = &self.traced {
-            traced.end(&self.served(ended), now, shard);
-        }
+    /// Ends the trace of the request, if it has one. Returns its identifier if it is exported.
+    pub(crate) fn end_trace(
+        &self,
+        ended: Ended<'_>,
+        now: Instant,
+        shard: usize,
+    ) -> Option<TraceId> {
+        let traced = self.traced.as_ref()?;
+        traced.end(&self.served(ended), now, shard)
     }
 
     /// Returns the request in the terms of its span.

@@ -253,7 +253,8 @@ fn the_access_log_has_a_line_for_each_request() {
         .route("timeout: 300ms")
         .start();
     let mut client = connect(&proxy);
-    let request = "GET /bytes/1000?x=y HTTP/1.1\r\nhost: a.example\r\nuser-agent: \"me\\\r\nx-request-id: r1\r\n\r\n";
+    let request = "GET /bytes/1000?x=y HTTP/1.1\r\nhost: a.example\r\nuser-agent: \"me\\\r\nx-request-id: r1\r\n\
+                   referer: https://r.example/\r\nx-forwarded-for: 192.0.2.1\r\n\r\n";
     assert_eq!(client.request(request).body.len(), 1000);
     let line: Value = serde_json::from_str(&lines(&file, 1)[0]).unwrap();
     for (field, value) in [
@@ -262,6 +263,8 @@ fn the_access_log_has_a_line_for_each_request() {
         ("protocol", "HTTP/1.1"),
         ("host", "a.example"),
         ("user_agent", "\"me\\"),
+        ("referer", "https://r.example/"),
+        ("forwarded_for", "192.0.2.1"),
         ("request_id", "r1"),
         ("flag", "-"),
         ("cluster", "backend"),
@@ -274,7 +277,8 @@ fn the_access_log_has_a_line_for_each_request() {
     );
     assert_eq!(line["upstream"], upstream.address().to_string());
     assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:"));
-    assert!(line["duration_ms"].as_f64().unwrap() > 0.0);
+    let number = |field: &str| line[field].as_f64().unwrap();
+    assert!(number("response_ms") > 0.0 && number("duration_ms") >= number("response_ms"));
     assert!(line["time"].as_str().unwrap().ends_with('Z'));
 
     assert_eq!(client.get("/hang").status, 504);
@@ -294,6 +298,7 @@ fn the_access_log_has_a_line_for_each_request() {
         (&499.into(), &"DC".into()),
         "{line}"
     );
+    assert_eq!(line["response_ms"], Value::Null, "there was no response");
     assert!(line["request_id"].as_str().unwrap().len() == 36);
 
     // Requests that cannot be parsed are logged, too.

@@ -214,6 +214,9 @@ impl Accounting {
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = status;
         self.time.moved();
+        if let Some(entry) = &mut self.entry {
+            entry.responded(self.time.started().elapsed());
+        }
     }
 
     /// Removes the deadline for traffic in both directions, whose duration is not limited. The idle timeout remains.

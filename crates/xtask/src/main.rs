@@ -159,7 +159,7 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 10] = [
+    const OF_PROGRAMS: [&str; 11] = [
         "package",
         "kubernetes",
         "install",
@@ -170,6 +170,7 @@ fn end_to_end() -> ExitCode {
         "kubernetes_outages",
         "kubernetes_signer",
         "permissions",
+        "prometheus",
     ];
     // Without it, the tests of packages say so and skip themselves.
     tools::want_programs(&[("mmdebstrap", "mmdebstrap")]);

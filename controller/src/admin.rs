@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use k8s_openapi::jiff::Timestamp;
 use maglor_admin::{Limits, Methods, Page, Server};
@@ -30,7 +30,7 @@ use crate::resource_server::Table;
 
 const INDEX: &str = "\
 For all clients:
-GET  /metrics    Prometheus metrics
+GET  /metrics    Prometheus metrics, in OpenMetrics on request
 GET  /ready      200 once all resources are known and proxies are served
 GET  /live       200 while all threads of the process respond
 Over loopback only (kubectl port-forward), unless --admin-remote-access is `full`:
@@ -145,11 +145,7 @@ impl Admin {
                     self.metrics
                         .rotation(progress.phase, progress.refused.is_some());
                 }
-                let mut response = text(StatusCode::OK, self.metrics.encode(&self.table));
-                let kind =
-                    header::HeaderValue::from_static(maglor_telemetry::metrics::CONTENT_TYPE);
-                response.headers_mut().insert(header::CONTENT_TYPE, kind);
-                response
+                self.exposition(request.headers())
             }
             // Relaxed: no other data depends on it.
             "/ready" => {
@@ -177,6 +173,19 @@ impl Admin {
 }
 
 impl Admin {
+    fn exposition(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        let value = |name| maglor_admin::list(headers, name);
+        let (accept, encodings) = (value(header::ACCEPT), value(header::ACCEPT_ENCODING));
+        let exposition = self.metrics.expose(&self.table, &accept, &encodings);
+        let headers = exposition.headers();
+        let mut response = Response::new(Full::new(exposition.body.into()));
+        for (name, value) in headers {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+
     /// Returns why proxies are not served yet.
     fn incomplete(&self) -> String {
         match self.identity.as_ref().and_then(Identity::missing) {

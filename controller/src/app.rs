@@ -471,8 +471,8 @@ mod tests {
         let metrics = Arc::new(Metrics::new());
         let table = Table::new(false);
         let leads = || {
-            let shown = metrics.encode(&table);
-            shown.contains("\nmaglor_controller_leader 1\n")
+            let shown = metrics.expose(&table, "", "").body;
+            String::from_utf8_lossy(&shown).contains("\nmaglor_controller_leader 1\n")
         };
         let (term, seen) = watch::channel(Term::of_seconds(2));
         let shown = show_term(seen, Arc::clone(&metrics));

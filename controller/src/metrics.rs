@@ -5,6 +5,7 @@ pub(crate) mod on_call;
 use std::time::Duration;
 
 use maglor_service_graph::tune::Part;
+use maglor_telemetry::metrics::Exposition;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
 use crate::clients::{ClientMetrics, PORTS};
@@ -279,7 +280,14 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn encode(&self, table: &Table) -> String {
+    /// Encodes all metrics for a client that accepts these formats and encodings.
+    pub(crate) fn expose(&self, table: &Table, accept: &str, accept_encoding: &str) -> Exposition {
+        self.refresh(table);
+        self.registry.expose(accept, accept_encoding)
+    }
+
+    /// Updates gauges from state that is held elsewhere.
+    fn refresh(&self, table: &Table) {
         for (protocol, count) in table.protocols() {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             for (_, gauge) in self.sessions.iter().filter(|(one, _)| *one == protocol) {
@@ -287,6 +295,5 @@ impl Metrics {
             }
         }
         self.on_call.refresh(table.longest_unanswered());
-        self.registry.encode()
     }
 }

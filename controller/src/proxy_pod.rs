@@ -33,6 +33,8 @@ pub struct Settings {
     /// Whether the cluster supports `preStop.sleep`. Without it, a terminating proxy refuses requests of nodes that
     /// still send to it.
     pub sleeps: bool,
+    /// Whether pods are annotated for Prometheus.
+    pub prometheus_annotations: bool,
 }
 
 /// The minor version of Kubernetes (1.x) from which `preStop.sleep` is supported by default (KEP-3960). Older
@@ -89,6 +91,8 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
             variable("POD_IPS", "status.podIPs"),
         ],
         "resources": resources,
+        // Monitoring finds the proxies by this name.
+        "ports": [{"name": maglor_inject::ADMIN_PORT_NAME, "containerPort": ADMIN_PORT, "protocol": "TCP"}],
         "readinessProbe": probe("/ready", 1, 2),
         "livenessProbe": probe("/live", 10, 3),
         "securityContext": maglor_inject::security_context(),
@@ -124,7 +128,14 @@ pub(crate) fn low_ports() -> Value {
 }
 
 /// Returns the rollout settings of a Deployment of proxies: a new pod must be ready before an old one is removed.
-pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value) -> Value {
+/// `metadata` is that of the pods.
+pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value, settings: &Settings) -> Value {
+    let mut metadata = metadata.clone();
+    if settings.prometheus_annotations {
+        for (name, value) in maglor_inject::prometheus_annotations() {
+            metadata["annotations"][name] = value;
+        }
+    }
     json!({
         "selector": {"matchLabels": own},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},

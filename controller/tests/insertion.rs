@@ -306,6 +306,7 @@ async fn steps(kubeconfig: &Path, most: usize) -> String {
         cluster_domain: "cluster.local".into(),
         trust_domain: None,
         sleeps: true,
+        prometheus_annotations: false,
     };
     let (mut taken, deadline) = (Vec::new(), Instant::now() + LIMIT);
     while taken.len() < most {

@@ -92,7 +92,7 @@ async fn connections_wait_for_the_first_certificate() {
     };
     let client = std::thread::spawn(call);
     eventually(TIMEOUT, "the client is connected", || {
-        proxy.metric("maglor_downstream_connections", &[]) > 0.0
+        proxy.metric("maglor_downstream_open_connections", &[]) > 0.0
     });
     assert!(!client.is_finished());
     put(&token, CART);

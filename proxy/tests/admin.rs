@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{Proxy, RawConnection, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Proxy, RawConnection, RawHttp1, RawResponse, TIMEOUT, Upstream, eventually};
 use serde_json::Value;
 use support::{Web, connect, get, outstanding, wait_quiet};
 
@@ -161,7 +161,7 @@ fn requests_are_counted_by_what_became_of_them() {
     let mut left = connect(&proxy);
     left.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually(TIMEOUT, "it is under way", || outstanding(&proxy) == 1.0);
-    assert_eq!(proxy.metric("maglor_downstream_connections", &[]), 2.0);
+    assert_eq!(proxy.metric("maglor_downstream_open_connections", &[]), 2.0);
     drop((left, client));
     wait_quiet(&proxy);
     let requests = |labels: &[&str]| proxy.metric("maglor_http_requests_total", labels);
@@ -253,7 +253,8 @@ fn the_access_log_has_a_line_for_each_request() {
         .route("timeout: 300ms")
         .start();
     let mut client = connect(&proxy);
-    let request = "GET /bytes/1000?x=y HTTP/1.1\r\nhost: a.example\r\nuser-agent: \"me\\\r\nx-request-id: r1\r\n\r\n";
+    let request = "GET /bytes/1000?x=y HTTP/1.1\r\nhost: a.example\r\nuser-agent: \"me\\\r\nx-request-id: r1\r\n\
+                   referer: https://r.example/\r\nx-forwarded-for: 192.0.2.1\r\n\r\n";
     assert_eq!(client.request(request).body.len(), 1000);
     let line: Value = serde_json::from_str(&lines(&file, 1)[0]).unwrap();
     for (field, value) in [
@@ -262,6 +263,8 @@ fn the_access_log_has_a_line_for_each_request() {
         ("protocol", "HTTP/1.1"),
         ("host", "a.example"),
         ("user_agent", "\"me\\"),
+        ("referer", "https://r.example/"),
+        ("forwarded_for", "192.0.2.1"),
         ("request_id", "r1"),
         ("flag", "-"),
         ("cluster", "backend"),
@@ -274,7 +277,8 @@ fn the_access_log_has_a_line_for_each_request() {
     );
     assert_eq!(line["upstream"], upstream.address().to_string());
     assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:"));
-    assert!(line["duration_ms"].as_f64().unwrap() > 0.0);
+    let number = |field: &str| line[field].as_f64().unwrap();
+    assert!(number("response_ms") > 0.0 && number("duration_ms") >= number("response_ms"));
     assert!(line["time"].as_str().unwrap().ends_with('Z'));
 
     assert_eq!(client.get("/hang").status, 504);
@@ -294,6 +298,7 @@ fn the_access_log_has_a_line_for_each_request() {
         (&499.into(), &"DC".into()),
         "{line}"
     );
+    assert_eq!(line["response_ms"], Value::Null, "there was no response");
     assert!(line["request_id"].as_str().unwrap().len() == 36);
 
     // Requests that cannot be parsed are logged, too.
@@ -473,4 +478,55 @@ fn the_routes_in_force_are_shown() {
         (&2000.into(), &"api".into())
     );
     assert!(route["retries"].as_u64().unwrap() > 0);
+}
+
+/// A request for the metrics with these headers.
+fn metrics_with(proxy: &Proxy, headers: &str) -> RawResponse {
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    RawHttp1::connect(proxy.admin()).request(request)
+}
+
+#[test]
+fn metrics_are_openmetrics_for_clients_that_prefer_it() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/").status, 200);
+    let accept =
+        "accept: application/openmetrics-text;version=1.0.0;q=0.6\r\naccept: */*;q=0.1\r\n";
+    let response = metrics_with(&proxy, accept);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(response.header("content-type"), Some(kind));
+    assert_eq!(response.header("vary"), Some("accept, accept-encoding"));
+    let text = response.text();
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    // A family has one type, although its name has no suffix.
+    let mut families: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .collect();
+    families.sort_unstable();
+    let names: Vec<_> = families
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert!(
+        names.len() > 40 && names.is_sorted_by(|one, next| one < next),
+        "{names:?}"
+    );
+    assert!(
+        families.contains(&"maglor_downstream_connections counter"),
+        "{families:?}"
+    );
+    assert!(families.contains(&"maglor_downstream_open_connections gauge"));
+    assert!(text.contains("# UNIT maglor_http_request_duration_seconds seconds\n"));
+
+    let compressed = metrics_with(&proxy, "accept-encoding: gzip\r\n");
+    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+    assert!(
+        compressed
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain")
+    );
+    assert!(compressed.body.starts_with(&[0x1f, 0x8b]));
 }

@@ -108,7 +108,7 @@ fn clients_that_do_not_read_are_let_go() {
         proxy.metric(ended, &[]) == 3.0
     });
     eventually(TIMEOUT, "all are let go", || {
-        proxy.metric("maglor_downstream_connections", &[]) == 0.0
+        proxy.metric("maglor_downstream_open_connections", &[]) == 0.0
     });
     wait_quiet(&proxy);
     let idle = |line: &Value| line["flag"] == "SI" && line["status"] == 200;
@@ -142,7 +142,7 @@ fn a_client_that_does_not_read_by_tls_is_let_go() {
     client.connection().limit_receive_buffer(4096).unwrap();
     client.send("GET /bytes/50000 HTTP/1.1\r\nhost: a\r\n\r\n".repeat(400));
     eventually(TIMEOUT, "it is let go", || {
-        proxy.metric("maglor_downstream_connections", &[]) == 0.0
+        proxy.metric("maglor_downstream_open_connections", &[]) == 0.0
     });
     wait_quiet(&proxy);
 }

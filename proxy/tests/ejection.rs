@@ -308,7 +308,7 @@ fn no_endpoint_is_ejected_for_lack_of_descriptors() {
     eventually(TIMEOUT, "they are checked", || passed() >= 2.0);
     let mut clients: Vec<_> = (0..4).map(|_| connect(&proxy)).collect();
     eventually(TIMEOUT, "all are connected", || {
-        proxy.metric("maglor_downstream_connections", &[]) == 4.0
+        proxy.metric("maglor_downstream_open_connections", &[]) == 4.0
     });
     without_descriptors(&proxy, || {
         for client in &mut clients {

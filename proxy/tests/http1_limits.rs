@@ -238,6 +238,6 @@ fn connections_to_endpoints_are_kept_as_configured() {
         upstream.open_connections() == 0
     });
     eventually(TIMEOUT, "it is not counted any more", || {
-        proxy.metric("maglor_upstream_connections", &[]) == 0.0
+        proxy.metric("maglor_upstream_open_connections", &[]) == 0.0
     });
 }

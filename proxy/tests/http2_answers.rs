@@ -57,7 +57,7 @@ fn an_endpoint_that_takes_few_requests_on_a_connection_gets_more_connections() {
             upstream.requests() == number + 1
         });
     }
-    let connections = proxy.metric("maglor_upstream_connections", &[]);
+    let connections = proxy.metric("maglor_upstream_open_connections", &[]);
     assert_eq!(connections, 4.0);
 }
 

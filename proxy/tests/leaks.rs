@@ -35,7 +35,7 @@ fn wait_for_copies(proxy: &Proxy, what: &str) {
     };
     eventually(TIMEOUT, what, copies);
     eventually(TIMEOUT, what, || {
-        proxy.metric("maglor_upstream_connections", &["cluster=\"copy\""]) == 0.0
+        proxy.metric("maglor_upstream_open_connections", &["cluster=\"copy\""]) == 0.0
     });
 }
 

@@ -103,7 +103,7 @@ fn connections_are_limited_and_shared() {
             assert_eq!(client.response().status, 200);
         }
     }
-    let open = proxy.metric("maglor_upstream_connections", &[]);
+    let open = proxy.metric("maglor_upstream_open_connections", &[]);
     assert!(open <= 2.0, "{open}");
     // An idle connection to one endpoint makes room for one to the other.
     let [a, b] = [a.requests(), b.requests()];

@@ -147,7 +147,10 @@ fn open_tcp_connections_are_reported() {
     });
     drop(clients);
     eventually(TIMEOUT, "and gone", || {
-        proxy.metric("maglor_upstream_connections", &["cluster=\"database\""]) == 0.0
+        proxy.metric(
+            "maglor_upstream_open_connections",
+            &["cluster=\"database\""],
+        ) == 0.0
     });
     assert_eq!(curious.sum("database", |load| load.bytes), 6000);
 }

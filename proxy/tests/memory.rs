@@ -149,7 +149,7 @@ fn a_budget_bounds_connections() {
     let proxy = Web::to([upstream.address()])
         .top("memory_budget: 8MiB")
         .start();
-    let open = || proxy.metric("maglor_downstream_connections", &[]);
+    let open = || proxy.metric("maglor_downstream_open_connections", &[]);
     // (8 − 6) MiB, with 4 KiB for each.
     let mut clients: Vec<_> = (0..512).map(|_| connect(&proxy)).collect();
     eventually(TIMEOUT, "all are accepted", || open() >= 512.0);

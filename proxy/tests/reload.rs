@@ -377,7 +377,7 @@ fn changed_settings_of_clusters_hold_for_endpoints_that_stay() {
         }
         upstream.connections() - before
     };
-    let open = || proxy.metric("maglor_upstream_connections", &[]);
+    let open = || proxy.metric("maglor_upstream_open_connections", &[]);
     assert_eq!((made(), made()), (1, 0));
     let with = |settings: &str| reload(&proxy, &web.clone().cluster(settings).yaml());
     // The first request uses the existing connection.

@@ -277,7 +277,7 @@ fn uploads_that_hold_the_window_of_an_endpoint_delay_no_other_upload_to_it() {
         upload_all_is_well(&mut other, &what);
         ask_all_is_well(&mut other, &what);
         // Each connection carries at least three of them.
-        let connections = proxy.metric("maglor_upstream_connections", &[]);
+        let connections = proxy.metric("maglor_upstream_open_connections", &[]);
         assert!(connections <= (streams / 3) as f64, "{what}: {connections}");
         drop(stalled);
         eventually(TIMEOUT, "nothing is under way", || {

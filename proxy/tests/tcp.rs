@@ -379,7 +379,7 @@ fn connections_beyond_a_limit_are_not_held_against_endpoints() {
             &servers.each_ref().map(RawServer::address),
             &format!(", policy: round-robin, {strict}, {limits}"),
         ));
-        let open = || proxy.metric("maglor_upstream_connections", &[]);
+        let open = || proxy.metric("maglor_upstream_open_connections", &[]);
         let mut first: Vec<_> = (0..2).map(|_| connect(&proxy)).collect();
         eventually(TIMEOUT, "there is one to each", || open() == 2.0);
         for _ in 0..6 {

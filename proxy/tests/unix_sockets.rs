@@ -140,7 +140,7 @@ clusters:
     client.send("x").unwrap();
     drop(client);
     eventually(TIMEOUT, "no connection is left", || {
-        proxy.metric("maglor_downstream_connections", &[]) == 0.0
+        proxy.metric("maglor_downstream_open_connections", &[]) == 0.0
     });
 }
 

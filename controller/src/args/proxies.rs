@@ -89,6 +89,7 @@ impl Proxies {
             trust_domain,
             // Assumed until the version of the cluster is known.
             sleeps: true,
+            prometheus_annotations: sidecar.prometheus_annotations,
             image: or(&self.proxy_image, &sidecar.image),
             pull_policy: self.proxy_pull_policy.clone().or(policy),
             control_plane: or(&self.proxy_control_plane, &sidecar.control_plane),

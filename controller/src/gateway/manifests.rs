@@ -138,7 +138,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     let metadata = json!({"labels": labels, "annotations": annotations});
     let mut deployment = meta.resource("apps/v1", "Deployment");
     // `replicas` is set only once, at creation, so that a later apply does not undo scaling.
-    deployment["spec"] = proxy_pod::rollout(&own, &metadata, &pod);
+    deployment["spec"] = proxy_pod::rollout(&own, &metadata, &pod, settings);
     deployment
 }
 
@@ -176,6 +176,7 @@ mod tests {
             cluster_domain: "cluster.local".into(),
             trust_domain: Some("cluster.local".into()),
             sleeps: true,
+            prometheus_annotations: false,
         };
         manifests(&gateway, &settings, "LoadBalancer")
     }

@@ -36,7 +36,9 @@ pub(super) fn container(
         port
     };
     let mut container = proxy_pod::container(&args, &resources(claim), settings);
-    container["ports"] = listening.iter().map(port).collect();
+    let admin = container["ports"].take();
+    let admin = admin.as_array().into_iter().flatten().cloned();
+    container["ports"] = listening.iter().map(port).chain(admin).collect();
     if settings.trust_domain.is_some() {
         container["volumeMounts"] = json!(maglor_inject::mounts());
     }

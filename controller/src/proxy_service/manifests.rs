@@ -212,7 +212,7 @@ pub(super) fn deployment(
     }
     let mut deployment = owned.resource("apps/v1", "Deployment");
     deployment["metadata"]["annotations"] = json!({PORTS: written_ports(&listening)});
-    deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod);
+    deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod, settings);
     if claim.autoscaling.is_none() {
         deployment["spec"]["replicas"] = json!(claim.replicas());
     }
@@ -324,6 +324,7 @@ mod tests {
             cluster_domain: "cluster.local".into(),
             trust_domain: trust_domain.map(str::to_owned),
             sleeps: true,
+            prometheus_annotations: false,
         }
     }
 

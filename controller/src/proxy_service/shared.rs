@@ -81,7 +81,7 @@ pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Set
     let annotations = json!({maglor_inject::INJECTED: injected});
     let meta = json!({"labels": labels, "annotations": annotations});
     let mut deployment = owned.resource("apps/v1", "Deployment");
-    deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod);
+    deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod, settings);
     if claim.autoscaling.is_none() {
         deployment["spec"]["replicas"] = json!(claim.replicas());
     }

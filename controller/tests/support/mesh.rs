@@ -153,6 +153,12 @@ impl Mesh {
         }
     }
 
+    /// The address of the controller's admin port.
+    #[allow(dead_code, reason = "only one of the tests scrapes it")]
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// The clients connected to the controller.
     pub(crate) fn sessions(&self) -> usize {
         let sessions = RawHttp1::connect(self.admin).get_local("/sessions").json();

@@ -10,8 +10,10 @@
 
 mod access;
 mod connections;
+mod headers;
 mod server;
 
 pub use access::{Audience, Methods, Page, Refusal, Via, foreign_site, refusal};
 pub use connections::{Busy, Connections, Held, Limits, Place, network_of};
+pub use headers::list;
 pub use server::{Accepted, Response, Server};

@@ -139,3 +139,25 @@ fn each_alert_has_a_runbook_and_each_runbook_is_rehearsed() {
         assert!(found > 0, "{heading}");
     }
 }
+
+/// `cargo xtask e2e` runs the tests with promtool.
+#[test]
+fn each_alert_has_a_test_in_which_it_is_raised_and_one_in_which_it_is_not() {
+    let documents = maglor_inject::yaml::documents(&read("deploy/alerts/tests/maglor.tests.yaml"));
+    let tests = documents.unwrap().remove(0).value["tests"].clone();
+    let mut expected = BTreeSet::new();
+    for test in tests.as_array().unwrap() {
+        for check in test["alert_rule_test"].as_array().unwrap() {
+            let name = check["alertname"].as_str().unwrap().to_owned();
+            let is_raised = !check["exp_alerts"].as_array().unwrap().is_empty();
+            expected.insert((name, is_raised));
+        }
+    }
+    let names = rules()
+        .into_iter()
+        .map(|rule| rule["alert"].as_str().unwrap().to_owned());
+    let wanted: BTreeSet<_> = names
+        .flat_map(|name| [(name.clone(), true), (name, false)])
+        .collect();
+    assert_eq!(expected, wanted);
+}

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 16] = [
+const CASES: [&[&str]; 17] = [
     &[],
     &[
         "replicas=1",
@@ -58,6 +58,13 @@ const CASES: [&[&str]; 16] = [
         "placement.namespaces={shop}",
     ],
     &["alerts.prometheusRule=true,alerts.labels.release=monitoring"],
+    &[
+        "monitoring.podMonitor=true,monitoring.serviceMonitor=true,monitoring.labels.release=monitoring,monitoring.interval=10s",
+    ],
+    &["monitoring.dashboards=true,monitoring.annotations=false,sidecar.prometheusAnnotations=true"],
+    &[
+        "revision=canary,monitoring.podMonitor=true,monitoring.serviceMonitor=true,monitoring.dashboards=true",
+    ],
     &["revision=canary,image=maglor-controller:next,replicas=1,alerts.prometheusRule=true"],
     &[
         "imageDigest=sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 /// `--set` with values that are accepted.
-const GOOD_SETS: [&str; 44] = [
+const GOOD_SETS: [&str; 46] = [
     "revision=canary",
     "revision=,gateway.enabled=true",
     "",
@@ -53,6 +53,8 @@ const GOOD_SETS: [&str; 44] = [
     "networkPolicy.metricsFrom[0].ipBlock.cidr=10.0.0.0/8",
     "injection.timeout=30,validation.timeout=1",
     "injection.excludedNamespaces[0]=a",
+    "monitoring.podMonitor=true,monitoring.labels.release=prometheus,monitoring.interval=30s",
+    "monitoring.annotations=false,sidecar.prometheusAnnotations=true,monitoring.dashboards=true",
     "meshConfig.mtls=strict",
     "meshConfig.cluster.connect_timeout=3s,externalMetrics=true",
     "dashboard.https=true,dashboard.hostNames={mesh.example}",
@@ -60,7 +62,10 @@ const GOOD_SETS: [&str; 44] = [
 ];
 
 /// `--set` with values that are refused.
-const BAD_SETS: [&str; 88] = [
+const BAD_SETS: [&str; 91] = [
+    "monitoring.interval=often",
+    "monitoring.podMonitor=sometimes",
+    "monitoring.labels.release=1",
     "revision=Canary",
     "revision=abcdefghijklmnopqrstuvwxyz",
     "revision=canary,gateway.enabled=true",

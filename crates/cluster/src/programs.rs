@@ -19,6 +19,8 @@ pub(crate) struct Suite {
     version: &'static str,
     packages: &'static [&'static str],
     flags: &'static str,
+    /// Build tags, separated by commas.
+    tags: &'static str,
     /// Whether the program is the test binary of its only package, `MODULE.test`.
     tests: bool,
     /// The duration of the build with an empty cache, on two cores.
@@ -44,6 +46,7 @@ pub(crate) const KUBERNETES: Suite = Suite {
             -X k8s.io/component-base/version.gitMajor=1 \
             -X k8s.io/component-base/version.gitMinor=34 \
             -X k8s.io/component-base/version.gitTreeState=clean",
+    tags: "",
     tests: false,
     takes: "8 to 15 minutes",
 };
@@ -63,6 +66,7 @@ const KUBERNETES_OLDEST: Suite = Suite {
             -X k8s.io/component-base/version.gitMajor=1 \
             -X k8s.io/component-base/version.gitMinor=30 \
             -X k8s.io/component-base/version.gitTreeState=clean",
+    tags: "",
     tests: false,
     takes: "8 to 15 minutes",
 };
@@ -85,6 +89,7 @@ pub(crate) const KWOK: Suite = Suite {
     version: "0.8.0",
     packages: &["sigs.k8s.io/kwok/cmd/kwok"],
     flags: "-s -w",
+    tags: "",
     tests: false,
     takes: "2 minutes",
 };
@@ -95,6 +100,7 @@ pub(crate) const HELM: Suite = Suite {
     version: "3.22.0",
     packages: &["helm.sh/helm/v3/cmd/helm"],
     flags: "-s -w",
+    tags: "",
     tests: false,
     takes: "2 minutes",
 };
@@ -108,6 +114,7 @@ pub(crate) const ECHO: Suite = Suite {
         "istio.io/istio/pkg/test/echo/cmd/server",
     ],
     flags: "-s -w",
+    tags: "",
     tests: false,
     takes: "2 minutes",
 };
@@ -118,8 +125,24 @@ pub(crate) const CONFORMANCE: Suite = Suite {
     version: "1.6.3",
     packages: &["sigs.k8s.io/gateway-api/conformance"],
     flags: "-s -w",
+    tags: "",
     tests: true,
     takes: "2 minutes",
+};
+
+/// Prometheus and promtool, which scrape and check our metrics. Without service discovery, of which no test uses any, and
+/// without the web page.
+pub(crate) const PROMETHEUS: Suite = Suite {
+    module: "prometheus",
+    version: "3.16.0",
+    packages: &[
+        "github.com/prometheus/prometheus/cmd/prometheus",
+        "github.com/prometheus/prometheus/cmd/promtool",
+    ],
+    flags: "-s -w",
+    tags: "remove_all_sd",
+    tests: false,
+    takes: "5 minutes",
 };
 
 /// A client and a server for gRPC calls and streams, with grpc-go.
@@ -128,6 +151,7 @@ pub(crate) const STREAMS: Suite = Suite {
     version: "1.85.0",
     packages: &["."],
     flags: "-s -w",
+    tags: "",
     tests: false,
     takes: "a minute",
 };
@@ -138,6 +162,7 @@ pub(crate) const ECHO_BASIC: Suite = Suite {
     version: "1.6.3-echo",
     packages: &["sigs.k8s.io/gateway-api/conformance/echo-basic"],
     flags: "-s -w",
+    tags: "",
     tests: false,
     takes: "1 minute",
 };
@@ -184,6 +209,15 @@ pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
 pub fn streams() -> Result<PathBuf, ClusterError> {
     let folder = STREAMS.ready(|line| eprintln!("{line}"))?;
     Ok(folder.join("streams"))
+}
+
+/// Returns the folder with `prometheus` and `promtool`. If it does not exist, they are built.
+///
+/// # Errors
+///
+/// The programs could not be built.
+pub fn prometheus() -> Result<PathBuf, ClusterError> {
+    PROMETHEUS.ready(|line| eprintln!("{line}"))
 }
 
 /// Returns the folder with the programs of Kubernetes, in the version that `MAGLOR_KUBERNETES` selects. If it does not
@@ -254,7 +288,8 @@ impl Suite {
             (&["build"][..], partial.clone())
         };
         go.args(task).args(["-mod=readonly", "-trimpath"]);
-        go.args(["-ldflags", self.flags]).arg("-o").arg(&output);
+        go.args(["-ldflags", self.flags, "-tags", self.tags]);
+        go.arg("-o").arg(&output);
         go.args(self.packages);
         // Static, so that the same files can be added to images.
         go.env("CGO_ENABLED", "0").current_dir(&source);
@@ -400,6 +435,7 @@ mod tests {
             KUBERNETES,
             KUBERNETES_OLDEST,
             KWOK,
+            PROMETHEUS,
             STREAMS,
         ] {
             assert!(sources(suite.module).join("go.sum").is_file(), "{suite:?}");

@@ -75,6 +75,8 @@ pub enum AccessLogField {
     Error,
     /// `flag`.
     Flag,
+    /// `forwarded_for`.
+    ForwardedFor,
     /// `host`.
     Host,
     /// `listener`.
@@ -85,10 +87,14 @@ pub enum AccessLogField {
     Peer,
     /// `protocol`.
     Protocol,
+    /// `referer`.
+    Referer,
     /// `request_id`.
     RequestId,
     /// `response_bytes`.
     ResponseBytes,
+    /// `response_ms`.
+    ResponseMs,
     /// `status`.
     Status,
     /// `target`.
@@ -105,7 +111,7 @@ pub enum AccessLogField {
 
 impl AccessLogField {
     /// All fields, in the order of docs/access-log.md.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::Time,
         Self::Listener,
         Self::Direction,
@@ -116,12 +122,15 @@ impl AccessLogField {
         Self::Protocol,
         Self::Host,
         Self::UserAgent,
+        Self::Referer,
+        Self::ForwardedFor,
         Self::RequestId,
         Self::TraceId,
         Self::Status,
         Self::Flag,
         Self::ResponseBytes,
         Self::DurationMs,
+        Self::ResponseMs,
         Self::Cluster,
         Self::Upstream,
         Self::Attempts,
@@ -129,7 +138,7 @@ impl AccessLogField {
     ];
 
     /// The names of all fields, in the order of [`ALL`](Self::ALL).
-    pub const NAMES: [&'static str; 20] = [
+    pub const NAMES: [&'static str; 23] = [
         "time",
         "listener",
         "direction",
@@ -140,12 +149,15 @@ impl AccessLogField {
         "protocol",
         "host",
         "user_agent",
+        "referer",
+        "forwarded_for",
         "request_id",
         "trace_id",
         "status",
         "flag",
         "response_bytes",
         "duration_ms",
+        "response_ms",
         "cluster",
         "upstream",
         "tries",

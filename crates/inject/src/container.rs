@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::settings::{
-    ADMIN_PORT, AUDIENCE, Form, INBOUND_PORT, OUTBOUND_PORT, PROXY_UID, Redirect, Settings,
-    TOKEN_SECONDS, TRUST_BUNDLE,
+    ADMIN_PORT, ADMIN_PORT_NAME, AUDIENCE, Form, INBOUND_PORT, OUTBOUND_PORT, PROXY_UID, Redirect,
+    Settings, TOKEN_SECONDS, TRUST_BUNDLE,
 };
 use crate::{INIT, PROXY};
 
@@ -98,7 +98,7 @@ pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
             field("NODE_NAME", "spec.nodeName"),
             field("SERVICE_ACCOUNT", "spec.serviceAccountName"),
         ],
-        "ports": [{"name": "maglor-admin", "containerPort": ADMIN_PORT, "protocol": "TCP"}],
+        "ports": [{"name": ADMIN_PORT_NAME, "containerPort": ADMIN_PORT, "protocol": "TCP"}],
         "startupProbe": probe("/ready", START_SECONDS, 1),
         "readinessProbe": probe("/ready", 3, 2),
         "livenessProbe": probe("/live", 3, 10),

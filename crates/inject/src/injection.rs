@@ -10,7 +10,7 @@ use crate::outcome::{Injected, Outcome, Refusal, Skip};
 use crate::pod_spec::{add_variables, check, containers, list, object};
 use crate::probe;
 use crate::repair::repair;
-use crate::settings::{Form, NAMESPACE, Redirect, Settings, TRUST_DOMAIN};
+use crate::settings::{ADMIN_PORT, Form, NAMESPACE, Redirect, Settings, TRUST_DOMAIN};
 use crate::{INJECT, INJECTED, INJECTED_BY, PROXY, SKIP_INBOUND_PORTS};
 
 /// Injects a sidecar into a pod or pod template.
@@ -116,6 +116,26 @@ fn add(
     Ok(Injected { pod, notes })
 }
 
+/// The prefix of annotations by which Prometheus finds pods, in its usual configuration for a cluster.
+const PROMETHEUS: &str = "prometheus.io/";
+
+/// Returns the annotations by which Prometheus finds the metrics of a proxy.
+#[must_use]
+pub fn prometheus_annotations() -> Map<String, Value> {
+    let all = [
+        ("scrape", "true".to_owned()),
+        ("port", ADMIN_PORT.to_string()),
+        ("path", "/metrics".to_owned()),
+    ];
+    let named = |(name, value)| (format!("{PROMETHEUS}{name}"), json!(value));
+    all.into_iter().map(named).collect()
+}
+
+/// Returns whether a pod already has annotations for Prometheus, which can name only one port.
+fn is_annotated(annotations: &Map<String, Value>) -> bool {
+    annotations.keys().any(|name| name.starts_with(PROMETHEUS))
+}
+
 /// Records the injection in the annotations of the pod.
 fn mark(
     pod: &mut Map<String, Value>,
@@ -143,6 +163,9 @@ fn mark(
     if !settings.skip_inbound_ports.is_empty() {
         let skipped = json!(settings.skip_inbound_ports);
         annotations.insert(SKIP_INBOUND_PORTS.to_owned(), skipped);
+    }
+    if settings.prometheus_annotations && !is_annotated(annotations) {
+        annotations.extend(prometheus_annotations());
     }
     if settings.form == Form::Container
         && !said.contains_key(DEFAULT_CONTAINER)

@@ -45,11 +45,13 @@ pub mod yaml;
 
 pub use annotations::Namespace;
 pub use container::{credentials, mounts, security_context, volumes};
-pub use injection::inject;
+pub use injection::{inject, prometheus_annotations};
 pub use json_patch::patch;
 pub use outcome::{Injected, Outcome, Refusal, Skip};
 pub use quantity::quantity;
-pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError};
+pub use settings::{
+    ADMIN_PORT, ADMIN_PORT_NAME, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError,
+};
 pub use skipped::ports;
 
 /// The annotation of pods that have a sidecar: `true`, or `outbound` if connections are not redirected.

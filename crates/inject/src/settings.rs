@@ -12,6 +12,8 @@ pub(crate) const INBOUND_PORT: u16 = 15006;
 pub(crate) const OUTBOUND_PORT: u16 = 15001;
 /// The port of the admin server, for readiness, liveness, metrics, and the application's own probes.
 pub const ADMIN_PORT: u16 = 15020;
+/// The name of the admin port in pods.
+pub const ADMIN_PORT_NAME: &str = "maglor-admin";
 /// The user ID of the proxy, whose connections are not redirected.
 pub const PROXY_UID: u32 = 2102;
 /// The audience of the sidecar's token; the controller accepts no other audience.
@@ -104,6 +106,8 @@ pub struct Settings {
     pub skip_outbound_ports: String,
     /// Networks whose connections, inbound and outbound, bypass the sidecar.
     pub skip_subnets: String,
+    /// Whether pods are annotated for Prometheus (`prometheus.io/scrape`), unless they are already.
+    pub prometheus_annotations: bool,
     /// Revision of the control plane that injects; empty = the default one. Only the controller sets it.
     #[serde(skip)]
     pub revision: String,
@@ -127,6 +131,7 @@ impl Default for Settings {
             skip_inbound_ports: String::new(),
             skip_outbound_ports: String::new(),
             skip_subnets: String::new(),
+            prometheus_annotations: false,
             revision: String::new(),
         }
     }

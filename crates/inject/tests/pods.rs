@@ -414,3 +414,31 @@ fn what_was_not_injected_is_not_repaired() {
     ]}));
     assert_eq!(skipped(&own, &shop()), Skip::AlreadyInjected);
 }
+
+#[test]
+fn pods_are_annotated_for_prometheus_on_request() {
+    let annotations = |settings: &str, own: Value| {
+        let settings = Settings::parse(settings).unwrap();
+        let pod = json!({"metadata": {"name": "web", "annotations": own}, "spec": {"containers": [{"name": "web"}]}});
+        let Ok(Outcome::Injected(injected)) = inject(&pod, &shop(), &settings) else {
+            panic!("it is injected");
+        };
+        let all = injected.pod["metadata"]["annotations"].clone();
+        ["scrape", "port", "path"].map(|name| all[format!("prometheus.io/{name}")].clone())
+    };
+    let on = "{prometheusAnnotations: true}";
+    assert_eq!(
+        annotations("{}", Value::Null),
+        [(); 3].map(|()| Value::Null)
+    );
+    assert_eq!(
+        annotations(on, Value::Null),
+        ["true", "15020", "/metrics"].map(Value::from)
+    );
+    // The application has its own metrics, and Prometheus scrapes one port of a pod.
+    let own = json!({"prometheus.io/scrape": "true"});
+    assert_eq!(
+        annotations(on, own),
+        [json!("true"), Value::Null, Value::Null]
+    );
+}

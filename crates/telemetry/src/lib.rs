@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! - [`metrics`]: a registry of counters, gauges and histograms, exposed in the Prometheus text format. Metrics are
+//! - [`metrics`]: a registry of counters, gauges and histograms, exposed in the formats of Prometheus. Metrics are
 //!   sharded by worker, so that counting on the data path is a load and a store without a lock.
 //! - [`logs`]: `tracing` on standard error, with a handle that changes the level at run time.
 //! - [`otlp`]: spans in the encoding of OpenTelemetry's protocol.

@@ -11,6 +11,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use maglor_telemetry::metrics::Exemplar;
+use maglor_telemetry::trace_context::TraceId;
 use maglor_telemetry::{Buckets, Registry};
 
 /// A sample: name, labels, value.
@@ -247,8 +249,8 @@ fn asking_again_returns_the_same_family() {
 #[should_panic(expected = "another kind, help or labels")]
 fn a_name_has_one_kind() {
     let registry = Registry::new(1);
-    let _counter = registry.counter("x", "X.", &[]);
     let _gauge = registry.gauge("x", "X.", &[]);
+    let _counter = registry.counter("x_total", "X.", &[]);
 }
 
 #[test]
@@ -302,4 +304,121 @@ fn promtool(text: &str) {
         .unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
+}
+
+/// A page in OpenMetrics, uncompressed.
+fn open_metrics(registry: &Registry) -> String {
+    let exposition = registry.expose("application/openmetrics-text", "");
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let headers = [("content-type", kind), ("vary", "accept, accept-encoding")];
+    assert_eq!(exposition.headers().collect::<Vec<_>>(), headers);
+    String::from_utf8(exposition.body).unwrap()
+}
+
+#[test]
+fn openmetrics_names_families_without_suffixes_and_with_units() {
+    let registry = registry();
+    let bytes = registry.counter("sent_bytes_total", "Bytes \"sent\".", &["to"]);
+    let bytes = bytes.with(&["a\"\\\nb"]);
+    bytes.add(0, 7);
+    let open = registry.gauge("sent", "Open.", &[]).with(&[]);
+    open.set(3);
+    let ratio = registry
+        .ratio_gauge("even_ratio", "Evenness.", &[])
+        .with(&[]);
+    ratio.set(125);
+    let latency = registry.histogram(
+        "latency_seconds",
+        "Latency.",
+        &[],
+        Buckets::seconds(&[0.5, 1.0]).unwrap(),
+    );
+    let latency = latency.with_exemplars(&[]);
+    latency.observe(1, 0.75);
+    latency.exemplify(1, exemplar(750_000_000));
+
+    let page = open_metrics(&registry);
+    for lines in [
+        "# HELP maglor_build Constant 1, with build information as labels.\n# TYPE maglor_build info\nmaglor_build_info{",
+        "# HELP maglor_sent_bytes Bytes \\\"sent\\\".\n# TYPE maglor_sent_bytes counter\n# UNIT maglor_sent_bytes bytes\n\
+         maglor_sent_bytes_total{to=\"a\\\"\\\\\\nb\"} 7\n",
+        "# TYPE maglor_sent gauge\nmaglor_sent 3\n",
+        "# TYPE maglor_even_ratio gauge\n# UNIT maglor_even_ratio ratio\nmaglor_even_ratio 0.125\n",
+        "# TYPE maglor_latency_seconds histogram\n# UNIT maglor_latency_seconds seconds\n\
+         maglor_latency_seconds_bucket{le=\"0.5\"} 0\n\
+         maglor_latency_seconds_bucket{le=\"1.0\"} 1 # {trace_id=\"00000000000000000000000000000007\"} 0.75 1700000000.250\n\
+         maglor_latency_seconds_bucket{le=\"+Inf\"} 1\n\
+         maglor_latency_seconds_sum 0.75\nmaglor_latency_seconds_count 1\n",
+        "# TYPE process_cpu_seconds counter\n# UNIT process_cpu_seconds seconds\nprocess_cpu_seconds_total ",
+    ] {
+        assert!(page.contains(lines), "{lines}\nin\n{page}");
+    }
+    assert!(page.ends_with("\n# EOF\n"));
+    let text = registry.encode();
+    assert!(
+        !text.contains("# EOF") && !text.contains("trace_id"),
+        "{text}"
+    );
+    assert!(
+        text.contains("maglor_latency_seconds_bucket{le=\"1\"} 1\n"),
+        "{text}"
+    );
+    assert!(text.contains("# TYPE maglor_build_info gauge\n"), "{text}");
+    promtool(&text);
+}
+
+fn exemplar(nanos: u64) -> Exemplar {
+    Exemplar {
+        trace_id: TraceId::new(7_u128.to_be_bytes()).unwrap(),
+        nanos,
+        at: 1_700_000_000_250_000_000,
+    }
+}
+
+#[test]
+fn exemplars_end_with_the_last_handle_that_has_them() {
+    let registry = Registry::new(1);
+    let family = registry.histogram("x_seconds", "X.", &[], Buckets::latency());
+    let plain = family.with(&[]);
+    plain.exemplify(0, exemplar(1));
+    assert!(!open_metrics(&registry).contains("trace_id"));
+    let (first, second) = (family.with_exemplars(&[]), family.with_exemplars(&[]));
+    first.exemplify(0, exemplar(1));
+    assert!(open_metrics(&registry).contains("trace_id"));
+    drop(first);
+    assert!(open_metrics(&registry).contains("trace_id"));
+    drop(second);
+    assert!(!open_metrics(&registry).contains("trace_id"));
+}
+
+#[test]
+fn a_page_is_compressed_on_request() {
+    use std::io::Read as _;
+
+    let registry = registry();
+    let counter = registry.counter("x_total", "X.", &["n"]);
+    let _series: Vec<_> = (0..1000).map(|n| counter.with(&[&n.to_string()])).collect();
+    let plain = open_metrics(&registry);
+    let compressed = registry.expose("application/openmetrics-text", "deflate, gzip");
+    let encoding = ("content-encoding", "gzip");
+    assert!(compressed.headers().any(|header| header == encoding));
+    assert!(compressed.body.len() * 4 < plain.len());
+    let mut text = String::new();
+    let mut decoder = flate2::read::GzDecoder::new(&compressed.body[..]);
+    decoder.read_to_string(&mut text).unwrap();
+    assert!(text.contains("maglor_x_total{n=\"999\"} 0\n") && text.ends_with("# EOF\n"));
+}
+
+#[test]
+#[should_panic(expected = "maglor_x: counters end in `_total`")]
+fn a_counter_has_its_suffix() {
+    let _counter = Registry::new(1).counter("x", "X.", &[]);
+}
+
+#[test]
+#[should_panic(expected = "each name is registered once")]
+fn a_computed_gauge_has_its_own_name() {
+    let registry = Registry::new(1);
+    let _counter = registry.counter("x_total", "X.", &[]);
+    registry.sampled_gauge("x", "X.", &[], |_| {});
 }

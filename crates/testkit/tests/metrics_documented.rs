@@ -66,6 +66,56 @@ fn labels_and_their_values_are_those_of_the_code() {
     }
 }
 
+/// The rules of `promtool check metrics`, which `cargo xtask e2e` runs on real pages.
+#[test]
+fn names_follow_the_conventions_of_prometheus() {
+    const UNITS: [&str; 16] = [
+        "bits",
+        "days",
+        "hours",
+        "kb",
+        "kib",
+        "kilobytes",
+        "mb",
+        "megabytes",
+        "microseconds",
+        "milliseconds",
+        "minutes",
+        "ms",
+        "nanoseconds",
+        "percent",
+        "permille",
+        "us",
+    ];
+    const TYPES: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
+    let mut families = BTreeMap::new();
+    for page in ["docs/metrics.md", "docs/controller.md"] {
+        let metrics = documented(&read(page)).into_iter();
+        let metrics =
+            metrics.filter(|(name, _)| name.starts_with("maglor_") || name.starts_with("process_"));
+        for (name, (kind, _)) in metrics {
+            let mut parts = name.split('_');
+            let wrong = parts.find(|part| UNITS.contains(part) || TYPES.contains(part));
+            assert_eq!(wrong, None, "{name}");
+            let reserved = ["_bucket", "_count", "_sum"];
+            assert!(!reserved.iter().any(|end| name.ends_with(end)), "{name}");
+            assert_eq!(
+                kind == "counter",
+                name.ends_with("_total"),
+                "{name} is a {kind}"
+            );
+            if kind == "histogram" {
+                assert!(name.ends_with("_seconds"), "{name}: its unit");
+            }
+            // In OpenMetrics a family has no suffix, so a counter and a gauge may be one family.
+            let base = name.strip_suffix("_total").unwrap_or(&name).to_owned();
+            let other = families.insert(base, name.clone());
+            assert_eq!(other, None, "{name} is the same family");
+        }
+    }
+    assert!(families.len() > 100, "{}", families.len());
+}
+
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap().to_owned()
@@ -92,7 +142,6 @@ fn documented(page: &str) -> BTreeMap<String, (String, Vec<String>)> {
     .collect()
 }
 
-/// Name → type of everything that the code registers.
 /// The texts of all files that register metrics.
 fn sources() -> Vec<String> {
     let folders = FOLDERS.iter().map(|folder| root().join(folder));
@@ -110,6 +159,7 @@ fn sources() -> Vec<String> {
     files.iter().map(text).collect()
 }
 
+/// Name → type of everything that the code registers.
 fn registered() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for text in sources() {
@@ -132,8 +182,8 @@ fn registered() -> BTreeMap<String, String> {
         }
         for name in strings(&code, "(").filter(|name| name.starts_with("process_")) {
             let after = code.split(&format!("\"{name}\"")).nth(1).unwrap();
-            let kind = after.split("MetricType::").nth(1).unwrap();
-            let kind = if kind.starts_with("COUNTER") {
+            let kind = after.split("Type::").nth(1).unwrap();
+            let kind = if kind.starts_with("Counter") {
                 "counter"
             } else {
                 "gauge"

@@ -171,6 +171,7 @@ fn end_to_end() -> ExitCode {
         "kubernetes_reconcile",
         "kubernetes_signer",
         "permissions",
+        "prometheus",
     ];
     // Without it, the tests of packages say so and skip themselves.
     tools::want_programs(&[("mmdebstrap", "mmdebstrap")]);

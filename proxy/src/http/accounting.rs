@@ -214,6 +214,9 @@ impl Accounting {
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = status;
         self.time.moved();
+        if let Some(entry) = &mut self.entry {
+            entry.responded(self.time.started().elapsed());
+        }
     }
 
     /// Removes the deadline for traffic in both directions, whose duration is not limited. The idle timeout remains.
@@ -252,13 +255,17 @@ impl Accounting {
             if let Some(attempt) = &mut self.attempt {
                 attempt.end_trace(now);
             }
+            let took = now - self.time.started();
             let ended = Ended {
                 status: self.status,
                 flag: self.flag,
                 response_bytes: self.response_bytes,
-                took: now - self.time.started(),
+                took,
             };
-            self.worker.notify_observers(&entry, ended, now);
+            let trace = self.worker.notify_observers(&entry, ended, now);
+            if let (Some(trace), Some(route)) = (trace, &self.route) {
+                route.exemplify(shard, took, trace);
+            }
         }
         self.time.stop(now);
         self.release();

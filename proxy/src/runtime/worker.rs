@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use maglor_balance::{Rng, Time};
+use maglor_telemetry::trace_context::TraceId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -107,10 +108,16 @@ impl Worker {
     }
 
     /// Notifies the observers of a finished request.
-    pub(crate) fn notify_observers(&self, entry: &Entry, ended: Ended<'_>, now: Instant) {
-        entry.end_trace(ended, now, self.shard);
+    pub(crate) fn notify_observers(
+        &self,
+        entry: &Entry,
+        ended: Ended<'_>,
+        now: Instant,
+    ) -> Option<TraceId> {
+        let trace = entry.end_trace(ended, now, self.shard);
         let now = self.time(now);
         self.shared.observers.notify(entry, ended, now);
+        trace
     }
 }
 

@@ -15,12 +15,13 @@ use maglor_balance::guard::GrpcStatus;
 use maglor_config::listener::TrafficDirection;
 use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogKey};
 use maglor_identity::SpiffeId;
+use maglor_telemetry::trace_context::TraceId;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::net::client_address::ClientAddress;
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::Known;
+use crate::protocol::fields::{Key, Known};
 use crate::protocol::message::Request;
 use crate::telemetry::traces::{RequestTrace, Served, Traced};
 use maglor_config::Address;
@@ -41,10 +42,15 @@ pub(crate) struct Entry {
     version: Version,
     host: Option<Vec<u8>>,
     user_agent: Option<Vec<u8>>,
+    referer: Option<Vec<u8>>,
+    /// `x-forwarded-for` as the client sent it.
+    forwarded_for: Option<Vec<u8>>,
     request_id: Option<Vec<u8>>,
     upstream: Option<(Address, Arc<str>)>,
     /// Number of attempts; 0 if the request was not forwarded.
     attempts: u32,
+    /// Time until the response's head; `None` if there was no response.
+    responded: Option<Duration>,
     error: Option<String>,
     /// The trace of the request, with tracing.
     traced: Option<Traced>,
@@ -68,9 +74,12 @@ impl Entry {
             version: request.version,
             host: request.host().map(<[u8]>::to_vec),
             user_agent: field(Known::UserAgent),
+            referer: request.fields.get(Key::new(b"referer")).map(<[u8]>::to_vec),
+            forwarded_for: field(Known::XForwardedFor),
             request_id: field(Known::XRequestId),
             upstream: None,
             attempts: 0,
+            responded: None,
             error: None,
             traced: None,
         })
@@ -93,9 +102,12 @@ impl Entry {
             version,
             host: None,
             user_agent: None,
+            referer: None,
+            forwarded_for: None,
             request_id: None,
             upstream: None,
             attempts: 0,
+            responded: None,
             error: None,
             traced: None,
         }
@@ -110,11 +122,15 @@ impl Entry {
         self.traced.as_ref().map(Traced::trace)
     }
 
-    /// Ends the trace of the request, if it has one.
-    pub(crate) fn end_trace(&self, ended: Ended<'_>, now: Instant, shard: usize) {
-        if let Some(traced) = &self.traced {
-            traced.end(&self.served(ended), now, shard);
-        }
+    /// Ends the trace of the request, if it has one. Returns its identifier if it is exported.
+    pub(crate) fn end_trace(
+        &self,
+        ended: Ended<'_>,
+        now: Instant,
+        shard: usize,
+    ) -> Option<TraceId> {
+        let traced = self.traced.as_ref()?;
+        traced.end(&self.served(ended), now, shard)
     }
 
     /// Returns the request in the terms of its span.
@@ -145,6 +161,11 @@ impl Entry {
     pub(crate) fn upstream(&mut self, address: &Address, cluster: &Arc<str>, attempts: u32) {
         self.upstream = Some((address.clone(), Arc::clone(cluster)));
         self.attempts = attempts;
+    }
+
+    /// Sets the time until the response's head.
+    pub(crate) fn responded(&mut self, after: Duration) {
+        self.responded = Some(after);
     }
 
     pub(crate) fn error(&mut self, error: &ProxyError) {
@@ -201,12 +222,15 @@ impl Entry {
             "protocol": format!("{:?}", self.version),
             "host": text(&self.host),
             "user_agent": text(&self.user_agent),
+            "referer": text(&self.referer),
+            "forwarded_for": text(&self.forwarded_for),
             "request_id": text(&self.request_id),
             "trace_id": self.trace_id(),
             "status": ended.status.as_u16(),
             "flag": ended.flag,
             "response_bytes": ended.response_bytes,
             "duration_ms": millis(ended.took),
+            "response_ms": self.responded.map(millis),
             "cluster": cluster,
             "upstream": upstream,
             "tries": self.attempts,
@@ -392,9 +416,12 @@ impl Entry {
             version: Version::HTTP_11,
             host: Some(b"cart".to_vec()),
             user_agent: None,
+            referer: None,
+            forwarded_for: None,
             request_id: None,
             upstream: None,
             attempts: 0,
+            responded: None,
             error: None,
             traced: None,
         }
@@ -525,6 +552,8 @@ mod tests {
     fn lines_of_json_are_the_described_request() {
         let mut entry = Entry::example("GET", "/\"\\\u{1}\u{7f}ü");
         entry.user_agent = Some(b"a\xff\tb\r\xc3".to_vec());
+        entry.referer = Some(b"https://shop.example/".to_vec());
+        entry.responded(Duration::from_micros(700));
         entry.error = Some("refused".to_owned());
         entry.attempts = 2;
         let ended = Ended {

@@ -49,9 +49,9 @@ impl Held {
             own + theirs.sum::<u64>()
         };
         Self {
-            clients: sum("maglor_downstream_connections"),
+            clients: sum("maglor_downstream_open_connections"),
             requests: sum("maglor_upstream_outstanding_requests"),
-            connections: sum("maglor_upstream_connections"),
+            connections: sum("maglor_upstream_open_connections"),
             places: clusters.iter().map(places).sum(),
             kept: sum("maglor_memory_kept_bytes"),
             tasks: sum("maglor_worker_tasks"),

@@ -152,7 +152,7 @@ pub(crate) fn wait_quiet(proxy: &Proxy) {
         outstanding(proxy) == 0.0
     });
     eventually(TIMEOUT, "no client is connected", || {
-        proxy.metric("maglor_downstream_connections", &[]) == 0.0
+        proxy.metric("maglor_downstream_open_connections", &[]) == 0.0
     });
 }
 

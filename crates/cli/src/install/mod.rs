@@ -24,7 +24,7 @@ const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
 const SCHEMA: &str = include_str!("../../../../deploy/chart/values.schema.json");
 
 /// The chart's templates, in the order in which they are applied.
-const TEMPLATES: [(&str, &str); 9] = [
+const TEMPLATES: [(&str, &str); 11] = [
     (
         "templates/rbac.yaml",
         include_str!("../../../../deploy/chart/templates/rbac.yaml"),
@@ -52,6 +52,14 @@ const TEMPLATES: [(&str, &str); 9] = [
     (
         "templates/alerts.yaml",
         include_str!("../../../../deploy/chart/templates/alerts.yaml"),
+    ),
+    (
+        "templates/monitoring.yaml",
+        include_str!("../../../../deploy/chart/templates/monitoring.yaml"),
+    ),
+    (
+        "templates/dashboards.yaml",
+        include_str!("../../../../deploy/chart/templates/dashboards.yaml"),
     ),
     (
         "templates/hooks.yaml",

@@ -31,7 +31,7 @@ when they have ended, without bodies, and without headers other than the host.";
 
 /// The fields of a request that are columns of CSV. Further fields, from proxies of other versions, are included in
 /// JSON only.
-const CSV: [&str; 21] = [
+const CSV: [&str; 24] = [
     "time",
     "pod",
     "listener",
@@ -43,11 +43,14 @@ const CSV: [&str; 21] = [
     "target",
     "protocol",
     "user_agent",
+    "referer",
+    "forwarded_for",
     "request_id",
     "status",
     "flag",
     "response_bytes",
     "duration_ms",
+    "response_ms",
     "cluster",
     "upstream",
     "tries",

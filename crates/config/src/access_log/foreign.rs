@@ -17,6 +17,17 @@ const NAMES: &[(&str, &[&str], &[&str])] = &[
         &["request_time", "upstream_response_time"],
         &["DURATION"],
     ),
+    (
+        "{response_ms}",
+        &["upstream_header_time"],
+        &["RESPONSE_DURATION", "RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)"],
+    ),
+    (
+        "{forwarded_for}",
+        &["http_x_forwarded_for"],
+        &["REQ(X-FORWARDED-FOR)"],
+    ),
+    ("{referer}", &["http_referer"], &["REQ(REFERER)"]),
     ("{error}", &[], &["RESPONSE_CODE_DETAILS"]),
     ("{flag}", &[], &["RESPONSE_FLAGS"]),
     (
@@ -66,18 +77,16 @@ const NAMES: &[(&str, &[&str], &[&str])] = &[
     ("{upstream}", &["upstream_addr"], &["UPSTREAM_HOST"]),
     ("{user_agent}", &["http_user_agent"], &["REQ(USER-AGENT)"]),
     // Without a name of ours: what is always absent here.
-    (
-        "-",
-        &["remote_user", "http_referer", "gzip_ratio"],
-        &["REQ(REFERER)", "REQ(X-FORWARDED-FOR)"],
-    ),
+    ("-", &["remote_user", "gzip_ratio"], &[]),
 ];
 
 /// Returns our notation for a name of nginx, without `$`, or of Envoy, without `%`.
 pub(crate) fn notation(name: &str) -> Option<&'static str> {
     // `REQ(HOST):10` has a length.
     let bare = match name.split_once(')') {
-        Some((inside, _)) if inside.starts_with("REQ(") => format!("{inside})"),
+        Some((inside, _)) if inside.starts_with("REQ(") || inside.starts_with("RESP(") => {
+            format!("{inside})")
+        }
         _ => name.split(['(', ':']).next().unwrap_or(name).to_owned(),
     };
     let found = NAMES.iter().find(|(_, nginx, envoy)| {

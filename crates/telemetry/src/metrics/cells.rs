@@ -39,6 +39,10 @@ impl Layout {
         }
     }
 
+    pub(crate) fn workers(self) -> usize {
+        self.workers
+    }
+
     /// Allocates a new series, whose words are zero.
     pub(crate) fn allocate(self) -> Cells {
         let words = self.stride * self.workers + self.width;

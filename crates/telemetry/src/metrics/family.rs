@@ -1,4 +1,4 @@
-//! A family: its name, label names and live series, which are rendered as a Prometheus collector.
+//! A family: its name, label names and live series, which are written to a page.
 //!
 //! A family holds its series weakly. Dead entries are removed when the family is gathered, and when the map has doubled
 //! since the last removal, so that the memory of a process that is not scraped does not grow.
@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto;
-
 use super::buckets::Buckets;
 use super::cells::{Cells, Layout};
+use super::exemplar::Exemplars;
+use super::exposition::{FamilyWriter, Header, Type, Value};
 use super::histogram_row;
 
 /// The terminator of each label value inside a key. In values that contain this character, it is replaced.
@@ -24,8 +23,45 @@ const PRUNE_FLOOR: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Counter,
-    Gauge,
+    /// Exposed as the word divided by this number.
+    Gauge(u16),
     Histogram(Arc<Buckets>),
+}
+
+impl Kind {
+    pub(crate) fn word(&self) -> Type {
+        match self {
+            Self::Counter => Type::Counter,
+            Self::Gauge(_) => Type::Gauge,
+            Self::Histogram(_) => Type::Histogram,
+        }
+    }
+}
+
+/// The name, help text and label names of a family.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Desc {
+    pub(crate) name: String,
+    pub(crate) help: String,
+    pub(crate) labels: Vec<String>,
+}
+
+impl Desc {
+    pub(crate) fn header(&self, kind: Type) -> Header<'_> {
+        Header {
+            name: &self.name,
+            help: &self.help,
+            kind,
+        }
+    }
+
+    /// Pairs the label names with values.
+    pub(crate) fn labels<'a>(
+        &'a self,
+        values: impl Iterator<Item = &'a str> + Clone,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> + Clone {
+        self.labels.iter().map(String::as_str).zip(values)
+    }
 }
 
 /// The part of a family that its handles and the registry share.
@@ -39,14 +75,22 @@ pub(crate) struct Family {
 
 #[derive(Debug, Default)]
 struct Series {
-    alive: BTreeMap<Box<str>, Weak<[AtomicU64]>>,
+    alive: BTreeMap<Box<str>, Entry>,
     /// The number of entries at which `with` removes dead ones.
     prune_at: usize,
 }
 
+/// One series; it is alive as long as its words are.
+#[derive(Debug)]
+struct Entry {
+    words: Weak<[AtomicU64]>,
+    /// Those of a histogram, if it has any.
+    exemplars: Weak<Exemplars>,
+}
+
 impl Series {
     fn prune(&mut self) {
-        self.alive.retain(|_, words| words.strong_count() > 0);
+        self.alive.retain(|_, entry| entry.words.strong_count() > 0);
         self.prune_at = (self.alive.len() * 2).max(PRUNE_FLOOR);
     }
 }
@@ -54,7 +98,7 @@ impl Series {
 impl Family {
     pub(crate) fn new(desc: Desc, kind: Kind, workers: usize) -> Self {
         let width = match &kind {
-            Kind::Counter | Kind::Gauge => 1,
+            Kind::Counter | Kind::Gauge(_) => 1,
             Kind::Histogram(buckets) => histogram_row::width(buckets),
         };
         Self {
@@ -79,106 +123,86 @@ impl Family {
     ///
     /// If the number of values is not the number of labels of the family; both are constants of the program.
     pub(crate) fn with(&self, values: &[&str]) -> Cells {
+        self.series(values, |_| {})
+    }
+
+    /// The same with the exemplars of the series, which live as long as a handle to them.
+    pub(crate) fn with_exemplars(&self, values: &[&str]) -> (Cells, Arc<Exemplars>) {
+        let mut exemplars = None;
+        let cells = self.series(values, |entry| {
+            let new = || Arc::new(Exemplars::new(self.layout.workers(), self.buckets()));
+            let shared = entry.exemplars.upgrade().unwrap_or_else(new);
+            entry.exemplars = Arc::downgrade(&shared);
+            exemplars = Some(shared);
+        });
+        (cells, exemplars.expect("series() updates the entry"))
+    }
+
+    fn buckets(&self) -> usize {
+        match &self.kind {
+            Kind::Histogram(buckets) => buckets.count(),
+            Kind::Counter | Kind::Gauge(_) => 0,
+        }
+    }
+
+    /// Returns the words of a series, with which `update` updates its entry.
+    fn series(&self, values: &[&str], update: impl FnOnce(&mut Entry)) -> Cells {
         assert_eq!(
             values.len(),
-            self.desc.variable_labels.len(),
+            self.desc.labels.len(),
             "label values of {}",
-            self.desc.fq_name
+            self.desc.name
         );
         let key = key(values);
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(words) = series.alive.get(&key)
-            && let Some(cells) = self.layout.revive(words)
+        if let Some(entry) = series.alive.get_mut(&key)
+            && let Some(cells) = self.layout.revive(&entry.words)
         {
+            update(entry);
             return cells;
         }
         if series.alive.len() >= series.prune_at {
             series.prune();
         }
         let cells = self.layout.allocate();
-        series.alive.insert(key, cells.downgrade());
+        let mut entry = Entry {
+            words: cells.downgrade(),
+            exemplars: Weak::new(),
+        };
+        update(&mut entry);
+        series.alive.insert(key, entry);
         cells
     }
 
     /// Returns all live series, sorted by label values, and drops the others.
-    fn gather(&self) -> Vec<(Box<str>, Cells)> {
+    fn gather(&self) -> Vec<(Box<str>, Cells, Option<Arc<Exemplars>>)> {
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         series.prune();
-        series
-            .alive
-            .iter()
-            .filter_map(|(key, words)| Some((key.clone(), self.layout.revive(words)?)))
+        let alive = series.alive.iter();
+        alive
+            .filter_map(|(key, entry)| {
+                let cells = self.layout.revive(&entry.words)?;
+                Some((key.clone(), cells, entry.exemplars.upgrade()))
+            })
             .collect()
     }
 
-    fn metric(&self, key: &str, cells: &Cells) -> proto::Metric {
-        let mut metric = proto::Metric::from_label(
-            key.split_terminator(END)
-                .zip(&self.desc.variable_labels)
-                .map(|(value, name)| label(name, value))
-                .collect(),
-        );
-        match &self.kind {
-            Kind::Counter => {
-                let mut counter = proto::Counter::default();
-                counter.set_value(cells.sum(0) as f64);
-                metric.set_counter(counter);
-            }
-            Kind::Gauge => {
-                let mut gauge = proto::Gauge::default();
-                gauge.set_value(cells.sum(0).cast_signed() as f64);
-                metric.set_gauge(gauge);
-            }
-            Kind::Histogram(buckets) => {
-                metric.set_histogram(histogram_row::render(buckets, cells));
+    /// Writes all live series.
+    pub(crate) fn write(&self, to: &mut FamilyWriter<'_>) {
+        for (key, cells, exemplars) in self.gather() {
+            let labels = self.desc.labels(key.split_terminator(END));
+            match &self.kind {
+                Kind::Counter => to.push(labels, Value::Count(cells.sum(0))),
+                Kind::Gauge(divisor) => {
+                    let value = cells.sum(0).cast_signed() as f64;
+                    to.push(labels, Value::Number(value / f64::from(*divisor)));
+                }
+                Kind::Histogram(buckets) => {
+                    histogram_row::write(buckets, &cells, exemplars.as_deref(), &labels, to);
+                }
             }
         }
-        metric
     }
-}
-
-/// The family in the form that the registry of the `prometheus` crate requires.
-pub(crate) struct Registered(pub(crate) Arc<Family>);
-
-impl Collector for Registered {
-    fn desc(&self) -> Vec<&Desc> {
-        vec![self.0.desc()]
-    }
-
-    fn collect(&self) -> Vec<proto::MetricFamily> {
-        let metrics = self
-            .0
-            .gather()
-            .iter()
-            .map(|(key, cells)| self.0.metric(key, cells))
-            .collect();
-        let field_type = match self.0.kind {
-            Kind::Counter => proto::MetricType::COUNTER,
-            Kind::Gauge => proto::MetricType::GAUGE,
-            Kind::Histogram(_) => proto::MetricType::HISTOGRAM,
-        };
-        vec![metric_family(self.0.desc(), field_type, metrics)]
-    }
-}
-
-pub(crate) fn metric_family(
-    desc: &Desc,
-    field_type: proto::MetricType,
-    metrics: Vec<proto::Metric>,
-) -> proto::MetricFamily {
-    let mut family = proto::MetricFamily::default();
-    family.set_name(desc.fq_name.clone());
-    family.set_help(desc.help.clone());
-    family.set_field_type(field_type);
-    family.set_metric(metrics);
-    family
-}
-
-pub(crate) fn label(name: &str, value: &str) -> proto::LabelPair {
-    let mut pair = proto::LabelPair::default();
-    pair.set_name(name.to_owned());
-    pair.set_value(value.to_owned());
-    pair
 }
 
 /// Joins label values into one string, so that a series needs one allocation for all of them.
@@ -201,8 +225,8 @@ mod tests {
 
     fn family(labels: &[&str]) -> Family {
         let labels = labels.iter().map(ToString::to_string).collect();
-        let desc = Desc::new("t".into(), "help".into(), labels, Default::default()).unwrap();
-        Family::new(desc, Kind::Counter, 1)
+        let (name, help) = ("t_total".to_owned(), "help".to_owned());
+        Family::new(Desc { name, help, labels }, Kind::Counter, 1)
     }
 
     #[test]
@@ -226,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "label values of t")]
+    #[should_panic(expected = "label values of t_total")]
     fn a_missing_label_value_is_a_bug_in_the_program() {
         family(&["a", "b"]).with(&["only one"]);
     }

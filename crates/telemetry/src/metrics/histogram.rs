@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::buckets::Buckets;
 use super::cells::{Cells, add_contended, add_owned};
+use super::exemplar::{Exemplar, Exemplars};
 use super::family::Family;
 use super::histogram_row::{FIRST_BUCKET, SUM, bucket_counts};
 
@@ -27,6 +28,21 @@ impl HistogramFamily {
     pub fn with(&self, values: &[&str]) -> Histogram {
         Histogram {
             cells: self.family.with(values),
+            exemplars: None,
+            buckets: Arc::clone(&self.buckets),
+        }
+    }
+
+    /// Returns the same histogram with the traces of recent requests ([`Histogram::exemplify`]).
+    ///
+    /// # Panics
+    ///
+    /// If the number of values is not the number of label names.
+    pub fn with_exemplars(&self, values: &[&str]) -> Histogram {
+        let (cells, exemplars) = self.family.with_exemplars(values);
+        Histogram {
+            cells,
+            exemplars: Some(exemplars),
             buckets: Arc::clone(&self.buckets),
         }
     }
@@ -36,6 +52,7 @@ impl HistogramFamily {
 #[derive(Clone, Debug)]
 pub struct Histogram {
     cells: Cells,
+    exemplars: Option<Arc<Exemplars>>,
     buckets: Arc<Buckets>,
 }
 
@@ -67,6 +84,15 @@ impl Histogram {
     /// Counts a duration from any thread, by atomic additions.
     pub fn observe_shared(&self, time: Duration) {
         self.count(self.cells.shared(), nanos(time), add_contended);
+    }
+
+    /// Shows a request that was counted here as the example of its bucket, in OpenMetrics. The restriction of
+    /// [`super::Counter::add`] applies; with an index that no worker has, nothing happens, nor without exemplars.
+    pub fn exemplify(&self, shard: usize, exemplar: Exemplar) {
+        if let Some(exemplars) = &self.exemplars {
+            let bucket = self.buckets.index(exemplar.nanos);
+            exemplars.put(shard, bucket, exemplar);
+        }
     }
 
     /// Returns the present counts.

@@ -4,111 +4,70 @@
 
 use std::fs;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto;
-
-use super::family::metric_family;
+use super::exposition::{Header, Page, Type, Value};
 
 /// The number of clock ticks per second in `/proc`: `USER_HZ`, which is part of the kernel's ABI and not its timer
 /// rate.
 const USER_HZ: f64 = 100.0;
 
 /// The name, help text and type of each metric, in the order of [`Reading::values`].
-const METRICS: [(&str, &str, proto::MetricType); 7] = [
+const METRICS: [(&str, &str, Type); 7] = [
     (
         "process_cpu_seconds_total",
         "CPU time in user and kernel mode.",
-        proto::MetricType::COUNTER,
+        Type::Counter,
     ),
     (
         "process_max_fds",
         "Limit of open file descriptors.",
-        proto::MetricType::GAUGE,
+        Type::Gauge,
     ),
-    (
-        "process_open_fds",
-        "Open file descriptors.",
-        proto::MetricType::GAUGE,
-    ),
+    ("process_open_fds", "Open file descriptors.", Type::Gauge),
     (
         "process_resident_memory_bytes",
         "Resident memory.",
-        proto::MetricType::GAUGE,
+        Type::Gauge,
     ),
     (
         "process_start_time_seconds",
         "Start time of the process, in seconds since the Unix epoch.",
-        proto::MetricType::GAUGE,
+        Type::Gauge,
     ),
-    (
-        "process_threads",
-        "Threads of the process.",
-        proto::MetricType::GAUGE,
-    ),
+    ("process_threads", "Threads of the process.", Type::Gauge),
     (
         "process_virtual_memory_bytes",
         "Virtual memory.",
-        proto::MetricType::GAUGE,
+        Type::Gauge,
     ),
 ];
 
-/// The collector of the `process_*` metrics.
+/// The writer of the `process_*` metrics.
+#[derive(Debug)]
 pub(crate) struct Process {
-    descs: Vec<Desc>,
     /// The start time of the process, which is read once, because it does not change; `None` if it could not be read.
     start_time: Option<f64>,
 }
 
 impl Process {
     pub(crate) fn new() -> Self {
-        let descs = METRICS.iter().map(|(name, help, _)| {
-            Desc::new(
-                (*name).into(),
-                (*help).into(),
-                Vec::new(),
-                Default::default(),
-            )
-            .expect("the names above are valid")
-        });
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let boot = fs::read_to_string("/proc/stat").unwrap_or_default();
         Self {
-            descs: descs.collect(),
             start_time: start_time(&stat, &boot),
         }
     }
 }
 
-impl Collector for Process {
-    fn desc(&self) -> Vec<&Desc> {
-        self.descs.iter().collect()
-    }
-
-    fn collect(&self) -> Vec<proto::MetricFamily> {
+impl Process {
+    pub(crate) fn write(&self, page: &mut Page) {
         let values = Reading::now(self.start_time).values();
-        self.descs
-            .iter()
-            .zip(METRICS)
-            .zip(values)
-            .filter_map(|((desc, (_, _, field_type)), value)| {
-                let metric = sample(field_type, value?);
-                Some(metric_family(desc, field_type, vec![metric]))
-            })
-            .collect()
+        for ((name, help, kind), value) in METRICS.into_iter().zip(values) {
+            if let Some(value) = value {
+                let mut family = page.family(Header { name, help, kind });
+                family.push(std::iter::empty(), Value::Number(value));
+            }
+        }
     }
-}
-
-fn sample(field_type: proto::MetricType, value: f64) -> proto::Metric {
-    if field_type == proto::MetricType::COUNTER {
-        let mut counter = proto::Counter::default();
-        counter.set_value(value);
-        let mut metric = proto::Metric::default();
-        metric.set_counter(counter);
-        return metric;
-    }
-    let mut gauge = proto::Gauge::default();
-    gauge.set_value(value);
-    proto::Metric::from_gauge(gauge)
 }
 
 /// The values from `/proc/self` at one moment.
@@ -185,6 +144,7 @@ fn open_fds() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::exposition::Format;
 
     #[test]
     fn a_command_with_spaces_and_parentheses_does_not_shift_the_fields() {
@@ -205,12 +165,12 @@ mod tests {
     #[test]
     fn this_process_can_be_read() {
         let process = Process::new();
-        let names: Vec<_> = process
-            .collect()
-            .iter()
-            .map(|family| family.name().to_owned())
-            .collect();
-        assert_eq!(names, METRICS.map(|(name, _, _)| name));
+        let mut page = Page::new(Format::Text);
+        process.write(&mut page);
+        let text = page.finish();
+        for (name, _, _) in METRICS {
+            assert!(text.contains(&format!("\n{name} ")), "{name} in {text}");
+        }
         assert!(process.start_time.unwrap() > 1.6e9);
     }
 }

@@ -1,15 +1,13 @@
-//! The registry: creates families, and writes all of them in the Prometheus text format.
+//! The registry: creates families, and writes all of them in a format of Prometheus.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use prometheus::TextEncoder;
-use prometheus::core::{Collector, Desc};
-use prometheus::proto;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::buckets::Buckets;
 use super::counter::CounterFamily;
-use super::family::{Family, Kind, Registered, label, metric_family};
+use super::exposition::{Exposition, FamilyWriter, Format, Page, Type, Value};
+use super::family::{Desc, Family, Kind};
 use super::gauge::GaugeFamily;
 use super::histogram::HistogramFamily;
 use super::process::Process;
@@ -17,16 +15,14 @@ use super::process::Process;
 /// The prefix of all names except `process_*`, which are the same for all programs.
 const NAMESPACE: &str = "maglor";
 
-/// The `content-type` of the result of [`Registry::encode`].
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
-
 /// The registry of all metrics of a process. Clones refer to the same registry.
 ///
 /// # Panics
 ///
 /// Names, help texts and label names are constants of the program. So the methods that create families panic if a name
 /// is invalid, or if it is registered with another kind, help text or labels. If the same family is registered again,
-/// the existing one is returned.
+/// the existing one is returned. The name of a counter ends in `_total`, and no other family has the rest of the name:
+/// they would be one family in OpenMetrics.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -35,9 +31,15 @@ pub struct Registry {
 #[derive(Debug)]
 struct Inner {
     workers: usize,
-    prometheus: prometheus::Registry,
-    /// The families by full name. The mutex is locked only while a family is created.
-    families: Mutex<BTreeMap<String, Arc<Family>>>,
+    /// By name in OpenMetrics. The mutex is locked only while a family is created, or the families are listed.
+    families: Mutex<BTreeMap<String, Entry>>,
+}
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Process(Arc<Process>),
+    Sampled(Arc<Sampled>),
+    Stored(Arc<Family>),
 }
 
 impl Registry {
@@ -47,7 +49,6 @@ impl Registry {
         Self {
             inner: Arc::new(Inner {
                 workers,
-                prometheus: prometheus::Registry::new(),
                 families: Mutex::default(),
             }),
         }
@@ -62,7 +63,14 @@ impl Registry {
     /// Creates a family of gauges, exposed as `maglor_NAME`.
     #[must_use]
     pub fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> GaugeFamily {
-        GaugeFamily(self.family(name, help, labels, Kind::Gauge))
+        GaugeFamily(self.family(name, help, labels, Kind::Gauge(1)))
+    }
+
+    /// Creates a family of gauges that are set in thousandths and exposed as a ratio, as `maglor_NAME`; the name ends in
+    /// `_ratio`.
+    #[must_use]
+    pub fn ratio_gauge(&self, name: &str, help: &str, labels: &[&str]) -> GaugeFamily {
+        GaugeFamily(self.family(name, help, labels, Kind::Gauge(1000)))
     }
 
     /// Creates a family of histograms of times, exposed as `maglor_NAME`; the name ends in
@@ -106,17 +114,17 @@ impl Registry {
         read: impl Fn(&mut Samples<'_>) + Send + Sync + 'static,
     ) {
         let desc = desc(name, help, labels);
-        self.register(Box::new(Sampled {
-            desc,
-            read: Box::new(read),
-        }));
+        let base = desc.header(Type::Gauge).base().to_owned();
+        let read = Box::new(read);
+        self.register(base, Entry::Sampled(Arc::new(Sampled { desc, read })));
     }
 
     /// Adds `process_*` (memory, CPU time, file descriptors, start time) and `maglor_build_info`.
     ///
     /// `component` is the name of the program, and `version` is its version.
     pub fn describe_process(&self, component: &str, version: &str) {
-        self.register(Box::new(Process::new()));
+        let process = Entry::Process(Arc::new(Process::new()));
+        self.register("process".to_owned(), process);
         let (component, version) = (component.to_owned(), version.to_owned());
         self.sampled_gauge(
             "build_info",
@@ -126,66 +134,91 @@ impl Registry {
         );
     }
 
-    /// Returns all series in the Prometheus text format; see [`CONTENT_TYPE`].
+    /// Returns all series in the Prometheus text format.
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut text = String::new();
-        let families = self.inner.prometheus.gather();
-        TextEncoder::new()
-            .encode_utf8(&families, &mut text)
-            .expect("families have names and samples, and a string can always be written to");
-        text
+        let mut page = Page::new(Format::Text);
+        self.write(&mut page);
+        page.finish()
+    }
+
+    /// Returns all series as a response to a request with these values of `accept` and `accept-encoding`, which are empty
+    /// if it has none: in OpenMetrics if the client prefers it, compressed if it accepts gzip.
+    #[must_use]
+    pub fn expose(&self, accept: &str, accept_encoding: &str) -> Exposition {
+        Exposition::negotiated(accept, accept_encoding, |page| self.write(page))
+    }
+
+    fn write(&self, page: &mut Page) {
+        // Not while the mutex is locked: reading may take long.
+        let entries: Vec<_> = self.families().values().cloned().collect();
+        for entry in entries {
+            match entry {
+                Entry::Process(process) => process.write(page),
+                Entry::Sampled(sampled) => {
+                    let to = page.family(sampled.desc.header(Type::Gauge));
+                    (sampled.read)(&mut Samples {
+                        desc: &sampled.desc,
+                        to,
+                    });
+                }
+                Entry::Stored(family) => {
+                    let header = family.desc().header(family.kind().word());
+                    family.write(&mut page.family(header));
+                }
+            }
+        }
     }
 
     fn family(&self, name: &str, help: &str, labels: &[&str], kind: Kind) -> Arc<Family> {
         let desc = desc(name, help, labels);
-        let mut families = self
-            .inner
-            .families
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(family) = families.get(&desc.fq_name) {
-            let same = family.desc().dim_hash == desc.dim_hash
+        let header = desc.header(kind.word());
+        let is_named = (kind.word() == Type::Counter) == desc.name.ends_with("_total");
+        assert!(is_named, "{}: counters end in `_total`", desc.name);
+        let base = header.base().to_owned();
+        if let Some(Entry::Stored(family)) = self.families().get(&base) {
+            let same = *family.desc() == desc
                 && std::mem::discriminant(family.kind()) == std::mem::discriminant(&kind);
             assert!(
                 same,
                 "{} exists with another kind, help or labels",
-                desc.fq_name
+                desc.name
             );
             return Arc::clone(family);
         }
-        let full_name = desc.fq_name.clone();
         let family = Arc::new(Family::new(desc, kind, self.inner.workers));
-        self.register(Box::new(Registered(Arc::clone(&family))));
-        families.insert(full_name, Arc::clone(&family));
+        self.register(base, Entry::Stored(Arc::clone(&family)));
         family
     }
 
-    fn register(&self, collector: Box<dyn Collector>) {
-        self.inner
-            .prometheus
-            .register(collector)
-            .expect("each name is registered once, with one help text and one list of labels");
+    fn register(&self, base: String, entry: Entry) {
+        let mut families = self.families();
+        assert!(
+            !families.contains_key(&base),
+            "{base}: each name is registered once"
+        );
+        families.insert(base, entry);
+    }
+
+    fn families(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        let families = self.inner.families.lock();
+        families.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The collector of samples for [`Registry::sampled_gauge`].
 #[derive(Debug)]
 pub struct Samples<'a> {
-    labels: &'a [String],
-    metrics: Vec<proto::Metric>,
+    desc: &'a Desc,
+    to: FamilyWriter<'a>,
 }
 
 impl Samples<'_> {
     /// Adds the sample of the series with these label values.
     pub fn push(&mut self, values: &[&str], value: f64) {
-        debug_assert_eq!(values.len(), self.labels.len(), "label values");
-        let mut gauge = proto::Gauge::default();
-        gauge.set_value(value);
-        let mut metric = proto::Metric::from_gauge(gauge);
-        let labels = self.labels.iter().zip(values);
-        metric.set_label(labels.map(|(name, value)| label(name, value)).collect());
-        self.metrics.push(metric);
+        debug_assert_eq!(values.len(), self.desc.labels.len(), "label values");
+        let labels = self.desc.labels(values.iter().copied());
+        self.to.push(labels, Value::Number(value));
     }
 }
 
@@ -194,31 +227,26 @@ struct Sampled {
     read: Box<dyn Fn(&mut Samples<'_>) + Send + Sync>,
 }
 
-impl Collector for Sampled {
-    fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
-    }
-
-    fn collect(&self) -> Vec<proto::MetricFamily> {
-        let mut samples = Samples {
-            labels: &self.desc.variable_labels,
-            metrics: Vec::new(),
-        };
-        (self.read)(&mut samples);
-        vec![metric_family(
-            &self.desc,
-            proto::MetricType::GAUGE,
-            samples.metrics,
-        )]
+impl fmt::Debug for Sampled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.desc.fmt(f)
     }
 }
 
+/// # Panics
+///
+/// If a name is not an identifier, or there is no help text: names and texts are constants of the program.
 fn desc(name: &str, help: &str, labels: &[&str]) -> Desc {
-    Desc::new(
-        format!("{NAMESPACE}_{name}"),
-        help.to_owned(),
-        labels.iter().map(ToString::to_string).collect(),
-        std::collections::HashMap::new(),
-    )
-    .expect("names of metrics and labels are identifiers written in the program")
+    let is_identifier = |name: &&str| {
+        let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        name.bytes().all(is_part) && name.starts_with(|first: char| first.is_ascii_lowercase())
+    };
+    let mut names = labels.iter().chain([&name]);
+    assert!(names.all(is_identifier), "{name}{labels:?}: identifiers");
+    assert!(!help.is_empty(), "{name}: a help text");
+    Desc {
+        name: format!("{NAMESPACE}_{name}"),
+        help: help.to_owned(),
+        labels: labels.iter().map(ToString::to_string).collect(),
+    }
 }

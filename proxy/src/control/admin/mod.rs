@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use maglor_admin::{Limits, Methods, Page, Server};
@@ -31,7 +31,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const INDEX: &str = "\
 For all clients:
-GET  /metrics            Prometheus metrics
+GET  /metrics            Prometheus metrics, in OpenMetrics on request
 GET  /ready              200 if the proxy accepts requests, else 503 with the reason
 GET  /live               200 while the process responds
 GET  /probe/NAME         run a health probe of the application (admin.probes)
@@ -115,16 +115,25 @@ impl Admin {
             "/live" => answer(StatusCode::OK, TEXT, "live\n"),
             "/logging" if change => self.set_log_level(request.uri().query()),
             "/logging" => self.log_level(),
-            "/metrics" => answer(
-                StatusCode::OK,
-                maglor_telemetry::metrics::CONTENT_TYPE,
-                self.app.borrow().metrics(),
-            ),
+            "/metrics" => self.metrics(request.headers()),
             "/ready" => self.ready(),
             "/routes" => json_answer(&routes::describe(&self.app.borrow().listeners())),
             "/tap" => self.tap(request.uri().query()),
             _ => answer(StatusCode::OK, TEXT, INDEX),
         }
+    }
+
+    fn metrics(&self, headers: &HeaderMap) -> Answer {
+        let value = |name| maglor_admin::list(headers, name);
+        let (accept, encodings) = (value(header::ACCEPT), value(header::ACCEPT_ENCODING));
+        let exposition = self.app.borrow().metrics(&accept, &encodings);
+        let headers = exposition.headers();
+        let mut answer = Response::new(Either::Left(Full::new(exposition.body.into())));
+        for (name, value) in headers {
+            let value = HeaderValue::from_static(value);
+            answer.headers_mut().insert(name, value);
+        }
+        answer
     }
 
     fn ready(&self) -> Answer {
@@ -181,7 +190,7 @@ impl Admin {
         match shared.observers.tap(query, &shared.memory) {
             Ok(lines) => {
                 let mut answer = Response::new(Either::Right(lines));
-                let kind = http::HeaderValue::from_static("application/x-ndjson");
+                let kind = HeaderValue::from_static("application/x-ndjson");
                 answer.headers_mut().insert(header::CONTENT_TYPE, kind);
                 answer
             }
@@ -230,7 +239,7 @@ fn json_answer(value: &Value) -> Answer {
 fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Either::Left(Full::new(body.into())));
     *answer.status_mut() = status;
-    let kind = http::HeaderValue::from_static(kind);
+    let kind = HeaderValue::from_static(kind);
     answer.headers_mut().insert(header::CONTENT_TYPE, kind);
     answer
 }

@@ -60,6 +60,11 @@ impl App {
         Ok(stale.map(|entry| entry.path()).collect())
     }
 
+    /// Names the proxy's own pod, `NAMESPACE/POD`, in the metrics.
+    pub(crate) fn describe_workload(&self, node: &str) {
+        self.shared.metrics.describe_workload(node);
+    }
+
     /// Returns the workloads that the current configuration refers to.
     pub(crate) fn wanted_workloads(&self) -> impl Iterator<Item = &Arc<str>> {
         let listeners = self.config.listeners.iter();

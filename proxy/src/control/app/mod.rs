@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hashbrown::HashMap;
 use maglor_config::workload::Workloads;
 use maglor_config::{self as config, Errors};
+use maglor_telemetry::metrics::Exposition;
 use maglor_xds::discovery::Used;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
@@ -400,7 +401,7 @@ impl App {
     }
 
     /// Copies values that are counted elsewhere into the metrics, and renders all metrics.
-    pub(crate) fn metrics(&self) -> String {
+    pub(crate) fn metrics(&self, accept: &str, accept_encoding: &str) -> Exposition {
         for cluster in self.clusters.iter() {
             let endpoints = cluster.endpoints();
             cluster
@@ -411,12 +412,12 @@ impl App {
             for cluster in derived.iter().flatten().chain([cluster]) {
                 let endpoints = cluster.endpoints();
                 let targets = endpoints.targets().iter();
-                targets
-                    .filter_map(|target| target.metrics.as_ref())
-                    .for_each(EndpointMetrics::refresh);
+                let metrics = targets.filter_map(|target| target.metrics.as_ref());
+                metrics.clone().for_each(EndpointMetrics::clear);
+                metrics.for_each(EndpointMetrics::refresh);
             }
         }
-        self.shared.metrics.encode()
+        self.shared.metrics.expose(accept, accept_encoding)
     }
 
     /// Returns whether there is an outbound listener, whose connections outlast the others in a drain.

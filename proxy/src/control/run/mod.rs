@@ -177,6 +177,7 @@ fn discover(app: &SharedApp) {
     let asks = app.borrow_mut().take_asks();
     let settings = app.borrow().config().control_plane.clone();
     if let (Some(asks), Some(settings)) = (asks, settings) {
+        app.borrow().describe_workload(&settings.node_id);
         let source = source::xds::run(Rc::clone(app), settings, asks, app::seed());
         tokio::task::spawn_local(source);
     }

@@ -36,6 +36,11 @@ fn with_value(
             let number = serde_json::Number::from_f64(millis(ended.took));
             return write(number.map_or(Value::None, Value::Number));
         }
+        AccessLogField::ResponseMs => {
+            let number = entry.responded.map(millis);
+            let number = number.and_then(serde_json::Number::from_f64);
+            return write(number.map_or(Value::None, Value::Number));
+        }
         AccessLogField::Protocol => return write(Value::Text(format_args!("{:?}", entry.version))),
         AccessLogField::ResponseBytes => return write(Value::Number(ended.response_bytes.into())),
         AccessLogField::Status => return write(Value::Number(ended.status.as_u16().into())),
@@ -57,10 +62,12 @@ fn with_value(
         AccessLogField::Direction => bytes_of(Some(direction_name(entry.direction))),
         AccessLogField::Error => bytes_of(entry.error.as_deref()),
         AccessLogField::Flag => bytes_of(Some(ended.flag)),
+        AccessLogField::ForwardedFor => entry.forwarded_for.as_deref(),
         AccessLogField::Host => entry.host.as_deref(),
         AccessLogField::Listener => bytes_of(Some(&entry.listener)),
         AccessLogField::Method => bytes_of(Some(entry.method.as_str())),
         AccessLogField::Peer => bytes_of(entry.peer()),
+        AccessLogField::Referer => entry.referer.as_deref(),
         AccessLogField::RequestId => entry.request_id.as_deref(),
         AccessLogField::Target => Some(&*entry.target),
         AccessLogField::UserAgent => entry.user_agent.as_deref(),

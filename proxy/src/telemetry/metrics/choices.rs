@@ -22,9 +22,9 @@ impl Families {
                 "upstream_choices_missed_idle_total",
                 "Evaluated choices of a busy endpoint while another one was idle.",
             ),
-            imbalance: registry.gauge(
-                "upstream_imbalance_permille",
-                "Unevenness of requests among endpoints: 1000 times one minus Jain's fairness index.",
+            imbalance: registry.ratio_gauge(
+                "upstream_imbalance_ratio",
+                "Unevenness of requests among endpoints: one minus Jain's fairness index.",
                 &["cluster"],
             ),
         }

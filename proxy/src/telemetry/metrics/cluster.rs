@@ -1,11 +1,8 @@
 //! Metrics of clusters and their endpoints. The metric families are in [`super::upstream`].
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use maglor_balance::EndpointStats;
-use maglor_config::Address;
 use maglor_telemetry::{Counter, Gauge, Histogram};
 
 use super::choices::ChoiceMetrics;
@@ -28,13 +25,15 @@ pub(crate) struct ClusterMetrics {
     pub(super) bytes: Counter,
     pub(crate) guards: GuardMetrics,
     pub(crate) choices: ChoiceMetrics,
+    /// Information about the Service, which is shown as long as the cluster exists.
+    _service: Option<Gauge>,
 }
 
 impl ClusterMetrics {
     pub(super) fn new(
         families: &Upstream,
-        guards: GuardMetrics,
-        choices: ChoiceMetrics,
+        (guards, choices): (GuardMetrics, ChoiceMetrics),
+        service: Option<Gauge>,
         cluster: &str,
     ) -> Self {
         Self {
@@ -50,6 +49,7 @@ impl ClusterMetrics {
             bytes: families.bytes.with(&[cluster]),
             guards,
             choices,
+            _service: service,
         }
     }
 
@@ -74,32 +74,5 @@ impl ClusterMetrics {
     /// Counts bytes of a response body, or other bytes received from an endpoint.
     pub(crate) fn body(&self, shard: usize, bytes: u64) {
         self.bytes.add(shard, bytes);
-    }
-}
-
-/// Handles of an endpoint.
-#[derive(Debug)]
-pub(crate) struct EndpointMetrics {
-    outstanding: Gauge,
-    stats: Arc<EndpointStats>,
-}
-
-impl EndpointMetrics {
-    pub(super) fn new(
-        families: &Upstream,
-        cluster: &str,
-        address: &Address,
-        stats: &Arc<EndpointStats>,
-    ) -> Self {
-        let labels = [cluster, &address.to_string()];
-        Self {
-            outstanding: families.outstanding.with(&labels),
-            stats: Arc::clone(stats),
-        }
-    }
-
-    /// Copies values that the balancer counts; called before the metrics are exposed.
-    pub(crate) fn refresh(&self) {
-        self.outstanding.set(i64::from(self.stats.outstanding()));
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::StatusCode;
+use maglor_telemetry::metrics::Exemplar;
+use maglor_telemetry::trace_context::TraceId;
 use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
@@ -53,7 +55,7 @@ impl Downstream {
                 &["listener", "route", "kind"],
             ),
             connections: registry.gauge(
-                "downstream_connections",
+                "downstream_open_connections",
                 "Open client connections.",
                 &["listener"],
             ),
@@ -111,7 +113,7 @@ impl Downstream {
     pub(super) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {
         Arc::new(RouteMetrics {
             requests: CLASSES.map(|class| self.requests.with(&[listener, route, class])),
-            duration: self.request_duration.with(&[listener]),
+            duration: self.request_duration.with_exemplars(&[listener]),
             response_bytes: self.response_bytes.with(&[listener]),
         })
     }
@@ -180,6 +182,18 @@ impl RouteMetrics {
         self.requests[class(status)].inc(shard);
         self.duration.observe_duration(shard, took);
         self.response_bytes.add(shard, bytes);
+    }
+
+    /// Shows a request with an exported trace as the example of its duration.
+    pub(crate) fn exemplify(&self, shard: usize, took: Duration, trace_id: TraceId) {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let exemplar = Exemplar {
+            trace_id,
+            nanos: nanos(took),
+            at: nanos(at.unwrap_or_default()),
+        };
+        self.duration.exemplify(shard, exemplar);
     }
 
     /// Counts a request that could not be parsed and therefore has no duration.

@@ -8,6 +8,7 @@ mod cluster;
 mod cluster_totals;
 mod control;
 mod downstream;
+mod endpoint;
 mod guards;
 mod load_feedback;
 mod memory;
@@ -16,13 +17,15 @@ mod status_class;
 mod traces;
 mod upstream;
 mod workers;
+mod workloads;
 mod xds;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use maglor_balance::EndpointStats;
 use maglor_config::Address;
-use maglor_telemetry::{Counter, Registry};
+use maglor_telemetry::metrics::Exposition;
+use maglor_telemetry::{Counter, Gauge, Registry};
 
 use crate::os::memory::BudgetMetrics;
 use control::Control;
@@ -30,9 +33,10 @@ use downstream::Downstream;
 use guards::Families;
 use upstream::Upstream;
 
-pub(crate) use cluster::{ClusterMetrics, EndpointMetrics};
+pub(crate) use cluster::ClusterMetrics;
 pub(crate) use cluster_totals::ClusterTotals;
 pub(crate) use downstream::{FaultMetrics, ListenerMetrics, RouteMetrics};
+pub(crate) use endpoint::EndpointMetrics;
 pub(crate) use load_feedback::{LoadReporterMetrics, QueueProtocolMetrics};
 pub(crate) use mesh::{Failures, IdentityMetrics, MeshMetrics, Refusals};
 pub(crate) use traces::TraceMetrics;
@@ -45,11 +49,15 @@ pub(crate) struct Metrics {
     registry: Registry,
     downstream: Downstream,
     upstream: Upstream,
+    endpoints: endpoint::Families,
     guards: Families,
     choices: choices::Families,
     queue_protocol: load_feedback::Families,
     mesh: mesh::Families,
     workers: workers::Families,
+    workloads: workloads::Families,
+    /// The proxy's own pod.
+    own_workload: OnceLock<Gauge>,
     /// Metrics of the proxy's own identity.
     pub(crate) identity: IdentityMetrics,
     /// Metrics of the export of spans.
@@ -67,11 +75,14 @@ impl Metrics {
         Self {
             downstream: Downstream::new(&registry),
             upstream: Upstream::new(&registry),
+            endpoints: endpoint::Families::new(&registry),
             guards: Families::new(&registry),
             choices: choices::Families::new(&registry),
             queue_protocol: load_feedback::Families::new(&registry),
             mesh: mesh::Families::new(&registry),
             workers: workers::Families::new(&registry),
+            workloads: workloads::Families::new(&registry),
+            own_workload: OnceLock::new(),
             identity: IdentityMetrics::new(&registry),
             traces: TraceMetrics::new(&registry),
             control: Control::new(&registry),
@@ -80,9 +91,16 @@ impl Metrics {
         }
     }
 
-    /// Encodes all metrics in the Prometheus text format.
-    pub(crate) fn encode(&self) -> String {
-        self.registry.encode()
+    /// Encodes all metrics for a client that accepts these formats and encodings.
+    pub(crate) fn expose(&self, accept: &str, accept_encoding: &str) -> Exposition {
+        self.registry.expose(accept, accept_encoding)
+    }
+
+    /// Describes the workload of the proxy's own pod, `NAMESPACE/POD`, from now on.
+    pub(crate) fn describe_workload(&self, node: &str) {
+        if let Some(info) = self.workloads.own(node) {
+            self.own_workload.get_or_init(|| info);
+        }
     }
 
     /// Returns the handles of a listener.
@@ -103,7 +121,8 @@ impl Metrics {
     /// Returns the handles of a cluster.
     pub(crate) fn cluster(&self, cluster: &str) -> ClusterMetrics {
         let (guards, choices) = (self.guards.cluster(cluster), self.choices.cluster(cluster));
-        ClusterMetrics::new(&self.upstream, guards, choices, cluster)
+        let service = self.workloads.service(cluster);
+        ClusterMetrics::new(&self.upstream, (guards, choices), service, cluster)
     }
 
     /// Returns the handles of an endpoint.
@@ -113,7 +132,7 @@ impl Metrics {
         address: &Address,
         stats: &Arc<EndpointStats>,
     ) -> EndpointMetrics {
-        EndpointMetrics::new(&self.upstream, cluster, address, stats)
+        self.endpoints.endpoint(cluster, address, stats)
     }
 
     /// Returns the metrics of the memory budget.

@@ -15,7 +15,6 @@ pub(super) struct Upstream {
     pub(super) cut_off: CounterFamily,
     pub(super) sent: CounterFamily,
     pub(super) bytes: CounterFamily,
-    pub(super) outstanding: GaugeFamily,
 }
 
 impl Upstream {
@@ -35,7 +34,7 @@ impl Upstream {
                 Buckets::latency(),
             ),
             connections: registry.gauge(
-                "upstream_connections",
+                "upstream_open_connections",
                 "Open connections to endpoints.",
                 cluster,
             ),
@@ -66,11 +65,6 @@ impl Upstream {
             bytes: counter(
                 "upstream_response_bytes_total",
                 "Bytes received from endpoints: response bodies, and data of TCP connections.",
-            ),
-            outstanding: registry.gauge(
-                "upstream_outstanding_requests",
-                "Requests in progress at an endpoint.",
-                &["cluster", "endpoint"],
             ),
         }
     }

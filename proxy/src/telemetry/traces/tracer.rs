@@ -99,12 +99,14 @@ impl Traced {
         &self.trace
     }
 
-    /// Ends the request: exports its spans, or forgets them.
-    pub(crate) fn end(&self, served: &Served<'_>, now: Instant, shard: usize) {
+    /// Ends the request: exports its spans, or forgets them. Returns the identifier of an exported trace.
+    pub(crate) fn end(&self, served: &Served<'_>, now: Instant, shard: usize) -> Option<TraceId> {
         let Self { tracer, trace } = self;
-        if tracer.is_exported(trace, served, shard) {
-            tracer.export(trace, served, &Clock::new(now), shard);
+        if !tracer.is_exported(trace, served, shard) {
+            return None;
         }
+        tracer.export(trace, served, &Clock::new(now), shard);
+        Some(trace.context.trace_id)
     }
 }
 

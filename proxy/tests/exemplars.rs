@@ -1,0 +1,62 @@
+//! Traces of requests as examples of their durations, in OpenMetrics.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use support::collector::{Collector, Transport};
+use support::{Web, connect, get, start};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+fn page(proxy: &Proxy) -> String {
+    let request =
+        "GET /metrics HTTP/1.1\r\nhost: localhost\r\naccept: application/openmetrics-text\r\n\r\n";
+    let response = RawHttp1::connect(proxy.admin()).request(request);
+    response.text().to_owned()
+}
+
+/// The exemplars of the buckets of durations.
+fn exemplars(page: &str) -> Vec<&str> {
+    let lines = page.lines().filter_map(|line| line.split_once(" # "));
+    lines
+        .filter(|(sample, _)| sample.starts_with("maglor_http_request_duration_seconds_bucket{"))
+        .map(|(_, exemplar)| exemplar)
+        .collect()
+}
+
+#[test]
+fn an_exported_trace_is_the_example_of_its_bucket() {
+    let upstream = Upstream::start("a");
+    let collector = Collector::start(Transport::Http);
+    let web = Web::to([upstream.address()]).top(&collector.tracing("percent: 0"));
+    let proxy = start(&(web.yaml() + &collector.cluster()));
+    assert_eq!(get(&proxy, "/").status, 200);
+    assert_eq!(exemplars(&page(&proxy)), [""; 0], "no trace is exported");
+
+    let sampled =
+        format!("GET / HTTP/1.1\r\nhost: a\r\ntraceparent: 00-{TRACE}-00f067aa0ba902b7-01\r\n\r\n");
+    assert_eq!(connect(&proxy).request(&sampled).status, 200);
+    eventually(TIMEOUT, "there is an exemplar", || {
+        let page = page(&proxy);
+        let exemplars = exemplars(&page);
+        let id = format!("{{trace_id=\"{TRACE}\"}} 0.");
+        exemplars.len() == 1 && exemplars[0].starts_with(&id)
+    });
+    assert!(
+        !proxy.admin_get("/metrics").text().contains(TRACE),
+        "only in OpenMetrics"
+    );
+}
+
+#[test]
+fn there_are_none_without_traces() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/").status, 200);
+    assert_eq!(exemplars(&page(&proxy)), [""; 0]);
+}

@@ -15,6 +15,7 @@ pub(crate) mod table;
 pub(crate) mod tap;
 pub(crate) mod top;
 mod traffic;
+pub(crate) mod why;
 
 use std::future::Future;
 use std::process::ExitCode;

@@ -118,7 +118,7 @@ endpoints:
             1 => "spec: {audit: true, rules: [{}]}".to_owned(),
             _ => format!("spec: {{selector: {{matchLabels: {{v: '{v}'}}}}, rules: [{{name: r{v}}}]}}"),
         },
-        "MeshConfig" => ["spec: {mtls: strict}", "spec: {route: {timeout: 9s}}", "spec: {trustDomain: t}", "spec: {unknown: refuse}", "spec: {tracing: {collector: 'otel:4317'}}"]
+        "MeshConfig" => ["spec: {mtls: strict}", "spec: {route: {timeout: 9s}}", "spec: {trustDomain: t}", "spec: {unknown: refuse}", "spec: {tracing: {collector: 'otel:4317'}}", "spec: {stories: true}"]
             [v]
             .to_owned(),
         _ => String::new(),

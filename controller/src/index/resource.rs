@@ -150,6 +150,9 @@ pub struct Inbound {
     /// Export of its spans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracing: Option<raw::MeshTracing>,
+    /// Whether its proxy keeps the stories of failed and slow requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stories: Option<bool>,
     /// Ports of the Gateway that the workload serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<maglor_config::gateway::Port>,
@@ -175,6 +178,7 @@ impl Inbound {
             delegates: self.delegates.clone(),
             unknown: self.unknown,
             tracing: self.tracing.clone(),
+            stories: self.stories,
             gateway: self.gateway.clone(),
             forwards: self.forwards.iter().map(ToString::to_string).collect(),
         }

@@ -16,6 +16,7 @@ pub(crate) mod table;
 pub(crate) mod tap;
 pub(crate) mod top;
 mod traffic;
+pub(crate) mod why;
 
 use std::future::Future;
 use std::process::ExitCode;

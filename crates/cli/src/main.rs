@@ -94,6 +94,11 @@ enum Command {
     Top(Box<live::top::Options>),
     /// Print the manifests to delete, in order; or remove the sidecars.
     Uninstall(install::UninstallOptions),
+    /// Explain a failed or slow request, or list those of the last minutes.
+    ///
+    /// Joins what the proxies on the request's way have kept: routes and rules, attempts with the queues that the
+    /// policy saw, and where the time went. The first line is the cause.
+    Why(Box<live::why::Options>),
 }
 
 fn main() -> ExitCode {
@@ -136,6 +141,7 @@ fn run(command: Command) -> ExitCode {
         Command::Tap(options) => live::tap::run(&options),
         Command::Top(options) => live::top::run(&options),
         Command::Uninstall(options) => install::uninstall(&options),
+        Command::Why(options) => live::why::run(&options),
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// The export of spans; `None` = no export, and trace headers are forwarded unchanged.
     pub tracing: Option<Tracing>,
+    /// Whether the stories of failed and slow requests are kept.
+    pub stories: bool,
     /// The source of the proxy's identity; `None` = no identity, and no chain or cluster needs one.
     pub identity: Option<Identity>,
     /// The control plane for services that are not in the file; `None` = no chain uses one.

@@ -37,6 +37,9 @@ pub struct Inbound {
     /// The export of spans, if the file does not set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracing: Option<raw::MeshTracing>,
+    /// Whether the stories of failed and slow requests are kept, if the file does not set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stories: Option<bool>,
     /// The ports of the Gateway that the workload serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<Port>,
@@ -134,7 +137,7 @@ impl Inbound {
 pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
     let mut document: raw::Document = resource::read(yaml, "configuration")?;
     let has_identity = document.identity.is_some();
-    let (mut unknown, mut tracing) = (None, None);
+    let (mut unknown, mut tracing, mut stories) = (None, None, None);
     for listener in &mut document.listeners {
         let inbound = listener.inbound.as_ref();
         let name = inbound.and_then(|one| one.discovery.as_deref());
@@ -143,6 +146,7 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
             inbound.put(listener, has_identity);
             unknown = unknown.or(inbound.unknown);
             tracing = tracing.or(inbound.tracing.as_ref());
+            stories = stories.or(inbound.stories);
         }
     }
     let outbound = document.listeners.iter_mut();
@@ -165,7 +169,9 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         let listeners = inbound.own(bind, Path::new(folder), has_identity.then_some(name));
         document.listeners.extend(listeners);
         tracing = tracing.or(inbound.tracing.as_ref());
+        stories = stories.or(inbound.stories);
     }
+    document.stories = document.stories.or(stories);
     if let Some(tracing) = tracing {
         mesh_tracing::add(tracing, &mut document);
     }

@@ -7,6 +7,7 @@
 //! - [`logs`]: `tracing` on standard error, with a handle that changes the level at run time.
 //! - [`otlp`]: spans in the encoding of OpenTelemetry's protocol.
 //! - [`scrape`]: a parser for the Prometheus text format, and the growth of counters between pages.
+//! - [`story`]: what a proxy keeps of a failed or slow request, and the cause that follows from it.
 //! - [`trace_context`]: W3C `traceparent`/`tracestate` and B3, without I/O and without a source of randomness: the
 //!   caller passes the bytes of new identifiers.
 //!
@@ -16,6 +17,7 @@ pub mod logs;
 pub mod metrics;
 pub mod otlp;
 pub mod scrape;
+pub mod story;
 pub mod trace_context;
 
 pub use metrics::{

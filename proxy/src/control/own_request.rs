@@ -30,6 +30,7 @@ pub(super) fn sender<'a>(
         ends: None,
         interim: None,
         unlimited: true,
+        noted: None,
     }
 }
 

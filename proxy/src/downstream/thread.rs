@@ -381,6 +381,7 @@ async fn sweep(local: Local) {
         if local.worker.take_released() >= memory::WORTH || largest - heap >= FELL {
             largest = heap;
             fields::forget_buffers();
+            local.worker.records.clear();
             memory::flush_thread_cache();
         }
     }

@@ -16,7 +16,10 @@ use tokio::time::Instant;
 
 use super::attempt::Progress;
 use super::attempt::accounting::Attempt;
+use super::connection::Service;
 use super::deadline::Deadline;
+use super::recording::Recording;
+use super::story::Ended;
 use super::timer::{RequestTimer, Timer};
 use super::upload::Upload;
 use crate::mesh::load_feedback::calls::Call;
@@ -25,16 +28,14 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Account, Request, Response};
-use crate::runtime::worker::Worker;
-use crate::telemetry::access_log::{Ended, Entry};
 use crate::telemetry::metrics::RouteMetrics;
-use crate::telemetry::traces::RequestTrace;
+use crate::telemetry::record::Record;
 use crate::upstream::ClusterSlot;
 
 /// The accounting record of one request.
 #[derive(Debug)]
 pub(crate) struct Accounting {
-    worker: Rc<Worker>,
+    service: Rc<Service>,
     time: RequestTimer,
     route: Option<Arc<RouteMetrics>>,
     /// The request's slot in its cluster.
@@ -48,7 +49,12 @@ pub(crate) struct Accounting {
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
-    entry: Option<Box<Entry>>,
+    /// What is recorded for readers; `None` if there is none.
+    recording: Option<Recording>,
+    /// When the first byte of the response had arrived, if the last one had not arrived with it.
+    begun: Option<Instant>,
+    /// When its head was ready for the client.
+    responded: Option<Instant>,
     /// When the last byte of the response was received from the endpoint.
     received: Option<Instant>,
     /// Whether the client's socket did not accept the whole response at once.
@@ -63,14 +69,13 @@ const NONE: u16 = 499;
 
 impl Accounting {
     pub(crate) fn new(
-        worker: &Rc<Worker>,
+        service: &Rc<Service>,
         started: Instant,
         timer: Rc<Timer>,
         idle: Duration,
-        entry: Option<Box<Entry>>,
     ) -> Box<Self> {
         Box::new(Self {
-            worker: Rc::clone(worker),
+            service: Rc::clone(service),
             time: RequestTimer::new(timer, started, idle),
             route: None,
             slot: None,
@@ -80,7 +85,9 @@ impl Accounting {
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             flag: "-",
             response_bytes: 0,
-            entry,
+            recording: None,
+            begun: None,
+            responded: None,
             received: None,
             late: false,
             cut_off: false,
@@ -116,23 +123,30 @@ impl Accounting {
         .await
     }
 
-    /// Returns the request's trace, with tracing.
-    pub(super) fn trace(&self) -> Option<&Rc<RequestTrace>> {
-        self.entry.as_ref().and_then(|entry| entry.trace())
+    /// Returns the request's record, if it has a reader.
+    pub(super) fn record(&self) -> Option<&Rc<Record>> {
+        self.recording.as_ref().map(Recording::record)
     }
 
-    /// Removes the request's trace: it is one between proxies, and none of a client.
-    pub(super) fn untraced(&mut self) {
-        if let Some(entry) = &mut self.entry {
-            entry.set_trace(None);
+    /// Changes what is recorded, if there is a reader.
+    pub(super) fn recording(&mut self) -> Option<&mut Recording> {
+        self.recording.as_mut()
+    }
+
+    /// Begins the record of the request, if it has a reader.
+    pub(super) fn begin_record(&mut self, request: &Request, grpc: bool) {
+        self.recording = Recording::begin(&self.service, request, grpc, self.time.started());
+    }
+
+    /// Keeps the text of the request until its end, if there is a reader.
+    pub(super) fn keep(&mut self, request: &mut Request) {
+        if let Some(recording) = &mut self.recording {
+            recording.keep(request);
         }
     }
 
     /// Records the request's identifier.
     pub(crate) fn request_id(&mut self, request: &Request) {
-        if let Some(entry) = &mut self.entry {
-            entry.request_id(request);
-        }
         if let Some(in_flight_guard) = &mut self.in_flight_guard
             && let Some(id) = request.fields.get(Known::XRequestId)
         {
@@ -157,15 +171,11 @@ impl Accounting {
             attempt,
             racing,
         } = progress;
-        if let (Some(entry), Some(attempt)) = (&mut self.entry, &attempt) {
-            entry.upstream(
-                attempt.address(),
-                attempt.cluster().name(),
-                attempt.number(),
-            );
-        }
         self.slot = slot;
         self.attempt = attempt;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.answers();
+        }
         let upstreams = |error| self.is_upstreams(error);
         let upstreams = result.as_ref().err().is_some_and(upstreams);
         let raced = upstreams && !racing.is_empty() && !self.time.deadline().is_hurried();
@@ -176,7 +186,7 @@ impl Accounting {
             (Err(_), None) if raced => {
                 let unrecorded = racing.iter().filter(|(_, recorded)| !recorded);
                 for (target, _) in unrecorded {
-                    let shared = self.worker.shared();
+                    let shared = self.service.worker.shared();
                     slot.cluster()
                         .record_outcome(target, Sample::LocalFailure, shared);
                 }
@@ -193,8 +203,9 @@ impl Accounting {
         let now = Instant::now();
         let answered = self.attempt.as_ref().filter(|_| result.is_ok());
         let latency = answered.map(|attempt| now - attempt.started());
-        let time = self.worker.time(now);
-        self.worker
+        let time = self.service.worker.time(now);
+        self.service
+            .worker
             .with_rng(|rng| slot.record_outcome(success, latency, time, rng));
     }
 
@@ -214,8 +225,8 @@ impl Accounting {
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = status;
         self.time.moved();
-        if let Some(entry) = &mut self.entry {
-            entry.responded(self.time.started().elapsed());
+        if self.recording.is_some() {
+            self.responded = Some(Instant::now());
         }
     }
 
@@ -237,7 +248,7 @@ impl Accounting {
 
     fn finish(&mut self, now: Instant) {
         self.done = true;
-        let shard = self.worker.shard();
+        let shard = self.service.worker.shard();
         if let Some(route) = &self.route {
             // The client has received the status, but not the whole response: this is not a success.
             let status = match self.cut_off {
@@ -251,24 +262,32 @@ impl Accounting {
                 self.response_bytes,
             );
         }
-        if let Some(entry) = self.entry.take() {
+        let recording = self.recording.take();
+        if let Some(recording) = &recording {
             if let Some(attempt) = &mut self.attempt {
-                attempt.end_trace(now);
+                attempt.end_note(now, false);
             }
             let took = now - self.time.started();
             let ended = Ended {
                 status: self.status,
                 flag: self.flag,
                 response_bytes: self.response_bytes,
-                took,
+                started: self.time.started(),
+                begun: self.begun.or(self.received),
+                received: self.received,
+                responded: self.responded,
+                ended: now,
             };
-            let trace = self.worker.notify_observers(&entry, ended, now);
+            let trace = recording.report(&self.service, &ended);
             if let (Some(trace), Some(route)) = (trace, &self.route) {
                 route.exemplify(shard, took, trace);
             }
         }
         self.time.stop(now);
         self.release();
+        if let Some(recording) = recording {
+            recording.recycle(&self.service.worker);
+        }
     }
 
     /// Returns how the request ended at the server behind this proxy.
@@ -305,7 +324,7 @@ impl Account for Accounting {
     fn sent(&mut self, bytes: u64) {
         if let Some(attempt) = &self.attempt {
             let metrics = attempt.cluster().metrics();
-            metrics.sent(self.worker.shard(), bytes);
+            metrics.sent(self.service.worker.shard(), bytes);
         }
     }
 
@@ -328,6 +347,9 @@ impl Account for Accounting {
             attempt.complete(now, self.response_bytes);
         }
         self.release();
+        if let Some(recording) = &mut self.recording {
+            recording.uploaded(self.time.deadline().upload(), now);
+        }
         // The time that the client takes to read the rest is not attributed to the endpoint.
         self.lift_deadline();
         self.received = Some(now);
@@ -351,13 +373,18 @@ impl Account for Accounting {
         let begun = self.status.as_u16() != NONE;
         self.cut_off |= begun && error.is_cut_off();
         self.flag = error.verdict().flag;
-        if let Some(entry) = &mut self.entry {
-            entry.error(error);
+        if let Some(recording) = &mut self.recording {
+            let upload = self.time.deadline().upload();
+            recording.fail(error, upload);
         }
     }
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
         self.late |= self.received.is_some();
+        // The head has arrived, and the rest of the response has not.
+        if self.begun.is_none() && self.recording.is_some() && self.status.as_u16() != NONE {
+            self.begun = Some(Instant::now());
+        }
         self.time.poll_expired(cx)
     }
 }

@@ -22,7 +22,7 @@ use crate::protocol::proxy_protocol::Addresses;
 use crate::routing::listener::HttpChain;
 use crate::routing::route::Route;
 use crate::runtime::worker::{Slot, Worker};
-use crate::telemetry::traces::RequestTrace;
+use crate::telemetry::record::Record;
 use crate::upstream::{Cluster, Sender, Target};
 
 /// How long a connection that must end (drain, changed listener, age) still accepts requests that the client sent
@@ -143,8 +143,8 @@ pub(crate) struct Hop<'a> {
     pub(crate) context: &'a RequestContext,
     /// The protocol to switch to; `None` if the client does not ask for an upgrade or the listener does not allow it.
     pub(crate) upgrade: Option<&'a [u8]>,
-    /// The request's trace, with tracing.
-    pub(crate) trace: Option<&'a Rc<RequestTrace>>,
+    /// The request's record; `None` if it has no reader.
+    pub(crate) record: Option<&'a Rc<Record>>,
 }
 
 impl Hop<'_> {
@@ -187,6 +187,7 @@ impl Hop<'_> {
             ends: self.ends(),
             interim: self.context.interim.as_deref(),
             unlimited: false,
+            noted: None,
         }
     }
 }

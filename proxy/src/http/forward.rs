@@ -35,6 +35,9 @@ pub(crate) async fn forward<'a>(
     headers::apply(&share.request_headers, &mut request.fields);
     let now = worker.time(hop.context.started);
     let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
+    if let Some(recording) = accounting.recording() {
+        recording.toward(&cluster);
+    }
     let key = hop.hash_key(request);
     hop.prepare(request, &cluster)?;
 
@@ -57,6 +60,13 @@ pub(crate) async fn forward<'a>(
     accounting.forwarded(progress, &result);
     if let Err(error) = &result {
         cluster.count_overflow(error);
+        let by_cluster =
+            error.overflow_reason().is_some() || matches!(error, ProxyError::NoHealthyUpstream);
+        if let Some(recording) = accounting.recording()
+            && by_cluster
+        {
+            recording.rejected_by(cluster.state());
+        }
     }
     let mut response = result?;
     finish(

@@ -109,7 +109,7 @@ async fn answer(service: Rc<Service>, accepted: Accepted, timer: Lent, _busy: Bu
 
 /// Runs the pipeline for a request; returns `None` if the client has cancelled it.
 async fn handle(
-    service: &Service,
+    service: &Rc<Service>,
     stream: &Rc<Stream>,
     request: &mut Request,
     body: &mut Body,

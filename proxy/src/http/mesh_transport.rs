@@ -89,7 +89,7 @@ async fn answer(
 
 /// Runs the pipeline for a request; returns `None` if the client has cancelled it.
 async fn handle(
-    service: &Service,
+    service: &Rc<Service>,
     stream: &Rc<Stream>,
     request: &mut Request,
     body: &mut Body,

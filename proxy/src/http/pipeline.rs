@@ -14,11 +14,9 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Method, Version};
 use http_body::Body as _;
-use maglor_balance::Rng;
 use maglor_config::route::RouteAction;
 use maglor_config::tls::MeshMode;
 use tokio::time::Instant;
@@ -27,6 +25,8 @@ use super::accounting::Accounting;
 use super::client::assertion::Assertion;
 use super::connection::{Hop, RequestContext, Service};
 use super::deadline::Deadline;
+use super::recording::Recording;
+use super::story::Ended;
 use super::upload::Upload;
 use super::{forward, headers, reply, rewrite_path};
 use crate::mesh::authorization::{Denied, Facts, RequestFacts};
@@ -37,7 +37,6 @@ use crate::protocol::mesh_transport::Closed;
 use crate::protocol::message::{Account, Body, Request, Response};
 use crate::routing::rate_limit::RateLimitState;
 use crate::routing::route::{Host, Route, Table, header_matches, without_port};
-use crate::telemetry::access_log::{Ended, Entry};
 use crate::upstream::relay::relay;
 
 /// The rule that denies a request with an unreadable client assertion.
@@ -45,13 +44,37 @@ const UNREADABLE: &str = "x-maglor-client";
 /// The rule that denies a request that a trusted proxy has received in plain text, where mTLS is required.
 const UNIDENTIFIED: &str = "mtls";
 
+/// A request in the pipeline. Whatever cancels it, its text is known to the record of its end.
+struct Pending<'a> {
+    request: &'a mut Request,
+    /// `None` once the response has it.
+    accounting: Option<Box<Accounting>>,
+}
+
+impl Pending<'_> {
+    /// Returns the accounting record, for the body of the response.
+    fn end(mut self) -> Option<Box<Accounting>> {
+        let mut accounting = self.accounting.take()?;
+        accounting.keep(self.request);
+        Some(accounting)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(accounting) = &mut self.accounting {
+            accounting.keep(self.request);
+        }
+    }
+}
+
 impl Service {
     /// Handles one request. Every outcome is returned here, with the accounting record in its body.
     ///
     /// The caller holds the request. Otherwise each of the futures from here to the endpoint would reserve space for
     /// a copy, for as long as the request waits.
     pub(crate) async fn handle(
-        &self,
+        self: &Rc<Self>,
         request: &mut Request,
         body: &mut Body,
         context: RequestContext,
@@ -67,39 +90,35 @@ impl Service {
         }
         let grpc = request.is_grpc();
         headers::settle_host(request);
-        let observed = self.worker.shared().observers.any();
-        let entry = observed.then(|| {
-            let chain = (&self.chain.listener, self.chain.direction);
-            let mut entry = Entry::new(request, chain, self.client.address, self.client.peer());
-            if let Some(tracer) = self.worker.shared().observers.tracer() {
-                let scheme = self.client.scheme();
-                let begin = |rng: &mut Rng| tracer.begin(request, scheme, rng);
-                entry.set_trace(Some(self.worker.with_rng(begin)));
-            }
-            entry
-        });
-        // The log contains the path as the client sent it; rules and endpoints get the normalized path.
-        rewrite_path::normalize(request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
-        let mut accounting = Accounting::new(
-            &self.worker,
+        let mut pending = Pending {
+            request,
+            accounting: None,
+        };
+        let accounting = pending.accounting.insert(Accounting::new(
+            self,
             context.started,
             Rc::clone(&context.timer),
             idle,
-            entry,
-        );
+        ));
+        let request = &mut *pending.request;
+        accounting.begin_record(request, grpc);
+        // The log contains the path as the client sent it; rules and endpoints get the normalized path.
+        rewrite_path::normalize(request, self.settings().path_normalization);
         let table = self.chain.routes.load_full();
         let mut response = match self.authorize(request, &table) {
-            Err(denied) => self.deny(&denied, grpc, &mut accounting),
+            Err(denied) => self.deny(&denied, grpc, accounting),
             Ok(()) => {
                 let outcome = match self.channel_upgrade(request) {
                     _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
                     Some(response) => {
-                        accounting.untraced();
+                        if let Some(recording) = accounting.recording() {
+                            recording.internal();
+                        }
                         Ok(response)
                     }
                     None => {
-                        self.dispatch(request, body, &table, &context, &mut accounting)
+                        self.dispatch(request, body, &table, &context, accounting)
                             .await
                     }
                 };
@@ -110,7 +129,9 @@ impl Service {
             }
         };
         accounting.status(response.status);
-        response.body = response.body.with_account(accounting);
+        if let Some(accounting) = pending.end() {
+            response.body = response.body.with_account(accounting);
+        }
         response
     }
 
@@ -183,11 +204,14 @@ impl Service {
         grpc: bool,
         accounting: &mut Accounting,
     ) -> Response {
+        let Denied(rule) = denied;
         accounting.unrouted(&self.chain.unrouted);
         accounting.fail(&ProxyError::Denied);
+        if let Some(recording) = accounting.recording() {
+            recording.rule("authorization", rule.to_string());
+        }
         let mut response = reply::error(&ProxyError::Denied, self.server(), grpc);
         if self.client.peer().is_some() {
-            let Denied(rule) = denied;
             response.fields.push(Known::XMaglorDenied, rule.as_bytes());
         }
         response
@@ -208,7 +232,7 @@ impl Service {
             accounting.unrouted(&self.chain.unrouted);
             return match self.limit(request, table, None, context) {
                 Ok(_) => Err(ProxyError::NoRoute),
-                Err(refused) => Ok(self.too_many(request, &refused, accounting)),
+                Err(refused) => Ok(self.too_many(request, None, &refused, accounting)),
             };
         };
         if request.method == Method::CONNECT && !self.settings().allow_connect {
@@ -219,13 +243,15 @@ impl Service {
         let action = &route.config.action;
         let deadline = Deadline::of(action, request, upload, context.started);
         accounting.route(&route.metrics, deadline);
-        let trace = accounting.trace().cloned();
-        if let Some(trace) = &trace {
-            trace.route(&route.config.name, &route.path);
+        let record = accounting.record().cloned();
+        if let Some(record) = &record {
+            record.notes_mut().route = Some(Arc::clone(&route.named));
         }
         let limit_state = match self.limit(request, table, Some(route), context) {
             Ok(limit_state) => limit_state,
-            Err(refused) => return Ok(self.too_many(request, &refused, accounting)),
+            Err(refused) => {
+                return Ok(self.too_many(request, Some(route), &refused, accounting));
+            }
         };
         self.inject_fault(request, route, accounting).await?;
         let mut response = match action {
@@ -249,7 +275,7 @@ impl Service {
                     forward,
                     context,
                     upgrade: upgrade.as_deref(),
-                    trace: trace.as_ref(),
+                    record: record.as_ref(),
                 };
                 let mut response = forward::forward(hop, request, body, accounting).await?;
                 accounting.describe_queue(&mut response.fields);
@@ -323,11 +349,23 @@ impl Service {
     fn too_many(
         &self,
         request: &Request,
+        route: Option<&Route>,
         limit_state: &RateLimitState<'_>,
         accounting: &mut Accounting,
     ) -> Response {
         let error = ProxyError::RateLimited(limit_state.retry_after());
         accounting.fail(&error);
+        if let Some(recording) = accounting.recording() {
+            let of_route = route.filter(|route| {
+                let limiter = route.rate_limit.as_ref();
+                limiter.is_some_and(|limiter| limiter.is_of(limit_state))
+            });
+            let whose = match of_route {
+                Some(route) => format!("route `{}`", route.config.name),
+                None => format!("listener `{}`", self.chain.listener),
+            };
+            recording.rule("rate_limit", format!("{whose} ({})", limit_state.params()));
+        }
         let mut response = reply::error(&error, self.server(), request.is_grpc());
         limit_state.describe(&mut response.fields);
         response
@@ -352,6 +390,12 @@ impl Service {
             let shard = self.worker.shard();
             counts.delays.add(shard, injected.delay.is_some().into());
             counts.aborts.add(shard, injected.abort.is_some().into());
+        }
+        if let Some(recording) = accounting.recording()
+            && (injected.delay.is_some() || injected.abort.is_some())
+        {
+            recording.rule("fault", format!("route `{}`", route.config.name));
+            recording.delayed(injected.delay.unwrap_or_default());
         }
         if let Some(delay) = injected.delay {
             let mut delay = Box::pin(tokio::time::sleep(delay));
@@ -384,17 +428,21 @@ impl Service {
         let Verdict { status, flag, .. } = error.verdict();
         self.chain.unrouted.refused(self.worker.shard(), status);
         let response = reply::error(error, self.server(), false);
-        if self.worker.shared().observers.any() {
-            let chain = (&self.chain.listener, self.chain.direction);
-            let mut entry = Entry::unread(version, chain, self.client.address, self.client.peer());
-            entry.error(error);
+        if let Some(mut recording) = Recording::unread(self, version) {
+            recording.fail(error, None);
+            let now = Instant::now();
             let ended = Ended {
                 status,
                 flag,
                 response_bytes: response.body.size_hint().exact().unwrap_or_default(),
-                took: Duration::ZERO,
+                started: now,
+                begun: None,
+                received: None,
+                responded: Some(now),
+                ended: now,
             };
-            self.worker.notify_observers(&entry, ended, Instant::now());
+            recording.report(self, &ended);
+            recording.recycle(&self.worker);
         }
         response
     }

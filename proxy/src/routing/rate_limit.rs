@@ -47,6 +47,11 @@ impl Limiter {
         })
     }
 
+    /// Returns whether a state is one of this limit.
+    pub(crate) fn is_of(&self, state: &RateLimitState<'_>) -> bool {
+        std::ptr::eq(&self.config.params, state.params)
+    }
+
     /// Takes a token for a request of this client.
     pub(crate) fn take(
         &self,
@@ -75,6 +80,16 @@ pub(crate) struct RateLimitState<'a> {
 impl RateLimitState<'_> {
     pub(crate) fn is_allowed(&self) -> bool {
         self.verdict.allowed
+    }
+
+    /// Returns the limit as a text.
+    pub(crate) fn params(&self) -> String {
+        let RateParams {
+            burst,
+            per,
+            requests,
+        } = self.params;
+        format!("{requests} requests per {per:?}, burst {burst}")
     }
 
     /// Time until a rejected request would be allowed.

@@ -22,6 +22,7 @@ use crate::protocol::fields::Fields;
 use crate::protocol::message::Request;
 use crate::routing::rate_limit::Limiter;
 use crate::telemetry::metrics::{FaultMetrics, Metrics, RouteMetrics};
+use crate::telemetry::record::RouteName;
 use crate::upstream::{Cluster, Clusters};
 
 /// A compiled route table.
@@ -55,8 +56,8 @@ pub(crate) struct Host {
 pub(crate) struct Route {
     pub(crate) config: config::Route,
     pub(crate) metrics: Arc<RouteMetrics>,
-    /// The path that it matches, for spans: `/api/*` for the prefix `/api`.
-    pub(crate) path: Arc<str>,
+    /// Names in records of requests.
+    pub(crate) named: Arc<RouteName>,
     /// Fault metrics; `None` unless the route injects faults.
     pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
@@ -135,9 +136,12 @@ impl Table {
                     Domain::Any => compiled.any = Some(index),
                 }
             }
+            let domains: Vec<_> = host.domains.iter().map(domain_text).collect();
+            let domains: Arc<str> = domains.join(", ").into();
             let route = |route: &config::Route| {
                 let before = before.and_then(|before| before.by_name(&route.name));
-                compile_route(route, listener, clusters, metrics, before)
+                let names = (listener, &domains);
+                compile_route(route, names, clusters, metrics, before)
             };
             compiled.hosts.push(Host {
                 request_headers: host.request_headers.clone(),
@@ -208,7 +212,7 @@ impl Table {
 
 fn compile_route(
     route: &config::Route,
-    listener: &str,
+    (listener, domains): (&str, &Arc<str>),
     clusters: &Clusters,
     metrics: &Metrics,
     before: Option<&Route>,
@@ -222,7 +226,11 @@ fn compile_route(
     Route {
         config: route.clone(),
         metrics: metrics.route(listener, &route.name),
-        path: path_pattern(&route.matches.path),
+        named: Arc::new(RouteName {
+            host: Arc::clone(domains),
+            name: Arc::clone(&route.name),
+            path: path_pattern(&route.matches.path),
+        }),
         faults: route
             .fault
             .as_ref()
@@ -239,11 +247,21 @@ fn compile_route(
     }
 }
 
-fn path_pattern(path: &PathMatch) -> Arc<str> {
+/// Returns a domain as it is configured.
+fn domain_text(domain: &Domain) -> String {
+    match domain {
+        Domain::Any => "*".to_owned(),
+        Domain::Exact(name) => name.clone(),
+        Domain::Prefix(name) => format!("{name}*"),
+        Domain::Suffix(name) => format!("*{name}"),
+    }
+}
+
+fn path_pattern(path: &PathMatch) -> String {
     match path {
-        PathMatch::Exact(path) => path.as_str().into(),
-        PathMatch::Prefix(prefix) => format!("{}/*", prefix.trim_end_matches('/')).into(),
-        PathMatch::Regex(regex) => regex.as_str().into(),
+        PathMatch::Exact(path) => path.clone(),
+        PathMatch::Prefix(prefix) => format!("{}/*", prefix.trim_end_matches('/')),
+        PathMatch::Regex(regex) => regex.as_str().to_owned(),
     }
 }
 

@@ -51,9 +51,9 @@ impl Shared {
         let shared = Self {
             memory: Arc::new(Budget::new(metrics.memory(), workers)),
             descriptors: Descriptors::of_process(),
+            observers: Arc::new(Observers::new(workers, Arc::clone(&metrics.stories))),
             metrics,
             base: Instant::now(),
-            observers: Arc::default(),
             released: AtomicUsize::new(0),
             reports,
             open_connections: OpenConnections::new(workers),

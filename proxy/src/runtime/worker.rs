@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use maglor_balance::{Rng, Time};
-use maglor_telemetry::trace_context::TraceId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -17,7 +16,7 @@ use crate::os::memory::Holders;
 use crate::protocol::detect::ServerFirst;
 use crate::runtime::delayed_release::DelayedReleases;
 use crate::runtime::shared::Shared;
-use crate::telemetry::access_log::{Ended, Entry};
+use crate::telemetry::record::Records;
 
 /// Number of connections that are woken before other connections of the worker have a turn; waking them takes some
 /// tens of microseconds.
@@ -38,6 +37,8 @@ pub(crate) struct Worker {
     /// Number of connections that released their buffers since the last sweep.
     released: Cell<usize>,
     pub(crate) server_first: ServerFirst,
+    /// Records of requests, for further ones.
+    pub(crate) records: Records,
     /// The last converted instant and its result, since a request converts its arrival time repeatedly.
     last: Cell<Option<(Instant, Time)>>,
 }
@@ -55,6 +56,7 @@ impl Worker {
             draining: Cell::new(false),
             released: Cell::new(0),
             server_first: ServerFirst::default(),
+            records: Records::default(),
             last: Cell::new(None),
         })
     }
@@ -105,19 +107,6 @@ impl Worker {
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         self.connections.wake_all();
-    }
-
-    /// Notifies the observers of a finished request.
-    pub(crate) fn notify_observers(
-        &self,
-        entry: &Entry,
-        ended: Ended<'_>,
-        now: Instant,
-    ) -> Option<TraceId> {
-        let trace = entry.end_trace(ended, now, self.shard);
-        let now = self.time(now);
-        self.shared.observers.notify(entry, ended, now);
-        trace
     }
 }
 

@@ -5,257 +5,16 @@ mod line;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use http::{Method, StatusCode, Version};
-use maglor_balance::guard::GrpcStatus;
-use maglor_config::listener::TrafficDirection;
 use maglor_config::{AccessLog as Settings, AccessLogField, AccessLogFormat, AccessLogKey};
 use maglor_identity::SpiffeId;
-use maglor_telemetry::trace_context::TraceId;
-use serde_json::Value;
-use tokio::time::Instant;
 
-use crate::net::client_address::ClientAddress;
-use crate::protocol::error::ProxyError;
-use crate::protocol::fields::{Key, Known};
-use crate::protocol::message::Request;
-use crate::telemetry::traces::{RequestTrace, Served, Traced};
-use maglor_config::Address;
+use crate::telemetry::record::{Entry, millis, timestamp};
 
 /// Number of buffered bytes above which lines are dropped and counted.
 const MAX_WAITING: usize = 4 * 1024 * 1024;
-
-/// Logged properties of a request that are known before its response.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    listener: Arc<str>,
-    direction: TrafficDirection,
-    client: ClientAddress,
-    /// Authenticated identity of the client; `None` if there is none.
-    peer: Option<SpiffeId>,
-    method: Method,
-    target: Vec<u8>,
-    version: Version,
-    host: Option<Vec<u8>>,
-    user_agent: Option<Vec<u8>>,
-    referer: Option<Vec<u8>>,
-    /// `x-forwarded-for` as the client sent it.
-    forwarded_for: Option<Vec<u8>>,
-    request_id: Option<Vec<u8>>,
-    upstream: Option<(Address, Arc<str>)>,
-    /// Number of attempts; 0 if the request was not forwarded.
-    attempts: u32,
-    /// Time until the response's head; `None` if there was no response.
-    responded: Option<Duration>,
-    error: Option<String>,
-    /// The trace of the request, with tracing.
-    traced: Option<Traced>,
-}
-
-impl Entry {
-    pub(crate) fn new(
-        request: &Request,
-        (listener, direction): (&Arc<str>, TrafficDirection),
-        client: ClientAddress,
-        peer: Option<&SpiffeId>,
-    ) -> Box<Self> {
-        let field = |name| request.fields.get(name).map(<[u8]>::to_vec);
-        Box::new(Self {
-            listener: Arc::clone(listener),
-            direction,
-            client,
-            peer: peer.cloned(),
-            method: request.method.clone(),
-            target: request.path_and_query().to_vec(),
-            version: request.version,
-            host: request.host().map(<[u8]>::to_vec),
-            user_agent: field(Known::UserAgent),
-            referer: request.fields.get(Key::new(b"referer")).map(<[u8]>::to_vec),
-            forwarded_for: field(Known::XForwardedFor),
-            request_id: field(Known::XRequestId),
-            upstream: None,
-            attempts: 0,
-            responded: None,
-            error: None,
-            traced: None,
-        })
-    }
-
-    /// Creates the entry of a request that could not be parsed.
-    pub(crate) fn unread(
-        version: Version,
-        (listener, direction): (&Arc<str>, TrafficDirection),
-        client: ClientAddress,
-        peer: Option<&SpiffeId>,
-    ) -> Self {
-        Self {
-            listener: Arc::clone(listener),
-            direction,
-            client,
-            peer: peer.cloned(),
-            method: Method::from_bytes(b"-").unwrap_or_default(),
-            target: b"-".to_vec(),
-            version,
-            host: None,
-            user_agent: None,
-            referer: None,
-            forwarded_for: None,
-            request_id: None,
-            upstream: None,
-            attempts: 0,
-            responded: None,
-            error: None,
-            traced: None,
-        }
-    }
-
-    /// Sets the trace of the request; `None` = it has none.
-    pub(crate) fn set_trace(&mut self, traced: Option<Traced>) {
-        self.traced = traced;
-    }
-
-    pub(crate) fn trace(&self) -> Option<&Rc<RequestTrace>> {
-        self.traced.as_ref().map(Traced::trace)
-    }
-
-    /// Ends the trace of the request, if it has one. Returns its identifier if it is exported.
-    pub(crate) fn end_trace(
-        &self,
-        ended: Ended<'_>,
-        now: Instant,
-        shard: usize,
-    ) -> Option<TraceId> {
-        let traced = self.traced.as_ref()?;
-        traced.end(&self.served(ended), now, shard)
-    }
-
-    /// Returns the request in the terms of its span.
-    fn served<'a>(&'a self, ended: Ended<'a>) -> Served<'a> {
-        Served {
-            listener: &self.listener,
-            direction: direction_name(self.direction),
-            client: self.client,
-            peer: self.peer.as_ref(),
-            method: &self.method,
-            target: &self.target,
-            version: self.version,
-            host: self.host.as_deref(),
-            user_agent: self.user_agent.as_deref(),
-            request_id: self.request_id.as_deref(),
-            status: ended.status,
-            flag: ended.flag,
-            response_bytes: ended.response_bytes,
-            took: ended.took,
-        }
-    }
-
-    /// Sets the identifier that the proxy has assigned to the request.
-    pub(crate) fn request_id(&mut self, request: &Request) {
-        self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);
-    }
-
-    pub(crate) fn upstream(&mut self, address: &Address, cluster: &Arc<str>, attempts: u32) {
-        self.upstream = Some((address.clone(), Arc::clone(cluster)));
-        self.attempts = attempts;
-    }
-
-    /// Sets the time until the response's head.
-    pub(crate) fn responded(&mut self, after: Duration) {
-        self.responded = Some(after);
-    }
-
-    pub(crate) fn error(&mut self, error: &ProxyError) {
-        self.error = Some(error.to_string());
-        if let Some(trace) = self.trace() {
-            trace.fail(GrpcStatus::new(error.verdict().grpc.into()));
-        }
-    }
-
-    /// Returns the identifier of the trace, with tracing.
-    fn trace_id(&self) -> Option<String> {
-        self.trace().map(|trace| trace.id().to_string())
-    }
-
-    pub(crate) fn direction(&self) -> TrafficDirection {
-        self.direction
-    }
-
-    pub(crate) fn method(&self) -> &Method {
-        &self.method
-    }
-
-    /// Returns the authenticated identity of the client; `None` if there is none.
-    pub(crate) fn peer(&self) -> Option<&str> {
-        self.peer.as_ref().map(SpiffeId::as_str)
-    }
-
-    /// Returns the path and query as the client sent them.
-    pub(crate) fn target(&self) -> &[u8] {
-        &self.target
-    }
-
-    /// Returns the request as a JSON object, as used by taps.
-    pub(crate) fn describe(&self, ended: Ended<'_>) -> Value {
-        let text = |value: &Option<Vec<u8>>| {
-            value
-                .as_ref()
-                .map(|value| String::from_utf8_lossy(value).into_owned())
-        };
-        let (upstream, cluster) = self
-            .upstream
-            .as_ref()
-            .map_or((None, None), |(address, cluster)| {
-                (Some(address.to_string()), Some(cluster.as_ref()))
-            });
-        serde_json::json!({
-            "time": timestamp().to_string(),
-            "listener": &*self.listener,
-            "direction": direction_name(self.direction),
-            "client": self.client.to_string(),
-            "peer": self.peer(),
-            "method": self.method.as_str(),
-            "target": String::from_utf8_lossy(&self.target),
-            "protocol": format!("{:?}", self.version),
-            "host": text(&self.host),
-            "user_agent": text(&self.user_agent),
-            "referer": text(&self.referer),
-            "forwarded_for": text(&self.forwarded_for),
-            "request_id": text(&self.request_id),
-            "trace_id": self.trace_id(),
-            "status": ended.status.as_u16(),
-            "flag": ended.flag,
-            "response_bytes": ended.response_bytes,
-            "duration_ms": millis(ended.took),
-            "response_ms": self.responded.map(millis),
-            "cluster": cluster,
-            "upstream": upstream,
-            "tries": self.attempts,
-            "error": self.error,
-        })
-    }
-}
-
-/// Returns the name of a traffic direction in the configuration.
-pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
-    match direction {
-        TrafficDirection::Inbound => "inbound",
-        TrafficDirection::Outbound => "outbound",
-        TrafficDirection::Unspecified => "unspecified",
-    }
-}
-
-/// Properties of a request that are known when the response has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended<'a> {
-    pub(crate) status: StatusCode,
-    pub(crate) flag: &'a str,
-    pub(crate) response_bytes: u64,
-    pub(crate) took: Duration,
-}
 
 /// A log and its buffered lines.
 #[derive(Debug)]
@@ -295,7 +54,7 @@ impl AccessLog {
     }
 
     /// Adds a line.
-    pub(crate) fn write(&self, entry: &Entry, ended: Ended<'_>) {
+    pub(crate) fn write(&self, entry: &Entry<'_>) {
         let mut waiting = lock(&self.waiting);
         if waiting.lines.len() > MAX_WAITING {
             waiting.dropped += 1;
@@ -303,10 +62,10 @@ impl AccessLog {
         }
         let out = &mut waiting.lines;
         match &self.settings.format {
-            AccessLogFormat::Fields(keys) => line::json(out, keys, entry, ended),
-            AccessLogFormat::Json => line::json(out, &self.all, entry, ended),
-            AccessLogFormat::Template(parts) => line::template(out, parts, entry, ended),
-            AccessLogFormat::Text => text_line(out, entry, ended),
+            AccessLogFormat::Fields(keys) => line::json(out, keys, entry),
+            AccessLogFormat::Json => line::json(out, &self.all, entry),
+            AccessLogFormat::Template(parts) => line::template(out, parts, entry),
+            AccessLogFormat::Text => text_line(out, entry),
         }
     }
 
@@ -338,7 +97,7 @@ impl AccessLog {
     }
 }
 
-/// Returns the error if lines cannot be appended. A missing file is created for the check and removed again.
+/// Returns the error if lines cannot be appentry. A missing file is created for the check and removed again.
 pub(crate) fn unusable(path: &Path) -> Option<io::Error> {
     let existing = OpenOptions::new().append(true).open(path);
     let opened = match existing {
@@ -361,11 +120,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
-    let upstream = entry
-        .upstream
-        .as_ref()
-        .map(|(address, _)| address.to_string());
+fn text_line(out: &mut Vec<u8>, entry: &Entry<'_>) {
+    let upstream = entry.upstream.map(|(address, _)| address.to_string());
     let _ = writeln!(
         out,
         "{} {} \"{} {} {:?}\" {} {} {} {:.3} {} {} {} {}",
@@ -374,14 +130,14 @@ fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
         entry.method,
         entry.target.escape_ascii(),
         entry.version,
-        ended.status.as_u16(),
-        ended.flag,
-        ended.response_bytes,
-        millis(ended.took),
+        entry.status.as_u16(),
+        entry.flag,
+        entry.response_bytes,
+        millis(entry.took),
         upstream.as_deref().unwrap_or("-"),
-        quoted(entry.host.as_deref()),
-        quoted(entry.request_id.as_deref()),
-        entry.peer.as_ref().map_or("-", SpiffeId::as_str),
+        quoted(entry.host),
+        quoted(entry.request_id),
+        entry.peer.map_or("-", SpiffeId::as_str),
     );
 }
 
@@ -393,44 +149,13 @@ fn quoted(value: Option<&[u8]>) -> String {
     )
 }
 
-fn millis(took: Duration) -> f64 {
-    (took.as_secs_f64() * 1e6).round() / 1e3
-}
-
-/// Formats the current time in UTC by RFC 3339, with milliseconds.
-fn timestamp() -> impl std::fmt::Display {
-    humantime::format_rfc3339_millis(SystemTime::now())
-}
-
-#[cfg(test)]
-impl Entry {
-    /// A call to another service by a member of the mesh.
-    pub(crate) fn example(method: &str, target: &str) -> Self {
-        Self {
-            listener: "outbound".into(),
-            direction: TrafficDirection::Outbound,
-            client: std::net::SocketAddr::from(([10, 0, 0, 1], 4321)).into(),
-            peer: Some("spiffe://mesh.example/ns/shop/sa/web".parse().unwrap()),
-            method: method.parse().unwrap(),
-            target: target.into(),
-            version: Version::HTTP_11,
-            host: Some(b"cart".to_vec()),
-            user_agent: None,
-            referer: None,
-            forwarded_for: None,
-            request_id: None,
-            upstream: None,
-            attempts: 0,
-            responded: None,
-            error: None,
-            traced: None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
     use maglor_config::AccessLogPart;
+    use serde_json::Value;
 
     use super::*;
 
@@ -442,13 +167,7 @@ mod tests {
         };
         let log = AccessLog::open(&settings).unwrap();
         let write = || {
-            let ended = Ended {
-                status: StatusCode::OK,
-                flag: "-",
-                response_bytes: 2,
-                took: Duration::from_millis(1),
-            };
-            log.write(&Entry::example("GET", "/"), ended);
+            log.write(&Entry::example("GET", "/"));
         };
         write();
         write();
@@ -468,13 +187,7 @@ mod tests {
             format,
         })
         .unwrap();
-        let ended = Ended {
-            status: StatusCode::OK,
-            flag: "-",
-            response_bytes: 2,
-            took: Duration::from_millis(1),
-        };
-        log.write(&Entry::example("GET", "/a\nb"), ended);
+        log.write(&Entry::example("GET", "/a\nb"));
         log.flush();
         std::fs::read_to_string(path).unwrap()
     }
@@ -551,17 +264,15 @@ mod tests {
     #[test]
     fn lines_of_json_are_the_described_request() {
         let mut entry = Entry::example("GET", "/\"\\\u{1}\u{7f}ü");
-        entry.user_agent = Some(b"a\xff\tb\r\xc3".to_vec());
-        entry.referer = Some(b"https://shop.example/".to_vec());
-        entry.responded(Duration::from_micros(700));
-        entry.error = Some("refused".to_owned());
+        entry.user_agent = Some(b"a\xff\tb\r\xc3");
+        entry.referer = Some(b"https://shop.example/");
+        entry.responded = Some(Duration::from_micros(700));
+        entry.error = Some("refused");
         entry.attempts = 2;
-        let ended = Ended {
-            status: StatusCode::BAD_GATEWAY,
-            flag: "UC",
-            response_bytes: 1 << 40,
-            took: Duration::from_micros(1500),
-        };
+        entry.status = StatusCode::BAD_GATEWAY;
+        entry.flag = "UC";
+        entry.response_bytes = 1 << 40;
+        entry.took = Duration::from_micros(1500);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let log = AccessLog::open(&Settings {
@@ -569,11 +280,11 @@ mod tests {
             format: AccessLogFormat::Json,
         });
         let log = log.unwrap();
-        log.write(&entry, ended);
+        log.write(&entry);
         log.flush();
         let text = std::fs::read_to_string(path).unwrap();
         let mut read: Value = serde_json::from_str(&text).unwrap();
-        let mut described = entry.describe(ended);
+        let mut described = entry.describe();
         // The two times are a moment apart.
         read["time"].take();
         described["time"].take();

@@ -46,6 +46,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         delegates: index.delegates(key, workload),
         unknown: index.mesh_spec().and_then(|spec| spec.unknown),
         tracing: index.tracing(key, workload),
+        stories: index.mesh_spec().and_then(|spec| spec.stories),
         gateway: match index.gateway_of_pod(key, workload) {
             Some(gateway) => super::gateway::ports(index, &gateway),
             None => Vec::new(),

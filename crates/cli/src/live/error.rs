@@ -68,6 +68,12 @@ pub(crate) enum LiveError {
     /// There is no proxy to query, for this reason.
     #[error("{0}")]
     NoProxy(String),
+    /// No proxy has kept the request.
+    #[error("no proxy has kept a request `{id}`")]
+    NoStory {
+        /// Identifier of the request.
+        id: String,
+    },
     /// Neither a cluster nor a controller is given.
     #[error("this command queries the controller; --proxy is set, but not --controller")]
     NoControllerAddress,
@@ -183,6 +189,9 @@ impl LiveError {
                 "use -n NAMESPACE or -A for other namespaces; `maglor check` lists pods without a proxy",
             ),
             Self::Listen { .. } => Some("use --listen 127.0.0.1:0 for any free port"),
+            Self::NoStory { .. } => Some(
+                "proxies with `stories: true` keep failed requests and the slowest 1 %, for ten minutes; `maglor why --recent` lists them",
+            ),
             Self::PortForward { .. } => {
                 Some("you need `create` on `pods/portforward` in that namespace")
             }

@@ -80,6 +80,10 @@ pub struct Document {
     pub access_log: Option<AccessLog>,
     /// Spans of requests for an OpenTelemetry collector. Absent: trace headers are forwarded unchanged.
     pub tracing: Option<Tracing>,
+    /// Keep why requests failed or were slow, for `maglor why`: all failed requests and the slowest 1 %, for ten minutes
+    /// and in at most 1 MB. See docs/why.md.
+    #[schemars(extend("default" = false))]
+    pub stories: Option<bool>,
     /// Identity of the proxy inside the mesh; required by `tls: mesh`. Absent: none.
     pub identity: Option<Identity>,
     /// Control plane for services that are not in this file. Absent: none.

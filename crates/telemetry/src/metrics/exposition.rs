@@ -10,6 +10,7 @@ use std::io::Write as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use prometheus::{TextEncoder, proto};
 
 use super::exemplar::Exemplar;
 
@@ -26,7 +27,7 @@ impl Format {
     fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Text => prometheus::TEXT_FORMAT,
         }
     }
 }
@@ -109,10 +110,11 @@ impl<'a> Header<'a> {
         self.name.strip_suffix(suffix).unwrap_or(self.name)
     }
 
-    fn word(&self, format: Format) -> &'static str {
+    /// Returns the name of its type in OpenMetrics.
+    fn word(&self) -> &'static str {
         match self.kind {
             Type::Counter => "counter",
-            Type::Gauge if format == Format::OpenMetrics && self.name.ends_with(INFO) => "info",
+            Type::Gauge if self.name.ends_with(INFO) => "info",
             Type::Gauge => "gauge",
             Type::Histogram => "histogram",
         }
@@ -129,16 +131,18 @@ impl<'a> Header<'a> {
 
 /// A page under construction.
 #[derive(Debug)]
-pub(crate) struct Page {
-    format: Format,
-    text: String,
+pub(crate) enum Page {
+    /// Written here: the `prometheus` crate has no encoder for OpenMetrics.
+    OpenMetrics(String),
+    /// Encoded by the `prometheus` crate.
+    Text(Vec<proto::MetricFamily>),
 }
 
 impl Page {
     pub(crate) fn new(format: Format) -> Self {
-        Self {
-            format,
-            text: String::with_capacity(16 * 1024),
+        match format {
+            Format::OpenMetrics => Self::OpenMetrics(String::with_capacity(16 * 1024)),
+            Format::Text => Self::Text(Vec::new()),
         }
     }
 
@@ -147,15 +151,22 @@ impl Page {
         FamilyWriter {
             page: self,
             header,
+            buckets: Vec::new(),
             is_begun: false,
         }
     }
 
-    pub(crate) fn finish(mut self) -> String {
-        if self.format == Format::OpenMetrics {
-            self.text.push_str("# EOF\n");
+    pub(crate) fn finish(self) -> String {
+        match self {
+            Self::OpenMetrics(text) => text + "# EOF\n",
+            Self::Text(families) => {
+                let mut text = String::new();
+                TextEncoder::new().encode_utf8(&families, &mut text).expect(
+                    "families have names and samples, and a string can always be written to",
+                );
+                text
+            }
         }
-        self.text
     }
 }
 
@@ -164,6 +175,8 @@ impl Page {
 pub(crate) struct FamilyWriter<'a> {
     page: &'a mut Page,
     header: Header<'a>,
+    /// The buckets of the current series, in the older format.
+    buckets: Vec<proto::Bucket>,
     is_begun: bool,
 }
 
@@ -177,8 +190,30 @@ pub(crate) enum Value {
 impl FamilyWriter<'_> {
     /// Writes a sample whose name is that of the family.
     pub(crate) fn push<'l>(&mut self, labels: impl Labels<'l>, value: Value) {
-        self.sample("", labels, None, value);
-        self.page.text.push('\n');
+        self.begin();
+        match self.page {
+            Page::OpenMetrics(text) => {
+                sample(text, (self.header.name, ""), labels, None, value);
+                text.push('\n');
+            }
+            Page::Text(families) => {
+                let number = match value {
+                    Value::Count(count) => count as f64,
+                    Value::Number(number) => number,
+                };
+                let mut metric = metric(labels);
+                if self.header.kind == Type::Counter {
+                    let mut counter = proto::Counter::default();
+                    counter.set_value(number);
+                    metric.set_counter(counter);
+                } else {
+                    let mut gauge = proto::Gauge::default();
+                    gauge.set_value(number);
+                    metric.set_gauge(gauge);
+                }
+                add(families, metric);
+            }
+        }
     }
 
     /// Writes the bucket with this upper bound, and its exemplar.
@@ -189,61 +224,58 @@ impl FamilyWriter<'_> {
         count: u64,
         exemplar: Option<&Exemplar>,
     ) {
-        let mut text = String::new();
-        match self.page.format {
-            _ if bound == f64::INFINITY => text.push_str("+Inf"),
-            // OpenMetrics has one form for each number: with a fraction.
-            Format::OpenMetrics => push(&mut text, format_args!("{bound:?}")),
-            Format::Text => push(&mut text, format_args!("{bound}")),
+        self.begin();
+        match self.page {
+            Page::OpenMetrics(text) => {
+                // One form for each number: with a fraction.
+                let bound = match bound == f64::INFINITY {
+                    true => "+Inf".to_owned(),
+                    false => format!("{bound:?}"),
+                };
+                let name = (self.header.name, "_bucket");
+                sample(text, name, labels, Some(&bound), Value::Count(count));
+                if let Some(exemplar) = exemplar {
+                    push(text, format_args!(" # {exemplar}"));
+                }
+                text.push('\n');
+            }
+            // The encoder adds the last one.
+            Page::Text(_) if bound == f64::INFINITY => {}
+            Page::Text(_) => {
+                let mut bucket = proto::Bucket::default();
+                bucket.set_upper_bound(bound);
+                bucket.set_cumulative_count(count);
+                self.buckets.push(bucket);
+            }
         }
-        self.sample("_bucket", labels, Some(&text), Value::Count(count));
-        if let Some(exemplar) = exemplar.filter(|_| self.page.format == Format::OpenMetrics) {
-            push(&mut self.page.text, format_args!(" # {exemplar}"));
-        }
-        self.page.text.push('\n');
     }
 
     /// Writes the sum and the count of a histogram.
     pub(crate) fn totals<'l>(&mut self, labels: impl Labels<'l>, sum: f64, count: u64) {
-        self.sample("_sum", labels.clone(), None, Value::Number(sum));
-        self.page.text.push('\n');
-        self.sample("_count", labels, None, Value::Count(count));
-        self.page.text.push('\n');
-    }
-
-    fn sample<'l>(
-        &mut self,
-        suffix: &str,
-        labels: impl Labels<'l>,
-        bound: Option<&str>,
-        value: Value,
-    ) {
         self.begin();
-        let text = &mut self.page.text;
-        text.push_str(self.header.name);
-        text.push_str(suffix);
-        let mut separator = '{';
-        let mut label = |name: &str, value: &str, text: &mut String| {
-            text.push(std::mem::replace(&mut separator, ','));
-            text.push_str(name);
-            text.push_str("=\"");
-            escape(value, true, text);
-            text.push('"');
-        };
-        for (name, value) in labels {
-            label(name, value, text);
-        }
-        if let Some(bound) = bound {
-            label("le", bound, text);
-        }
-        if separator == ',' {
-            text.push('}');
-        }
-        match value {
-            Value::Count(count) => push(text, format_args!(" {count}")),
-            Value::Number(number) if number == f64::INFINITY => text.push_str(" +Inf"),
-            Value::Number(number) if number == f64::NEG_INFINITY => text.push_str(" -Inf"),
-            Value::Number(number) => push(text, format_args!(" {number}")),
+        match self.page {
+            Page::OpenMetrics(text) => {
+                let name = self.header.name;
+                sample(
+                    text,
+                    (name, "_sum"),
+                    labels.clone(),
+                    None,
+                    Value::Number(sum),
+                );
+                text.push('\n');
+                sample(text, (name, "_count"), labels, None, Value::Count(count));
+                text.push('\n');
+            }
+            Page::Text(families) => {
+                let mut histogram = proto::Histogram::default();
+                histogram.set_bucket(std::mem::take(&mut self.buckets));
+                histogram.set_sample_sum(sum);
+                histogram.set_sample_count(count);
+                let mut metric = metric(labels);
+                metric.set_histogram(histogram);
+                add(families, metric);
+            }
         }
     }
 
@@ -251,21 +283,81 @@ impl FamilyWriter<'_> {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        let (header, format) = (&self.header, self.page.format);
-        let text = &mut self.page.text;
-        let name = match format {
-            Format::OpenMetrics => header.base(),
-            Format::Text => header.name,
-        };
-        push(text, format_args!("# HELP {name} "));
-        escape(header.help, format == Format::OpenMetrics, text);
-        let kind = header.word(format);
-        push(text, format_args!("\n# TYPE {name} {kind}\n"));
-        if format == Format::OpenMetrics
-            && let Some(unit) = header.unit()
-        {
-            push(text, format_args!("# UNIT {name} {unit}\n"));
+        let header = &self.header;
+        match self.page {
+            Page::OpenMetrics(text) => {
+                let name = header.base();
+                push(text, format_args!("# HELP {name} "));
+                escape(header.help, text);
+                push(text, format_args!("\n# TYPE {name} {}\n", header.word()));
+                if let Some(unit) = header.unit() {
+                    push(text, format_args!("# UNIT {name} {unit}\n"));
+                }
+            }
+            Page::Text(families) => {
+                let mut family = proto::MetricFamily::default();
+                family.set_name(header.name.to_owned());
+                family.set_help(header.help.to_owned());
+                family.set_field_type(match header.kind {
+                    Type::Counter => proto::MetricType::COUNTER,
+                    Type::Gauge => proto::MetricType::GAUGE,
+                    Type::Histogram => proto::MetricType::HISTOGRAM,
+                });
+                families.push(family);
+            }
         }
+    }
+}
+
+/// Adds a sample to the family that was begun last.
+fn add(families: &mut [proto::MetricFamily], metric: proto::Metric) {
+    if let Some(family) = families.last_mut() {
+        family.mut_metric().push(metric);
+    }
+}
+
+fn metric<'l>(labels: impl Labels<'l>) -> proto::Metric {
+    let pair = |(name, value): (&str, &str)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name(name.to_owned());
+        pair.set_value(value.to_owned());
+        pair
+    };
+    proto::Metric::from_label(labels.map(pair).collect())
+}
+
+/// Writes a sample in OpenMetrics' format, without the end of its line. `name` is the family's and a suffix.
+fn sample<'l>(
+    text: &mut String,
+    (name, suffix): (&str, &str),
+    labels: impl Labels<'l>,
+    bound: Option<&str>,
+    value: Value,
+) {
+    text.push_str(name);
+    text.push_str(suffix);
+    let mut separator = '{';
+    let mut label = |name: &str, value: &str, text: &mut String| {
+        text.push(std::mem::replace(&mut separator, ','));
+        text.push_str(name);
+        text.push_str("=\"");
+        escape(value, text);
+        text.push('"');
+    };
+    for (name, value) in labels {
+        label(name, value, text);
+    }
+    if let Some(bound) = bound {
+        label("le", bound, text);
+    }
+    if separator == ',' {
+        text.push('}');
+    }
+    match value {
+        Value::Count(count) => push(text, format_args!(" {count}")),
+        Value::Number(number) if number == f64::INFINITY => text.push_str(" +Inf"),
+        Value::Number(number) if number == f64::NEG_INFINITY => text.push_str(" -Inf"),
+        Value::Number(number) => push(text, format_args!(" {number}")),
     }
 }
 
@@ -279,13 +371,13 @@ fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
         .expect("a string can always be written to");
 }
 
-/// Appends a text in which backslashes and line breaks are escaped, and quotes on request.
-fn escape(from: &str, quotes: bool, to: &mut String) {
+/// Appends a text in which backslashes, line breaks and quotes are escaped.
+fn escape(from: &str, to: &mut String) {
     for character in from.chars() {
         match character {
             '\\' => to.push_str("\\\\"),
             '\n' => to.push_str("\\n"),
-            '"' if quotes => to.push_str("\\\""),
+            '"' => to.push_str("\\\""),
             other => to.push(other),
         }
     }

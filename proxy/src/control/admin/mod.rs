@@ -1,10 +1,11 @@
-//! The admin server: `/metrics /ready /live /config /clusters /listeners /probe /routes /tap /drain /logging`.
+//! The admin server: `/metrics /ready /live /config /clusters /listeners /probe /routes /tap /why /drain /logging`.
 //!
 //! Runs on the control thread, so that scraping it never delays a request. [`maglor_admin`] decides which
 //! peers may get which pages, and limits the number of connections.
 
 mod clusters;
 mod routes;
+mod why;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,12 +44,14 @@ GET  /routes             routes in force, including those of the control plane (
 GET  /tap?FILTERS        stream finished requests, one JSON object per line; filters: method=GET,
                          path=/PREFIX, status=503 or 5xx, peer=PART-OF-ID, direction=inbound|outbound,
                          rate=LINES-PER-SECOND (default 100)
+GET  /why?FILTERS        stories of failed and slow requests, newest first (JSON); filters: id=REQUEST-ID or a trace
+                         identifier, route=PART, cluster=NAME, flag=UF, client=PART, slowest=true, limit=N (default 100)
 POST /drain              stop accepting connections, wait until the open ones end, and exit
 GET  /logging            the log level
 PUT  /logging?level=L    set the log level: error, warn, info, debug, trace, or target=level,...
 ";
 
-const PAGES: [Page; 12] = [
+const PAGES: [Page; 13] = [
     Page::public("/live"),
     Page::public("/metrics"),
     Page::public("/probe/"),
@@ -61,6 +64,7 @@ const PAGES: [Page; 12] = [
     Page::operators("/logging", Methods::ReadAndChange),
     Page::operators("/routes", Methods::Read),
     Page::operators("/tap", Methods::Read),
+    Page::operators("/why", Methods::Read),
 ];
 
 /// State that the admin pages read and change.
@@ -119,6 +123,7 @@ impl Admin {
             "/ready" => self.ready(),
             "/routes" => json_answer(&routes::describe(&self.app.borrow().listeners())),
             "/tap" => self.tap(request.uri().query()),
+            "/why" => self.why(request.uri().query()),
             _ => answer(StatusCode::OK, TEXT, INDEX),
         }
     }
@@ -197,6 +202,14 @@ impl Admin {
             Err(error @ TapError::TooMany { .. }) => {
                 answer(StatusCode::TOO_MANY_REQUESTS, TEXT, format!("{error}\n"))
             }
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
+        }
+    }
+
+    fn why(&self, query: Option<&str>) -> Answer {
+        let app = self.app.borrow();
+        match why::describe(&app.shared().observers.stories, query.unwrap_or_default()) {
+            Ok(stories) => json_answer(&stories),
             Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::routing::listener::{Chain, HttpChain, Listener};
 use crate::routing::route::{Route, Table};
-use crate::telemetry::access_log::direction_name;
+use crate::telemetry::record::direction_name;
 use maglor_config::Address;
 
 pub(super) fn describe(listeners: &[(Arc<Listener>, Address)]) -> Value {

@@ -232,6 +232,7 @@ impl App {
         // Nothing can fail from here on.
         self.own.commit(own, &self.shared.metrics.identity);
         self.shared.observers.set_access_log(access_log);
+        self.shared.observers.set_stories(wanted.stories);
         let budget = self.memory_budget.or(wanted.memory_budget);
         self.shared.memory.set(budget);
         self.config = Arc::new(wanted);
@@ -354,6 +355,8 @@ impl App {
     /// Performs periodic work; called about once a second.
     pub(crate) fn tick(&mut self) {
         self.shared.memory.publish_control();
+        let now = self.shared.time(Instant::now());
+        self.shared.observers.stories.expire(now);
         let (released, heaps) = (self.shared.take_released(), self.shared.memory.allocated());
         self.memory.tick(released, heaps, std::time::Instant::now());
         self.own.poll(&self.shared.metrics.identity);

@@ -134,6 +134,7 @@ async fn reach(
             ends: addresses,
             interim: None,
             unlimited: false,
+            noted: None,
         };
         let reached = sender.stream().await;
         let sample = match &reached {

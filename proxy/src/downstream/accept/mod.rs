@@ -18,6 +18,7 @@ use self::connection::Serving;
 pub(crate) use self::connection::serve;
 use self::forward::{Downstream, forward};
 use self::reauthorize::{GrantedBy, Refusal};
+use self::story::Closed;
 use crate::http::{self, Client, Service};
 use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::net::client_address::ClientAddress;
@@ -34,6 +35,7 @@ use crate::tls::{self, Peer, mesh};
 mod connection;
 mod forward;
 mod reauthorize;
+mod story;
 
 /// The current state of a listener.
 pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
@@ -66,6 +68,21 @@ enum Refused {
     Mesh(#[from] mesh::Refused),
 }
 
+impl Refused {
+    /// Returns the reason in stories.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::ClientHello(_) | Self::Tls(_) => "tls",
+            Self::Io(_) => "io",
+            Self::Loop => "loop",
+            Self::Mesh(_) => "mtls",
+            Self::NoChain => "no_chain",
+            Self::ProxyProtocol(_) => "proxy_protocol",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
 /// A connection that is ready for its filter.
 struct Ready {
     stream: Stream,
@@ -90,6 +107,7 @@ struct Ends {
 
 async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option<Serving> {
     let listener = Arc::clone(&state.borrow());
+    let client = ClientAddress::new(tcp.peer_addr().ok());
     let ready = match came_back(&tcp, &listener, &local) {
         true => Err(Refused::Loop),
         false => prepare(tcp, &listener, local.worker.shard()).await,
@@ -104,6 +122,17 @@ async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option
             tracing::debug!(listener = %listener.config.name, error = %refused, "connection rejected");
             if let Some(counter) = counter(&refused, &listener) {
                 counter.inc(local.worker.shard());
+                let closed = Closed {
+                    listener: &listener.config,
+                    client,
+                    peer: None,
+                };
+                story::keep(
+                    &closed,
+                    refused.reason(),
+                    &refused.to_string(),
+                    &local.worker,
+                );
             }
             None
         }
@@ -376,13 +405,18 @@ fn filter(
                 peer,
             };
             let metrics = &listener.metrics;
-            let refused = match granted_by.check(&now, local.worker.shard()) {
-                Ok(()) => None,
-                Err(Refusal::Denied) => Some(&metrics.refused_denied),
-                Err(Refusal::PlainText) => Some(&metrics.refused_tls),
-            };
-            if let Some(counter) = refused {
+            if let Err(refusal) = granted_by.check(&now, local.worker.shard()) {
+                let (counter, reason) = match refusal {
+                    Refusal::Denied => (&metrics.refused_denied, "denied"),
+                    Refusal::PlainText => (&metrics.refused_tls, "mtls"),
+                };
                 counter.inc(local.worker.shard());
+                let closed = Closed {
+                    listener: &now.config,
+                    client: granted_by.client(),
+                    peer: granted_by.peer.as_deref().map(|peer| &peer.id),
+                };
+                story::keep(&closed, reason, refusal.message(), &local.worker);
                 return None;
             }
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));

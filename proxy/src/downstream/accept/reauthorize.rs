@@ -47,6 +47,16 @@ pub(super) enum Refusal {
     PlainText,
 }
 
+impl Refusal {
+    /// Returns why the connection is not admitted, as a message.
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::Denied => "the authorization rules deny the connection",
+            Self::PlainText => "plain text, where mutual TLS is required",
+        }
+    }
+}
+
 impl GrantedBy {
     /// Checks whether a listener admits the connection. A connection of a proxy in front is admitted only if there
     /// are no rules.
@@ -68,7 +78,7 @@ impl GrantedBy {
         }
     }
 
-    fn client(&self) -> ClientAddress {
+    pub(super) fn client(&self) -> ClientAddress {
         ClientAddress::new(self.addresses.map(|both| both.source))
     }
 

@@ -19,9 +19,8 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Response;
 use crate::runtime::worker::Worker;
-use crate::telemetry::traces::{AttemptTrace, Endpoint, RequestTrace};
+use crate::telemetry::record::{Noted, Record};
 use crate::upstream::{Cluster, Picked, Seat, Target};
-use maglor_config::Address;
 
 /// Status that is counted if there was no response.
 const NONE: u16 = 499;
@@ -57,8 +56,14 @@ pub(crate) struct Attempt {
     _seat: Option<Seat>,
     /// Counts the attempt as a retry in progress; `None` for the first attempt.
     permit: Option<RetryPermit>,
-    /// Its span, with tracing.
-    trace: Option<Box<AttemptTrace>>,
+    /// Its request's record, until the attempt has ended,
+    record: Option<Rc<Record>>,
+    /// and its index there; `None` if it is not noted (yet).
+    at: Option<usize>,
+    /// Number of requests in flight at the endpoint, without this one, when it was chosen.
+    queue: u32,
+    /// Whether its result is that of the request.
+    answers: bool,
 }
 
 impl Attempt {
@@ -86,37 +91,81 @@ impl Attempt {
             outstanding: Some(picked.outstanding),
             _seat: picked.seat,
             permit,
-            trace: None,
+            record: None,
+            at: None,
+            queue: 0,
+            answers: false,
         }
     }
 
-    /// Begins the span of the attempt, which a policy of this name has led to its endpoint.
-    pub(super) fn begin_trace(&mut self, trace: &Rc<RequestTrace>, policy: &'static str) {
-        let endpoint = Endpoint {
-            cluster: Arc::clone(self.cluster.name()),
-            address: self.target.address.clone(),
-            tls: self.cluster.tls().is_some(),
-            policy,
-            // Without this request.
-            queue: self.target.stats.outstanding().saturating_sub(1),
-        };
-        let began = (self.number, self.started);
-        let begin = |rng: &mut Rng| AttemptTrace::new(trace, endpoint, began, rng);
-        self.trace = Some(self.worker.with_rng(begin));
+    /// Begins the attempt in the record of its request.
+    pub(super) fn note(&mut self, record: &Rc<Record>) {
+        self.queue = self.target.stats.outstanding().saturating_sub(1);
+        self.record = Some(Rc::clone(record));
+        if record.notes_all() {
+            self.place();
+        }
+    }
+
+    /// Notes the attempt if it is not; returns its record and its index there.
+    fn place(&mut self) -> Option<(&Rc<Record>, usize)> {
+        let record = self.record.as_ref()?;
+        let at = *self.at.get_or_insert_with(|| {
+            record.begin_attempt(
+                self.cluster.config(),
+                (&self.target.address, self.queue),
+                (self.number, self.started),
+                || self.worker.with_rng(Rng::next_u64),
+            )
+        });
+        Some((record, at))
+    }
+
+    /// Returns its place in the record of its request, if there is one.
+    pub(in crate::http) fn noted(&self) -> Option<Noted<'_>> {
+        let record = self.record.as_ref()?;
+        Some(Noted {
+            record,
+            at: self.at,
+        })
+    }
+
+    /// Records that its result is that of the request.
+    pub(in crate::http) fn answers(&mut self) {
+        self.answers = true;
     }
 
     /// Sets the trace headers of its request, with tracing.
     pub(super) fn inject(&self, fields: &mut Fields) {
-        if let Some(trace) = &self.trace {
-            trace.inject(fields);
+        if let (Some(record), Some(at)) = (&self.record, self.at) {
+            record.inject(Some(at), fields);
         }
     }
 
-    /// Ends the span of the attempt, if it has one.
-    pub(in crate::http) fn end_trace(&mut self, now: Instant) {
-        if let Some(trace) = self.trace.take() {
-            let status = Some(self.status).filter(|_| self.has_head());
-            trace.end(status, now);
+    /// Ends the attempt in the record of its request, if there is one. A quick success is not noted.
+    pub(in crate::http) fn end_note(&mut self, now: Instant, succeeded: bool) {
+        let Some(record) = &self.record else {
+            return;
+        };
+        if self.at.is_some() || !succeeded || self.erred || record.notes_success(now) {
+            self.end_noted(now);
+        }
+        self.record = None;
+    }
+
+    #[cold]
+    fn end_noted(&mut self, now: Instant) {
+        let status = Some(self.status).filter(|_| self.has_head());
+        let answers = self.answers;
+        let Some((record, at)) = self.place() else {
+            return;
+        };
+        record.attempt(at, |noted| {
+            noted.status = status;
+            noted.ended = Some(now);
+        });
+        if answers {
+            record.notes_mut().answering = Some(at);
         }
     }
 
@@ -127,15 +176,6 @@ impl Attempt {
 
     pub(crate) fn target(&self) -> &Arc<Target> {
         &self.target
-    }
-
-    /// Returns the number of the attempt within its request, from 1.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(crate) fn address(&self) -> &Address {
-        &self.target.address
     }
 
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
@@ -184,8 +224,8 @@ impl Attempt {
             self.status = error.verdict().status;
         }
         self.erred |= error.is_upstreams();
-        if let Some(trace) = &mut self.trace {
-            trace.fail(error.verdict().flag);
+        if let Some((record, at)) = self.place() {
+            record.attempt(at, |noted| noted.fail(error));
         }
         match error {
             // An endpoint that has begun to respond may continue for longer than the client waits.
@@ -202,8 +242,10 @@ impl Attempt {
 
     fn record_call_status(&mut self, status: GrpcStatus) {
         self.erred |= status != GrpcStatus::OK;
-        if let Some(trace) = &mut self.trace {
-            trace.call_status(status);
+        if (self.at.is_some() || status != GrpcStatus::OK)
+            && let Some((record, at)) = self.place()
+        {
+            record.attempt(at, |noted| noted.grpc = Some(status));
         }
         let sample = Sample::of_grpc(status);
         match status {
@@ -259,7 +301,7 @@ impl Attempt {
     pub(crate) fn complete(&mut self, now: Instant, bytes: u64) {
         if let Some(outstanding) = self.outstanding.take() {
             self.settle();
-            self.count(now);
+            self.count(now, true);
             self.cluster.metrics().body(self.worker.shard(), bytes);
             self.leave(outstanding, now, true);
         }
@@ -291,15 +333,20 @@ impl Attempt {
     /// retry permit for use with the next endpoint.
     pub(in crate::http) fn bounced(mut self) -> Option<RetryPermit> {
         self.outstanding = None;
-        if let Some(mut trace) = self.trace.take() {
-            trace.bounced();
-            trace.end(Some(StatusCode::SERVICE_UNAVAILABLE), Instant::now());
+        let now = Instant::now();
+        if let Some((record, at)) = self.place() {
+            record.attempt(at, |noted| {
+                noted.bounced = true;
+                noted.status = Some(StatusCode::SERVICE_UNAVAILABLE);
+                noted.ended = Some(now);
+            });
         }
+        self.record = None;
         self.permit.take()
     }
 
-    fn count(&mut self, now: Instant) {
-        self.end_trace(now);
+    fn count(&mut self, now: Instant, succeeded: bool) {
+        self.end_note(now, succeeded);
         let metrics = self.cluster.metrics();
         metrics.request(self.worker.shard(), self.status, now - self.started);
     }
@@ -310,7 +357,7 @@ impl Drop for Attempt {
         if let Some(outstanding) = self.outstanding.take() {
             let now = Instant::now();
             self.settle();
-            self.count(now);
+            self.count(now, false);
             self.leave(outstanding, now, false);
         }
     }

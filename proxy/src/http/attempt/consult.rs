@@ -236,6 +236,7 @@ impl Attempts<'_> {
             // A rejected request could not be sent a second time.
             Some(_) if conditional && !self.is_resendable() => None,
             Some(target) => target.take(self.cluster().guard(), time).inspect(|_| {
+                self.note(&consultation.endpoints, to);
                 self.cluster()
                     .measure_choice(&consultation.endpoints, to, time);
             }),
@@ -257,6 +258,13 @@ impl Attempts<'_> {
                 request_field: unconditional,
             },
         })
+    }
+
+    /// Notes a choice in the request's record.
+    fn note(&self, endpoints: &Endpoints, chosen: Index) {
+        if let Some(record) = self.record() {
+            endpoints.note(chosen, record);
+        }
     }
 
     /// Picks an endpoint by the local policy. The endpoint that a step chose is used instead if it has fewer

@@ -51,8 +51,8 @@ pub(super) fn send(
     let now = hop.context.started;
     for cluster in clusters {
         let mut request = request.clone();
-        if let Some(trace) = hop.trace {
-            trace.inject(&mut request.fields);
+        if let Some(record) = hop.record {
+            record.inject(None, &mut request.fields);
         }
         let copy = Copy {
             worker: Rc::clone(&hop.service.worker),
@@ -111,6 +111,7 @@ impl Copy {
             ends: self.ends,
             interim: None,
             unlimited: false,
+            noted: None,
         };
         let result = sender.send(&self.request, body).await;
         let response = result.inspect_err(|error| attempt.failed(error))?;

@@ -34,6 +34,7 @@ use crate::mesh::load_feedback::queue_protocol::QueueResponse;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
+use crate::telemetry::record::Record;
 use crate::upstream::{Cluster, ClusterSlot, Picked};
 
 /// Maximum number of bytes of an unused response that are read so that its connection can be reused.
@@ -125,6 +126,9 @@ impl<'a> Attempts<'a> {
         let worker = &self.hop.service.worker;
         let mut now = self.hop.context.started;
         let slot = ClusterSlot::enter(self.cluster, worker.time(now)).await?;
+        if slot.has_waited() {
+            self.note_wait(now);
+        }
         progress.slot = Some(slot);
         let mut permit = None;
         loop {
@@ -206,15 +210,28 @@ impl<'a> Attempts<'a> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
         worker.with_rng(|rng| {
+            let record = self.hop.record.map(|record| &**record);
             self.cluster
-                .pick(time, self.hash, &self.failed_endpoints, rng)
+                .pick_noted(time, self.hash, (&self.failed_endpoints, record), rng)
         })
     }
 
     /// Like [`Self::choose`], but waits while all endpoints have reached their limit of requests.
     async fn choose_in_turn(&self, now: Instant) -> Result<(Picked, Instant), ProxyError> {
         let guard = self.cluster.guard();
-        guard.when_admitted(now, |now| self.choose(now)).await
+        let chosen = guard.when_admitted(now, |now| self.choose(now)).await?;
+        if chosen.1 != now {
+            self.note_wait(now);
+        }
+        Ok(chosen)
+    }
+
+    /// Notes that the request has waited in a queue since an instant.
+    #[cold]
+    fn note_wait(&self, since: Instant) {
+        if let Some(record) = self.hop.record {
+            record.unusual().queued += since.elapsed();
+        }
     }
 
     pub(super) fn begin_attempt(
@@ -226,8 +243,8 @@ impl<'a> Attempts<'a> {
         let worker = &self.hop.service.worker;
         let count = self.state.count();
         let mut attempt = Attempt::new(worker, self.cluster, picked, count, now, permit);
-        if let Some(trace) = self.hop.trace {
-            attempt.begin_trace(trace, self.cluster.endpoints().balancer().spec().name());
+        if let Some(record) = self.hop.record {
+            attempt.note(record);
         }
         if self.deadline.is_hurried() {
             attempt.hurry();
@@ -253,6 +270,10 @@ impl<'a> Attempts<'a> {
 
     pub(super) fn cluster(&self) -> &'a Arc<Cluster> {
         self.cluster
+    }
+
+    pub(super) fn record(&self) -> Option<&'a Rc<Record>> {
+        self.hop.record
     }
 
     pub(super) fn shard(&self) -> usize {
@@ -356,6 +377,9 @@ impl<'a> Attempts<'a> {
             }
             Decision::GiveUp(reason) => {
                 metrics.guards.retry_suppressed(reason);
+                if let Some(record) = self.hop.record {
+                    record.refuse_retry(reason.name());
+                }
                 None
             }
         }
@@ -403,6 +427,7 @@ async fn send(
     }
     let body = counted(body, &cluster, hop.service.worker.shard());
     let mut sender = hop.sender(&cluster, &target, now);
+    sender.noted = attempt.noted();
     if let Some(held) = &held {
         sender.interim = Some(&**held);
     }

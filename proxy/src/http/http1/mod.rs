@@ -163,7 +163,7 @@ enum After {
 /// Runs the pipeline for a request; returns `None` if the client has disconnected.
 async fn handle(
     shared: &Rc<Shared>,
-    service: &Service,
+    service: &Rc<Service>,
     request: &mut Request,
     body: &mut Body,
 ) -> Option<Response> {

@@ -44,6 +44,14 @@ impl<'a> Key<'a> {
             text: name,
         }
     }
+
+    /// Creates a key for a name that is none of the known ones.
+    pub(crate) const fn unlisted(name: &'a [u8]) -> Self {
+        Self {
+            known: Known::Other,
+            text: name,
+        }
+    }
 }
 
 impl From<Known> for Key<'static> {
@@ -149,7 +157,9 @@ impl Drop for Fields {
             std::mem::take(&mut self.text),
             std::mem::take(&mut self.list),
         );
-        if text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
+        // One of [`Self::none`].
+        let taken = text.capacity() == 0;
+        if taken || text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
             return;
         }
         text.clear();
@@ -181,6 +191,15 @@ impl Fields {
         Self {
             text,
             list,
+            present: 0,
+        }
+    }
+
+    /// Creates fields without a buffer.
+    pub(crate) const fn none() -> Self {
+        Self {
+            text: Vec::new(),
+            list: Vec::new(),
             present: 0,
         }
     }
@@ -272,6 +291,13 @@ impl Fields {
             .iter()
             .find(|field| field.known == known)
             .map(|field| field.value)
+    }
+
+    /// Returns the span of the first value of a name that is none of the known ones, in lower case.
+    pub(crate) fn find_named(&self, name: &[u8]) -> Option<Span> {
+        let mut others = self.list.iter().filter(|field| field.known == Known::Other);
+        let found = others.find(|field| self.slice(field.name).eq_ignore_ascii_case(name));
+        found.map(|field| field.value)
     }
 
     /// Replaces all fields of a name with one.

@@ -5,7 +5,9 @@ use std::io::Write as _;
 
 use maglor_config::{AccessLogField, AccessLogKey, AccessLogPart};
 
-use super::{Ended, Entry, direction_name, millis, timestamp};
+use maglor_identity::SpiffeId;
+
+use crate::telemetry::record::{Entry, direction_name, millis, timestamp};
 
 /// The value of a field.
 enum Value<'a> {
@@ -23,17 +25,12 @@ fn bytes_of(text: Option<&str>) -> Option<&[u8]> {
 }
 
 /// Calls a function with the value of a field.
-fn with_value(
-    entry: &Entry,
-    ended: Ended<'_>,
-    field: AccessLogField,
-    write: impl FnOnce(Value<'_>),
-) {
-    let upstream = entry.upstream.as_ref();
+fn with_value(entry: &Entry<'_>, field: AccessLogField, write: impl FnOnce(Value<'_>)) {
+    let upstream = entry.upstream;
     let bytes = match field {
         AccessLogField::Client => return write(Value::Text(format_args!("{}", entry.client))),
         AccessLogField::DurationMs => {
-            let number = serde_json::Number::from_f64(millis(ended.took));
+            let number = serde_json::Number::from_f64(millis(entry.took));
             return write(number.map_or(Value::None, Value::Number));
         }
         AccessLogField::ResponseMs => {
@@ -42,8 +39,8 @@ fn with_value(
             return write(number.map_or(Value::None, Value::Number));
         }
         AccessLogField::Protocol => return write(Value::Text(format_args!("{:?}", entry.version))),
-        AccessLogField::ResponseBytes => return write(Value::Number(ended.response_bytes.into())),
-        AccessLogField::Status => return write(Value::Number(ended.status.as_u16().into())),
+        AccessLogField::ResponseBytes => return write(Value::Number(entry.response_bytes.into())),
+        AccessLogField::Status => return write(Value::Number(entry.status.as_u16().into())),
         AccessLogField::Time => return write(Value::Text(format_args!("{}", timestamp()))),
         AccessLogField::Attempts => return write(Value::Number(entry.attempts.into())),
         AccessLogField::Upstream => {
@@ -53,34 +50,34 @@ fn with_value(
             };
         }
         AccessLogField::TraceId => {
-            return match entry.trace() {
-                Some(trace) => write(Value::Text(format_args!("{}", trace.id()))),
+            return match entry.trace_id {
+                Some(id) => write(Value::Text(format_args!("{id}"))),
                 None => write(Value::None),
             };
         }
         AccessLogField::Cluster => bytes_of(upstream.map(|(_, cluster)| &**cluster)),
         AccessLogField::Direction => bytes_of(Some(direction_name(entry.direction))),
-        AccessLogField::Error => bytes_of(entry.error.as_deref()),
-        AccessLogField::Flag => bytes_of(Some(ended.flag)),
-        AccessLogField::ForwardedFor => entry.forwarded_for.as_deref(),
-        AccessLogField::Host => entry.host.as_deref(),
-        AccessLogField::Listener => bytes_of(Some(&entry.listener)),
+        AccessLogField::Error => bytes_of(entry.error),
+        AccessLogField::Flag => bytes_of(Some(entry.flag)),
+        AccessLogField::ForwardedFor => entry.forwarded_for,
+        AccessLogField::Host => entry.host,
+        AccessLogField::Listener => bytes_of(Some(entry.listener)),
         AccessLogField::Method => bytes_of(Some(entry.method.as_str())),
-        AccessLogField::Peer => bytes_of(entry.peer()),
-        AccessLogField::Referer => entry.referer.as_deref(),
-        AccessLogField::RequestId => entry.request_id.as_deref(),
-        AccessLogField::Target => Some(&*entry.target),
-        AccessLogField::UserAgent => entry.user_agent.as_deref(),
+        AccessLogField::Peer => bytes_of(entry.peer.map(SpiffeId::as_str)),
+        AccessLogField::Referer => entry.referer,
+        AccessLogField::RequestId => entry.request_id,
+        AccessLogField::Target => Some(entry.target),
+        AccessLogField::UserAgent => entry.user_agent,
     };
     write(bytes.map_or(Value::None, Value::Bytes));
 }
 
 /// Writes a JSON object that contains the given fields, in their order.
-pub(super) fn json(out: &mut Vec<u8>, keys: &[AccessLogKey], entry: &Entry, ended: Ended<'_>) {
+pub(super) fn json(out: &mut Vec<u8>, keys: &[AccessLogKey], entry: &Entry<'_>) {
     for (at, key) in keys.iter().enumerate() {
         out.push(if at == 0 { b'{' } else { b',' });
         out.extend_from_slice(key.json.as_bytes());
-        with_value(entry, ended, key.field, |value| json_value(out, value));
+        with_value(entry, key.field, |value| json_value(out, value));
     }
     out.extend_from_slice(b"}\n");
 }
@@ -128,16 +125,11 @@ impl fmt::Write for Json<'_> {
 }
 
 /// Writes a text with fields inserted; bytes sent by a client cannot end the line.
-pub(super) fn template(
-    out: &mut Vec<u8>,
-    parts: &[AccessLogPart],
-    entry: &Entry,
-    ended: Ended<'_>,
-) {
+pub(super) fn template(out: &mut Vec<u8>, parts: &[AccessLogPart], entry: &Entry<'_>) {
     for part in parts {
         match part {
             AccessLogPart::Field(field) => {
-                with_value(entry, ended, *field, |value| text_value(out, value));
+                with_value(entry, *field, |value| text_value(out, value));
             }
             AccessLogPart::Text(text) => out.extend_from_slice(text.as_bytes()),
         }

@@ -14,6 +14,7 @@ mod load_feedback;
 mod memory;
 mod mesh;
 mod status_class;
+mod stories;
 mod traces;
 mod upstream;
 mod workers;
@@ -39,6 +40,7 @@ pub(crate) use downstream::{FaultMetrics, ListenerMetrics, RouteMetrics};
 pub(crate) use endpoint::EndpointMetrics;
 pub(crate) use load_feedback::{LoadReporterMetrics, QueueProtocolMetrics};
 pub(crate) use mesh::{Failures, IdentityMetrics, MeshMetrics, Refusals};
+pub(crate) use stories::StoryMetrics;
 pub(crate) use traces::TraceMetrics;
 pub(crate) use workers::WorkerMetrics;
 pub(crate) use xds::XdsMetrics;
@@ -61,6 +63,7 @@ pub(crate) struct Metrics {
     /// Metrics of the proxy's own identity.
     pub(crate) identity: IdentityMetrics,
     /// Metrics of the export of spans.
+    pub(crate) stories: Arc<StoryMetrics>,
     pub(crate) traces: Arc<TraceMetrics>,
     /// Process-wide metrics of the control thread.
     pub(crate) control: Control,
@@ -84,6 +87,7 @@ impl Metrics {
             workloads: workloads::Families::new(&registry),
             own_workload: OnceLock::new(),
             identity: IdentityMetrics::new(&registry),
+            stories: StoryMetrics::new(&registry),
             traces: TraceMetrics::new(&registry),
             control: Control::new(&registry),
             xds: XdsMetrics::new(&registry),

@@ -1,14 +1,14 @@
-//! Observers of finished requests: the access log, taps, and the export of spans.
+//! Observers of finished requests: the access log, taps, the export of spans, and stories.
 //!
 //! A tap is `GET /tap` on the admin port: a stream of request summaries, one per line. Without observers, the
-//! cost for a request is a single check ([`Observers::any`]). Memory is bounded: a tap buffers at most
+//! cost for a request is a single check ([`Observers::readers`]). Memory is bounded: a tap buffers at most
 //! [`WAITING`] lines of [`WAITING_BYTES`] in total, and the next line after this contains the number of dropped ones.
 
 mod filter;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -21,7 +21,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 pub(crate) use self::filter::TapError;
 use self::filter::Wanted;
 use crate::os::memory::Budget;
-use crate::telemetry::access_log::{AccessLog, Ended, Entry};
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::metrics::StoryMetrics;
+use crate::telemetry::record::Entry;
+use crate::telemetry::stories::Stories;
 use crate::telemetry::traces::Tracer;
 
 /// Maximum number of taps. Each tap formats a line for every request that it matches.
@@ -33,12 +36,46 @@ const WAITING: usize = 256;
 const WAITING_BYTES: usize = 128 * 1024;
 
 /// The observers of requests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Observers {
-    any: AtomicBool,
+    /// The bits of [`Readers`].
+    readers: AtomicU8,
     access_log: ArcSwapOption<AccessLog>,
     tracer: ArcSwapOption<Tracer>,
     taps: ArcSwap<Vec<Arc<Tap>>>,
+    pub(crate) stories: Stories,
+}
+
+/// Who reads the record of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readers(u8);
+
+impl Readers {
+    const LINES: u8 = 1;
+    const STORIES: u8 = 2;
+    const TRACES: u8 = 4;
+
+    pub(crate) fn any(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Returns whether the access log or a tap gets a line for each request.
+    pub(crate) fn lines(self) -> bool {
+        self.0 & Self::LINES != 0
+    }
+
+    pub(crate) fn stories(self) -> bool {
+        self.0 & Self::STORIES != 0
+    }
+
+    /// Returns the same without stories.
+    pub(crate) fn without_stories(self) -> Self {
+        Self(self.0 & !Self::STORIES)
+    }
+
+    pub(crate) fn traces(self) -> bool {
+        self.0 & Self::TRACES != 0
+    }
 }
 
 #[derive(Debug)]
@@ -53,10 +90,27 @@ struct Tap {
 }
 
 impl Observers {
-    /// Returns whether there is any observer.
-    pub(crate) fn any(&self) -> bool {
+    /// Creates the observers of this many workers: none yet.
+    pub(crate) fn new(workers: usize, metrics: Arc<StoryMetrics>) -> Self {
+        Self {
+            readers: AtomicU8::new(0),
+            access_log: ArcSwapOption::default(),
+            tracer: ArcSwapOption::default(),
+            taps: ArcSwap::default(),
+            stories: Stories::new(workers, metrics),
+        }
+    }
+
+    /// Returns who reads the record of a request that begins now.
+    pub(crate) fn readers(&self) -> Readers {
         // Relaxed: a new tap may miss a request.
-        self.any.load(Ordering::Relaxed)
+        Readers(self.readers.load(Ordering::Relaxed))
+    }
+
+    /// Begins or ends to keep stories. Control thread only.
+    pub(crate) fn set_stories(&self, is_on: bool) {
+        self.stories.set(is_on);
+        self.count();
     }
 
     pub(crate) fn access_log(&self) -> Option<Arc<AccessLog>> {
@@ -80,19 +134,24 @@ impl Observers {
     }
 
     fn count(&self) {
-        let any = self.access_log.load().is_some()
-            || self.tracer.load().is_some()
-            || !self.taps.load().is_empty();
-        self.any.store(any, Ordering::Relaxed);
+        let lines = self.access_log.load().is_some() || !self.taps.load().is_empty();
+        let bits = [
+            (lines, Readers::LINES),
+            (self.stories.is_on(), Readers::STORIES),
+            (self.tracer.load().is_some(), Readers::TRACES),
+        ];
+        let bits = bits.iter().filter(|(is_on, _)| *is_on);
+        let readers = bits.fold(0, |all, (_, bit)| all | bit);
+        self.readers.store(readers, Ordering::Relaxed);
     }
 
-    /// Notifies all observers of a finished request.
-    pub(crate) fn notify(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
+    /// Notifies the access log and the taps of a finished request.
+    pub(crate) fn notify(&self, entry: &Entry<'_>, now: Time) {
         if let Some(log) = &*self.access_log.load() {
-            log.write(entry, ended);
+            log.write(entry);
         }
         for tap in self.taps.load().iter() {
-            tap.notify(entry, ended, now);
+            tap.notify(entry, now);
         }
     }
 
@@ -139,8 +198,8 @@ impl Observers {
 }
 
 impl Tap {
-    fn notify(&self, entry: &Entry, ended: Ended<'_>, now: Time) {
-        if !self.wanted.takes(entry, ended.status) {
+    fn notify(&self, entry: &Entry<'_>, now: Time) {
+        if !self.wanted.takes(entry) {
             return;
         }
         let Some(place) = self.place(now) else {
@@ -148,7 +207,7 @@ impl Tap {
             self.missed.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let mut line = entry.describe(ended);
+        let mut line = entry.describe();
         let missed = self.missed.swap(0, Ordering::Relaxed);
         if missed > 0 {
             line["missed"] = missed.into();
@@ -204,10 +263,6 @@ impl Drop for Lines {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use http::StatusCode;
-
     use super::*;
 
     fn memory() -> Arc<Budget> {
@@ -217,25 +272,24 @@ mod tests {
         ))
     }
 
+    fn observers() -> Arc<Observers> {
+        let metrics = crate::telemetry::metrics::Metrics::new(1);
+        Arc::new(Observers::new(1, Arc::clone(&metrics.stories)))
+    }
+
     fn notify(observers: &Observers, now: Time) {
         let entry = Entry::example("GET", "/api/cart?x=1");
-        let ended = Ended {
-            status: StatusCode::OK,
-            flag: "-",
-            response_bytes: 2,
-            took: Duration::from_millis(1),
-        };
-        observers.notify(&entry, ended, now);
+        observers.notify(&entry, now);
     }
 
     #[test]
     fn a_tap_lives_as_long_as_its_reader() {
-        let observers = Arc::new(Observers::default());
-        assert!(!observers.any());
+        let observers = observers();
+        assert!(!observers.readers().lines());
         let lines = observers.tap(None, &memory()).unwrap();
-        assert!(observers.any());
+        assert!(observers.readers().lines());
         drop(lines);
-        assert!(!observers.any());
+        assert!(!observers.readers().lines());
         let held: Vec<_> = (0..MOST)
             .map(|_| observers.tap(None, &memory()).unwrap())
             .collect();
@@ -249,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_misses_lines_and_learns_how_many() {
-        let observers = Arc::new(Observers::default());
+        let observers = observers();
         let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
         for _ in 0..WAITING + 3 {
             notify(&observers, Time::ZERO);
@@ -268,18 +322,10 @@ mod tests {
 
     #[test]
     fn long_lines_are_bounded_by_their_bytes() {
-        let observers = Arc::new(Observers::default());
+        let observers = observers();
         let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
         let entry = Entry::example("GET", &format!("/{}", "x".repeat(60_000)));
-        let notify = || {
-            let ended = Ended {
-                status: StatusCode::OK,
-                flag: "-",
-                response_bytes: 2,
-                took: Duration::from_millis(1),
-            };
-            observers.notify(&entry, ended, Time::ZERO);
-        };
+        let notify = || observers.notify(&entry, Time::ZERO);
         (0..WAITING).for_each(|_| notify());
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let mut read = || match Pin::new(&mut lines).poll_frame(cx) {
@@ -296,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_rate_bounds_the_lines_of_a_second() {
-        let observers = Arc::new(Observers::default());
+        let observers = observers();
         let mut lines = observers.tap(Some("rate=2"), &memory()).unwrap();
         for second in 0..3 {
             for _ in 0..10 {

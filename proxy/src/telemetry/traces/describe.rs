@@ -4,6 +4,7 @@
 //! Queries are left out of URLs: they may contain secrets.
 
 use std::borrow::Cow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{StatusCode, Version};
 use maglor_balance::guard::GrpcStatus;
@@ -11,8 +12,9 @@ use maglor_config::Address;
 use maglor_telemetry::otlp::{Attributes, Kind, Span};
 use maglor_telemetry::trace_context::TraceContext;
 
-use super::attempted::Attempted;
-use super::request::{Clock, RequestTrace, Served};
+use tokio::time::Instant;
+
+use crate::telemetry::record::{Attempted, Entry, Notes, Trace, direction_name};
 
 /// Methods that are named; all others are `_OTHER`, so that clients cannot create names.
 const METHODS: [&str; 10] = [
@@ -24,46 +26,28 @@ const NONE: u16 = 499;
 const NO_FAILURE: [&str; 2] = ["-", "DC"];
 
 /// Returns whether a request has failed for a reason that is not its client's.
-pub(super) fn failed(trace: &RequestTrace, served: &Served<'_>) -> bool {
-    if let Some(status) = call_status(trace) {
-        return is_servers(status);
+pub(super) fn failed(notes: &Notes, status: StatusCode, flag: &str) -> bool {
+    if notes.grpc && notes.call_status().is_some() {
+        return notes.has_failed_call();
     }
-    let status = served.status.as_u16();
-    let cut_off = status < 400 && !NO_FAILURE.contains(&served.flag);
-    status >= 500 || cut_off
-}
-
-/// Returns the status of a gRPC call: the proxy's, or that of the last attempt.
-fn call_status(trace: &RequestTrace) -> Option<GrpcStatus> {
-    if !trace.grpc {
-        return None;
-    }
-    let attempts = trace.attempts.borrow();
-    let last = attempts.last().and_then(|attempt| attempt.grpc);
-    trace.own_status.get().or(last)
-}
-
-/// Returns whether a status is the server's fault (semantic conventions for gRPC).
-fn is_servers(status: GrpcStatus) -> bool {
-    [
-        GrpcStatus::DATA_LOSS,
-        GrpcStatus::DEADLINE_EXCEEDED,
-        GrpcStatus::INTERNAL,
-        GrpcStatus::UNAVAILABLE,
-        GrpcStatus::UNIMPLEMENTED,
-        GrpcStatus::UNKNOWN,
-    ]
-    .contains(&status)
+    let cut_off = status.as_u16() < 400 && !NO_FAILURE.contains(&flag);
+    status.as_u16() >= 500 || cut_off
 }
 
 /// Encodes the span of a request.
-pub(super) fn server(trace: &RequestTrace, served: &Served<'_>, clock: &Clock, out: &mut Vec<u8>) {
-    let failed = failed(trace, served);
-    let route = trace.route.get();
-    let names = Names::of(trace, served);
+pub(super) fn server(
+    trace: &Trace,
+    notes: &Notes,
+    served: &Entry<'_>,
+    clock: &Clock,
+    out: &mut Vec<u8>,
+) {
+    let failed = failed(notes, served.status, served.flag);
+    let route = notes.route.as_deref();
+    let names = Names::of(notes, served);
     let name = match (names.call, route) {
         (Some(call), _) => Cow::Borrowed(call),
-        (None, Some((_, path))) => Cow::Owned(format!("{} {path}", names.span_method())),
+        (None, Some(route)) => Cow::Owned(format!("{} {}", names.span_method(), route.path)),
         (None, None) => Cow::Borrowed(names.span_method()),
     };
     let span = Span {
@@ -73,7 +57,7 @@ pub(super) fn server(trace: &RequestTrace, served: &Served<'_>, clock: &Clock, o
         name: &name,
         kind: Kind::Server,
         start: clock.nanos_before(served.took),
-        end: clock.nanos_before(std::time::Duration::ZERO),
+        end: clock.nanos_before(Duration::ZERO),
         failed,
     };
     span.encode(out, |attributes| {
@@ -96,11 +80,11 @@ pub(super) fn server(trace: &RequestTrace, served: &Served<'_>, clock: &Clock, o
             attributes.number("http.response.status_code", status.into());
         }
         attributes.number("http.response.body.size", served.response_bytes);
-        if let Some((name, path)) = route {
-            attributes.text("http.route", path);
-            attributes.text("maglor.route", name);
+        if let Some(route) = route {
+            attributes.text("http.route", &route.path);
+            attributes.text("maglor.route", &route.name);
         }
-        let call_status = call_status(trace);
+        let call_status = notes.call_status();
         describe_call_status(call_status, attributes);
         let flag = Some(served.flag).filter(|flag| !NO_FAILURE.contains(flag));
         if failed {
@@ -111,9 +95,9 @@ pub(super) fn server(trace: &RequestTrace, served: &Served<'_>, clock: &Clock, o
 }
 
 /// Adds what the conventions have no names for.
-fn describe_of_ours(served: &Served<'_>, attributes: &mut Attributes<'_>) {
+fn describe_of_ours(served: &Entry<'_>, attributes: &mut Attributes<'_>) {
     attributes.text("maglor.listener", served.listener);
-    attributes.text("maglor.direction", served.direction);
+    attributes.text("maglor.direction", direction_name(served.direction));
     if served.flag != "-" {
         attributes.text("maglor.response_flag", served.flag);
     }
@@ -127,13 +111,16 @@ fn describe_of_ours(served: &Served<'_>, attributes: &mut Attributes<'_>) {
 
 /// Encodes the span of an attempt.
 pub(super) fn client(
-    trace: &RequestTrace,
-    served: &Served<'_>,
-    attempted: &Attempted,
+    trace: &Trace,
+    notes: &Notes,
+    (served, attempted): (&Entry<'_>, &Attempted),
     clock: &Clock,
     out: &mut Vec<u8>,
 ) {
-    let names = Names::of(trace, served);
+    let Some(span_id) = attempted.span else {
+        return;
+    };
+    let names = Names::of(notes, served);
     let status = attempted.status;
     let refused = status.is_some_and(|status| status.as_u16() >= 400);
     let erred = attempted
@@ -142,7 +129,7 @@ pub(super) fn client(
     let failed = !attempted.bounced && (refused || erred || attempted.error.is_some());
     let span = Span {
         context: TraceContext {
-            span_id: attempted.span,
+            span_id,
             ..trace.context
         },
         parent: Some(trace.context.span_id),
@@ -150,15 +137,17 @@ pub(super) fn client(
         name: names.call.unwrap_or_else(|| names.span_method()),
         kind: Kind::Client,
         start: clock.nanos(attempted.started),
-        end: clock.nanos(attempted.ended),
+        end: attempted.ended.map_or_else(
+            || clock.nanos_before(Duration::ZERO),
+            |end| clock.nanos(end),
+        ),
         failed,
     };
     span.encode(out, |attributes| {
         names.describe(attributes);
-        let scheme = if attempted.endpoint.tls {
-            "https"
-        } else {
-            "http"
+        let scheme = match attempted.cluster.tls {
+            Some(_) => "https",
+            None => "http",
         };
         if let Some(host) = served.host {
             let host = String::from_utf8_lossy(host);
@@ -166,7 +155,7 @@ pub(super) fn client(
             attributes.text("url.full", &format!("{scheme}://{host}{path}"));
         }
         server_of(served, scheme, attributes);
-        peer_of(&attempted.endpoint.address, attributes);
+        peer_of(&attempted.address, attributes);
         if let Some(status) = status {
             attributes.number("http.response.status_code", status.as_u16().into());
         }
@@ -192,11 +181,10 @@ pub(super) fn client(
         if let Some(outcome) = outcome {
             attributes.text("maglor.outcome", outcome);
         }
-        let endpoint = &attempted.endpoint;
-        attributes.text("maglor.cluster", &endpoint.cluster);
-        attributes.text("maglor.endpoint", &endpoint.address.to_string());
-        attributes.text("maglor.policy", endpoint.policy);
-        attributes.number("maglor.queue_length", endpoint.queue.into());
+        attributes.text("maglor.cluster", &attempted.cluster.name);
+        attributes.text("maglor.endpoint", &attempted.address.to_string());
+        attributes.text("maglor.policy", attempted.cluster.policy.name());
+        attributes.number("maglor.queue_length", attempted.queue.into());
     });
 }
 
@@ -211,10 +199,10 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(trace: &RequestTrace, served: &Served<'a>) -> Self {
+    fn of(notes: &Notes, served: &Entry<'a>) -> Self {
         let method = served.method.as_str();
         let known = METHODS.contains(&method);
-        let call = path_of(served).strip_prefix(b"/").filter(|_| trace.grpc);
+        let call = path_of(served).strip_prefix(b"/").filter(|_| notes.grpc);
         let is_call = |path: &&str| path.split('/').filter(|part| !part.is_empty()).count() == 2;
         Self {
             call: call
@@ -264,13 +252,13 @@ fn error_type(
     }
 }
 
-fn path_of<'a>(served: &Served<'a>) -> &'a [u8] {
+fn path_of<'a>(served: &Entry<'a>) -> &'a [u8] {
     let mut parts = served.target.split(|byte| *byte == b'?');
     parts.next().unwrap_or_default()
 }
 
 /// Adds the host of the request, with the default port if it has none.
-fn server_of(served: &Served<'_>, scheme: &str, attributes: &mut Attributes<'_>) {
+fn server_of(served: &Entry<'_>, scheme: &str, attributes: &mut Attributes<'_>) {
     let Some(host) = served.host.and_then(|host| str::from_utf8(host).ok()) else {
         return;
     };
@@ -286,7 +274,7 @@ fn server_of(served: &Served<'_>, scheme: &str, attributes: &mut Attributes<'_>)
     attributes.number("server.port", port.into());
 }
 
-fn client_of(served: &Served<'_>, attributes: &mut Attributes<'_>) {
+fn client_of(served: &Entry<'_>, attributes: &mut Attributes<'_>) {
     let Some(address) = served.client.socket() else {
         return;
     };
@@ -302,5 +290,33 @@ fn peer_of(address: &Address, attributes: &mut Attributes<'_>) {
             attributes.number("network.peer.port", address.port().into());
         }
         Address::Unix(_) => attributes.text("network.peer.address", &address.to_string()),
+    }
+}
+
+/// Converts instants to the time of spans.
+#[derive(Debug)]
+pub(super) struct Clock {
+    now: Instant,
+    since_epoch: Duration,
+}
+
+impl Clock {
+    pub(super) fn new(now: Instant) -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            now,
+            since_epoch: since_epoch.unwrap_or_default(),
+        }
+    }
+
+    /// Returns the nanoseconds since the Unix epoch of an instant of the past.
+    pub(super) fn nanos(&self, instant: Instant) -> u64 {
+        self.nanos_before(self.now.saturating_duration_since(instant))
+    }
+
+    /// The same for a time before now.
+    pub(super) fn nanos_before(&self, ago: Duration) -> u64 {
+        let nanos = self.since_epoch.saturating_sub(ago).as_nanos();
+        u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 }

@@ -1,20 +1,19 @@
 //! Sampling: which requests are exported.
 
-use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::StatusCode;
 use maglor_balance::Rng;
 use maglor_config::{TraceSampling, Tracing};
 use maglor_telemetry::trace_context::{Incoming, Sampling, TraceContext, TraceId};
-
 use tokio::time::Instant;
 
-use super::describe::{self, failed};
+use super::describe::{self, Clock, failed};
 use super::queue::{Encoded, Queue, Spans};
-use super::request::{self, Clock, RequestTrace, Served};
-use super::slowest::Slowest;
 use crate::protocol::message::Request;
 use crate::telemetry::metrics::TraceMetrics;
+use crate::telemetry::record::{Entry, Notes, Record, Slowest, Trace, extract};
 
 /// Number of random bits of a trace identifier, at its end, on which proxies decide (W3C Trace Context level 2).
 const RANDOM_BITS: u32 = 56;
@@ -49,64 +48,53 @@ impl Tracer {
 
     /// Begins the span of a request: in the trace of its headers, or in a new one.
     pub(crate) fn begin(
-        self: &Arc<Self>,
+        &self,
+        record: &Record,
         request: &Request,
         scheme: &'static str,
         rng: &mut Rng,
-    ) -> Traced {
-        let incoming = request::extract(&request.fields);
+    ) {
+        let incoming = extract(&request.fields);
         let mut context = new_context(incoming.as_ref(), rng);
         context.sampling = decide(&self.settings.sampling, context);
-        Traced {
-            tracer: Arc::clone(self),
-            trace: RequestTrace::new(incoming, context, scheme, request.is_grpc()),
-        }
+        record.notes_mut().trace = Some(Trace::new(incoming, context, scheme));
     }
 
     /// Returns whether a request that has ended is exported.
-    fn is_exported(&self, trace: &RequestTrace, served: &Served<'_>, shard: usize) -> bool {
+    pub(crate) fn is_exported(
+        &self,
+        notes: &Notes,
+        (status, flag): (StatusCode, &str),
+        took: Duration,
+        shard: usize,
+    ) -> bool {
+        let Some(trace) = &notes.trace else {
+            return false;
+        };
         let slowest = self.slowest.as_ref();
         // Whatever the rest: the estimate is one of all requests.
-        let slow = slowest.is_some_and(|slowest| slowest.contains(served.took, shard));
+        let slow = slowest.is_some_and(|slowest| slowest.contains(took, shard));
         slow || is_sampled(trace.context.sampling)
-            || self.settings.sampling.errors && failed(trace, served)
+            || self.settings.sampling.errors && failed(notes, status, flag)
     }
 
-    fn export(&self, trace: &RequestTrace, served: &Served<'_>, clock: &Clock, shard: usize) {
+    /// Exports the spans of a request.
+    pub(crate) fn export(&self, notes: &Notes, entry: &Entry<'_>, now: Instant, shard: usize) {
+        let Some(trace) = &notes.trace else {
+            return;
+        };
+        let clock = Clock::new(now);
         let mut bytes = Vec::with_capacity(1024);
-        describe::server(trace, served, clock, &mut bytes);
-        let attempts = trace.attempts.take();
-        for attempt in &attempts {
-            describe::client(trace, served, attempt, clock, &mut bytes);
+        describe::server(trace, notes, entry, &clock, &mut bytes);
+        for attempt in &notes.attempts {
+            describe::client(trace, notes, (entry, attempt), &clock, &mut bytes);
         }
+        let attempts = u32::try_from(notes.attempts.len());
         let encoded = Encoded {
             bytes: bytes.into(),
-            spans: 1 + u32::try_from(attempts.len()).unwrap_or(u32::MAX - 1),
+            spans: 1 + attempts.unwrap_or(u32::MAX - 1),
         };
         self.queue.push(encoded, shard);
-    }
-}
-
-/// The trace of a request, and the tracer that decides at its end.
-#[derive(Debug)]
-pub(crate) struct Traced {
-    tracer: Arc<Tracer>,
-    trace: Rc<RequestTrace>,
-}
-
-impl Traced {
-    pub(crate) fn trace(&self) -> &Rc<RequestTrace> {
-        &self.trace
-    }
-
-    /// Ends the request: exports its spans, or forgets them. Returns the identifier of an exported trace.
-    pub(crate) fn end(&self, served: &Served<'_>, now: Instant, shard: usize) -> Option<TraceId> {
-        let Self { tracer, trace } = self;
-        if !tracer.is_exported(trace, served, shard) {
-            return None;
-        }
-        tracer.export(trace, served, &Clock::new(now), shard);
-        Some(trace.context.trace_id)
     }
 }
 

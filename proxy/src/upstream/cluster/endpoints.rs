@@ -10,6 +10,7 @@ use maglor_config::Address;
 use maglor_config::cluster::{self as config, EndpointAddress};
 
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::record::Record;
 use crate::upstream::Target;
 
 /// A snapshot of a cluster's endpoints. Targets are in the order of the balancer's indices.
@@ -43,6 +44,21 @@ impl Endpoints {
 
     pub(crate) fn balancer(&self) -> &Balancer {
         &self.balancer
+    }
+
+    /// Notes the choice of an endpoint: those among which it was chosen, beginning with itself, and their requests in
+    /// flight, with this request counted at the chosen one.
+    pub(crate) fn note(&self, chosen: Index, record: &Record) {
+        // With one endpoint there is nothing to compare.
+        if self.targets.len() < 2 {
+            return;
+        }
+        let (before, rest) = self.targets.split_at(chosen.get().min(self.targets.len()));
+        let each = rest.iter().chain(before);
+        record.candidates(
+            self.targets.len(),
+            each.map(|target| (target.id, target.stats.outstanding())),
+        );
     }
 
     /// Returns the groups of servers that share a ledger, if the policy uses ledgers.

@@ -236,11 +236,13 @@ impl Queue {
     }
 
     /// Takes a slot, waiting in the queue if necessary.
-    async fn enter(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
+    ///
+    /// Returns whether it has waited.
+    async fn enter(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<bool, ProxyError> {
         match self.slots.admit(ceiling()) {
-            Admission::Admitted => Ok(()),
+            Admission::Admitted => Ok(false),
             Admission::Overflow => Err(ProxyError::Overflow),
-            Admission::Waiting => Box::pin(self.wait(ceiling, limit)).await,
+            Admission::Waiting => Box::pin(self.wait(ceiling, limit)).await.map(|()| true),
         }
     }
 
@@ -343,6 +345,7 @@ pub(crate) struct ClusterSlot {
     cluster: Arc<Cluster>,
     pass: Option<Pass>,
     admitted: bool,
+    waited: bool,
 }
 
 impl ClusterSlot {
@@ -358,6 +361,7 @@ impl ClusterSlot {
             cluster: Arc::clone(cluster),
             pass: None,
             admitted: false,
+            waited: false,
         };
         if let Some(breaker) = &guard.breaker {
             let (entry, transition) = breaker.enter(now);
@@ -370,13 +374,18 @@ impl ClusterSlot {
         let entered = guard
             .requests
             .enter(|| guard.ceiling(), guard.limits.queue_timeout);
-        entered.await?;
+        slot.waited = entered.await?;
         slot.admitted = true;
         Ok(slot)
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// Returns whether the request has waited for admission.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.waited
     }
 
     /// Returns whether any guard learns from the outcomes of requests.

@@ -29,6 +29,10 @@ use crate::runtime::shared::{Report, Shared};
 use crate::telemetry::metrics::{
     ClusterMetrics, Failures, Metrics, QueueProtocolMetrics, Refusals,
 };
+use crate::telemetry::record::{ClusterState, EndpointState, Record};
+
+/// Maximum number of endpoints whose states a story has.
+const MOST_ENDPOINTS: usize = 16;
 
 /// The clusters of a configuration, by name.
 #[derive(Debug, Default)]
@@ -326,6 +330,17 @@ impl Cluster {
         failed: &[u64],
         rng: &mut Rng,
     ) -> Result<Picked, ProxyError> {
+        self.pick_noted(now, hash, (failed, None), rng)
+    }
+
+    /// Like [`Self::pick`], for a request with a record.
+    pub(crate) fn pick_noted(
+        &self,
+        now: Time,
+        hash: Option<u64>,
+        (failed, record): (&[u64], Option<&Record>),
+        rng: &mut Rng,
+    ) -> Result<Picked, ProxyError> {
         let endpoints = self.endpoints.load();
         let mut excluded = endpoints.indices(failed);
         let mut full = Excluded::new();
@@ -347,6 +362,9 @@ impl Cluster {
                 }
                 excluded.clone_from(&full);
             } else if let Some(picked) = target.take(&self.guard, now) {
+                if let Some(record) = record {
+                    endpoints.note(index, record);
+                }
                 self.measure_choice(&endpoints, index, now);
                 return Ok(picked);
             } else {
@@ -393,6 +411,35 @@ impl Cluster {
                 target: target.id,
                 finding,
             });
+        }
+    }
+
+    /// Returns the state of guards and endpoints, for the story of a request that was rejected.
+    #[cold]
+    pub(crate) fn state(&self) -> ClusterState {
+        let (guard, endpoints) = (&self.guard, self.endpoints.load());
+        let limits = &self.config.limits;
+        let each = endpoints.targets().iter().take(MOST_ENDPOINTS);
+        ClusterState {
+            name: Arc::clone(self.name()),
+            requests: guard.requests.active(),
+            max_requests: limits.max_requests,
+            waiting: guard.waiting(),
+            max_pending: limits.max_pending_requests,
+            connections: guard.connections.active(),
+            max_connections: limits.max_connections,
+            breaker: guard.breaker().map(|breaker| breaker.phase().name()),
+            total: endpoints.targets().len(),
+            usable: endpoints.balancer().view().usable(),
+            endpoints: each
+                .map(|target| EndpointState {
+                    address: target.address.clone(),
+                    in_flight: target.stats.outstanding(),
+                    healthy: target.stats.is_healthy(),
+                    ejected: target.stats.is_ejected(),
+                    draining: target.stats.is_draining(),
+                })
+                .collect(),
         }
     }
 

@@ -30,6 +30,7 @@ use crate::os::memory::Level;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::{Body, Interim};
 use crate::protocol::proxy_protocol::Addresses;
+use crate::telemetry::record::Noted;
 
 /// Notified when a request waits for a connection, since another worker may have an idle one.
 static WANTED: Notify = Notify::const_new();
@@ -174,6 +175,8 @@ pub(crate) struct Sender<'a> {
     pub(crate) interim: Option<&'a dyn Interim>,
     /// Whether limits on connections do not apply.
     pub(crate) unlimited: bool,
+    /// The attempt to which the opening of a connection is noted, if its request has a record.
+    pub(crate) noted: Option<Noted<'a>>,
 }
 
 /// Reason why a request has no response.

@@ -82,6 +82,9 @@ impl Sender<'_> {
         turn: Turn,
         instead: impl Fn() -> Option<T>,
     ) -> Result<Found<T>, ProxyError> {
+        if let Some(noted) = self.noted {
+            noted.needs_connection();
+        }
         let queue = &self.cluster.guard().connections;
         let at_endpoint = self.cluster.config().limits.endpoint.max_connections;
         let unlimited = queue.is_unlimited() && at_endpoint.is_none();

@@ -89,6 +89,7 @@ impl Sender<'_> {
                 Found::Room(room) => {
                     let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
                     let (opened, _) = connecting.await?;
+                    self.connected();
                     opened.into_http1(&pool)
                 }
             };
@@ -208,6 +209,7 @@ impl Sender<'_> {
         pool.multiplexed.share_failure(before)?;
         let connecting = self.attempt(room, speaks).start(pool, turn);
         let (opened, _turn) = connecting.await?;
+        self.connected();
         Ok(match opened.is_shared() {
             true => Connected::Shared(opened.into_slot(pool, self.now).await?),
             false => Connected::Http1(opened.into_http1(pool)),
@@ -240,6 +242,9 @@ impl Sender<'_> {
     }
 
     fn attempt(&self, room: Room, speaks: Speaks) -> ConnectAttempt {
+        if let Some(noted) = self.noted {
+            noted.connects();
+        }
         ConnectAttempt {
             cluster: Arc::clone(self.cluster),
             target: Arc::clone(self.target),
@@ -248,6 +253,12 @@ impl Sender<'_> {
             now: self.now,
             speaks,
             room,
+        }
+    }
+
+    fn connected(&self) {
+        if let Some(noted) = self.noted {
+            noted.connected();
         }
     }
 

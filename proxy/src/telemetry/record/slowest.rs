@@ -15,8 +15,10 @@ const STEP: f64 = 0.05;
 /// threshold, a quicker one lowers it, by steps whose sizes balance where the share exceeds it. State: one
 /// number a worker, so that no other worker's is read.
 #[derive(Debug)]
-pub(super) struct Slowest {
+pub(crate) struct Slowest {
     share: f64,
+    /// Factor of a threshold that was not exceeded.
+    lowering: f64,
     workers: Vec<Threshold>,
 }
 
@@ -27,36 +29,50 @@ struct Threshold(AtomicU64);
 
 impl Slowest {
     /// Returns `None` for a share of zero.
-    pub(super) fn new(share: Percent, workers: usize) -> Option<Self> {
+    pub(crate) fn new(share: Percent, workers: usize) -> Option<Self> {
         let share = share.get() / 100.0;
         (share > 0.0).then(|| Self {
             share,
+            lowering: 1.0 - STEP * share,
             workers: (0..workers).map(|_| Threshold::default()).collect(),
         })
     }
 
     /// Returns whether a request is one of the slowest, and adjusts the threshold.
-    pub(super) fn contains(&self, took: Duration, shard: usize) -> bool {
+    #[inline]
+    pub(crate) fn contains(&self, took: Duration, shard: usize) -> bool {
         let Some(Threshold(threshold)) = self.workers.get(shard) else {
             return false;
         };
-        let took = took.as_secs_f64() * 1e9;
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         // Relaxed, here and below: a single thread uses it.
-        let before = threshold.load(Ordering::Relaxed) as f64;
-        if before == 0.0 {
-            threshold.store(took.max(1.0) as u64, Ordering::Relaxed);
+        let before = threshold.load(Ordering::Relaxed);
+        if took <= before && self.share < 1.0 {
+            let after = (before as f64 * self.lowering) as u64;
+            threshold.store(after.max(1), Ordering::Relaxed);
+            return false;
+        }
+        self.raise(threshold, before, took)
+    }
+
+    #[cold]
+    fn raise(&self, threshold: &AtomicU64, before: u64, took: u64) -> bool {
+        if before == 0 {
+            threshold.store(took.max(1), Ordering::Relaxed);
             return self.share >= 1.0;
         }
-        let slow = took > before || self.share >= 1.0;
-        let factor = match slow {
-            true => 1.0 + STEP * (1.0 - self.share),
-            false => 1.0 - STEP * self.share,
-        };
-        // Rounded up when it rises, so that no threshold is too small to change.
-        let after = (before * factor).max(1.0);
-        let after = if slow { after.ceil() } else { after };
-        threshold.store(after as u64, Ordering::Relaxed);
-        slow
+        // Rounded up, so that no threshold is too small to change.
+        let factor = 1.0 + STEP * (1.0 - self.share);
+        let after = (before as f64 * factor).ceil() as u64;
+        threshold.store(after, Ordering::Relaxed);
+        true
+    }
+
+    /// Returns the threshold, if there has been a request.
+    #[inline]
+    pub(crate) fn threshold(&self, shard: usize) -> Option<Duration> {
+        let nanos = self.workers.get(shard)?.0.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 }
 

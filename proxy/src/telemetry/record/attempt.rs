@@ -1,0 +1,97 @@
+//! What is noted of one attempt.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use maglor_balance::guard::GrpcStatus;
+use maglor_config::Address;
+use maglor_config::cluster::Cluster;
+use maglor_telemetry::trace_context::SpanId;
+use tokio::time::Instant;
+
+use crate::protocol::error::ProxyError;
+
+/// Maximum number of endpoints that are noted of a choice. A larger cluster has this many of its endpoints in the
+/// record, beginning with the chosen one.
+const MOST_CANDIDATES: usize = 8;
+
+/// An attempt, in progress or ended.
+#[derive(Debug)]
+pub(crate) struct Attempted {
+    /// `None` without tracing.
+    pub(crate) span: Option<SpanId>,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) address: Address,
+    /// Number of requests in flight there, without this one, when it was chosen.
+    pub(crate) queue: u32,
+    /// Number of the attempt within its request, from 1.
+    pub(crate) number: u32,
+    pub(crate) started: Instant,
+    /// `None` while it is in progress.
+    pub(crate) ended: Option<Instant>,
+    /// `None` without a response.
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) grpc: Option<GrpcStatus>,
+    /// Response flag of its error.
+    pub(crate) error: Option<&'static str>,
+    /// Message of its error.
+    pub(crate) message: Option<String>,
+    /// Whether the endpoint's proxy has returned the request at once.
+    pub(crate) bounced: bool,
+    /// Why there was no further attempt, if the policy covers the outcome.
+    pub(crate) retry_refused: Option<&'static str>,
+    pub(crate) opening: Opening,
+    pub(crate) candidates: Candidates,
+}
+
+impl Attempted {
+    /// Notes an error.
+    pub(crate) fn fail(&mut self, error: &ProxyError) {
+        self.error = Some(error.verdict().flag);
+        self.message = Some(error.to_string());
+    }
+}
+
+/// The opening of a connection for an attempt; nothing for one that is reused.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Opening {
+    /// When the attempt found no connection to reuse.
+    pub(crate) wanted: Option<Instant>,
+    /// When it began to connect, after it had waited for the limits on connections.
+    pub(crate) begun: Option<Instant>,
+    pub(crate) ended: Option<Instant>,
+}
+
+/// The endpoints among which a policy has chosen, and the requests in flight at each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Candidates {
+    ids: [u64; MOST_CANDIDATES],
+    in_flight: [u32; MOST_CANDIDATES],
+    len: u8,
+    /// Number of endpoints of the cluster.
+    pub(crate) total: u32,
+}
+
+impl Candidates {
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+        self.total = 0;
+    }
+
+    pub(super) fn set(&mut self, total: usize, each: impl Iterator<Item = (u64, u32)>) {
+        self.total = u32::try_from(total).unwrap_or(u32::MAX);
+        self.len = 0;
+        let places = self.ids.iter_mut().zip(&mut self.in_flight);
+        for ((id, in_flight), one) in places.zip(each) {
+            (*id, *in_flight) = one;
+            self.len += 1;
+        }
+    }
+
+    /// Returns identifiers of endpoints with their requests in flight, the chosen one first.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u64, u32)> {
+        let both = self.ids.iter().zip(&self.in_flight);
+        both.take(self.len.into())
+            .map(|(id, in_flight)| (*id, *in_flight))
+    }
+}

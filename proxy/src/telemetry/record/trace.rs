@@ -1,0 +1,112 @@
+//! The place of a request in a trace.
+
+use maglor_telemetry::trace_context::{HEADERS, Incoming, SpanId, TraceContext, is_header};
+
+use crate::protocol::fields::{Fields, Key, Known};
+
+/// The place of a request in a trace.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    pub(crate) incoming: Incoming,
+    /// The span of the request.
+    pub(crate) context: TraceContext,
+    /// `http` or `https`: that of the client.
+    pub(crate) scheme: &'static str,
+    /// Whether the request has trace headers, the client's or ours.
+    has_headers: bool,
+}
+
+/// Reads the trace headers of a request.
+pub(crate) fn extract(fields: &Fields) -> Option<Incoming> {
+    let mut names = fields.iter().map(|(known, name, _)| (known, name));
+    let found = names.any(|(known, name)| known == Known::Other && is_header(name));
+    found.then(|| Incoming::extract(|name| fields.all(Key::new(name.as_bytes()))))
+}
+
+pub(super) fn span_id(random: u64) -> SpanId {
+    SpanId::from_random(random.to_be_bytes())
+}
+
+impl Trace {
+    pub(crate) fn new(
+        incoming: Option<Incoming>,
+        context: TraceContext,
+        scheme: &'static str,
+    ) -> Self {
+        Self {
+            has_headers: incoming.is_some(),
+            incoming: incoming.unwrap_or_default(),
+            context,
+            scheme,
+        }
+    }
+
+    /// Replaces the trace headers of a request by those of a span, a child of the request's, or of the latter itself.
+    pub(super) fn inject(&mut self, span: Option<SpanId>, fields: &mut Fields) {
+        if std::mem::replace(&mut self.has_headers, true) {
+            for header in HEADERS {
+                fields.remove(Key::new(header.as_bytes()));
+            }
+        }
+        let parent = match span {
+            Some(_) => Some(self.context.span_id),
+            None => self.incoming.parent.map(|parent| parent.span_id),
+        };
+        let context = TraceContext {
+            span_id: span.unwrap_or(self.context.span_id),
+            ..self.context
+        };
+        self.incoming.inject(&context, parent, |name, value| {
+            fields.push(Key::unlisted(name.as_bytes()), value);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use maglor_telemetry::trace_context::Sampling;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn begin(fields: &Fields) -> Trace {
+        let incoming = extract(fields);
+        let parent = incoming.as_ref().and_then(|incoming| incoming.parent);
+        let root = TraceContext::root([7; 24], Sampling::Accept);
+        let context = parent.map_or(root, |parent| parent.child([9; 8]));
+        Trace::new(incoming, context, "http")
+    }
+
+    proptest! {
+        /// Whatever a client sends, the next hop gets valid headers, and those of other kinds unchanged.
+        #[test]
+        fn malformed_headers_are_not_passed_on(
+            headers in proptest::collection::vec(
+                (0..HEADERS.len() + 1, any::<bool>(), "[0-9a-f=,-]{0,60}|[ -~]{0,9}|.{0,9}"),
+                0..12,
+            ),
+        ) {
+            let mut fields = Fields::default();
+            let mut others = 0;
+            for (at, upper, value) in headers {
+                let name = HEADERS.get(at).copied().unwrap_or("x-other");
+                others += usize::from(name == "x-other");
+                let name = if upper { name.to_uppercase() } else { name.to_owned() };
+                fields.push(Key::new(name.as_bytes()), value.as_bytes());
+            }
+            let mut trace = begin(&fields);
+            // Twice, as for a retry.
+            trace.inject(None, &mut fields);
+            trace.inject(None, &mut fields);
+            let read = extract(&fields).unwrap();
+            let parent = read.parent.unwrap();
+            prop_assert_eq!(parent.trace_id, trace.context.trace_id);
+            prop_assert_eq!(parent.span_id, trace.context.span_id);
+            prop_assert_eq!(&read.tracestate, &trace.incoming.tracestate);
+            let kept = fields.all(Key::new(b"x-other")).count();
+            prop_assert_eq!(kept, others);
+            let visible = |(_, _, value): (_, _, &[u8])| value.iter().all(|byte| matches!(byte, b' '..=b'~'));
+            prop_assert!(fields.iter().filter(|(_, name, _)| is_header(name)).all(visible));
+        }
+    }
+}

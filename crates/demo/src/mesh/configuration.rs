@@ -27,7 +27,12 @@ pub(super) struct Mesh<'a> {
     pub(super) policy: &'a PolicySpec,
     /// The inbound addresses of all replicas, by index in [`SERVICES`].
     pub(super) endpoints: &'a [Vec<SocketAddr>],
+    /// The `HOST:PORT` of an OpenTelemetry collector for the spans of all requests.
+    pub(super) collector: Option<&'a str>,
 }
+
+/// The name of the collector's cluster.
+const COLLECTOR: &str = "collector";
 
 /// Every failure is retried on another replica: requests are only reads.
 const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
@@ -37,12 +42,25 @@ const EJECTION: &str = "{interval: 1s, base_ejection_time: 2s, \
     failure_percentage_threshold: 15, enforcing_failure_percentage: 100, \
     failure_percentage_minimum_hosts: 2, failure_percentage_request_volume: 5}";
 
-fn top(admin: SocketAddr) -> String {
+fn top(admin: SocketAddr, service: &str, collector: Option<&str>) -> String {
+    let tracing = match collector {
+        Some(_) => format!(
+            "tracing: {{cluster: {COLLECTOR}, service_name: {service}, sampling: {{percent: 100}}}}\n"
+        ),
+        None => String::new(),
+    };
     format!(
         "admin: {{address: \"{admin}\"}}\nlog_level: warn\ndrain_timeout: 0s\n\
          identity: {{certificate: certificate.pem, private_key: private_key.pem, \
-         trust_bundle: trust_bundle.pem}}\n"
+         trust_bundle: trust_bundle.pem}}\n{tracing}"
     )
+}
+
+/// Returns the cluster of the collector.
+fn collector_cluster(collector: Option<&str>) -> String {
+    collector.map_or_else(String::new, |address| {
+        format!("- {{name: {COLLECTOR}, endpoints: [\"{address}\"]}}\n")
+    })
 }
 
 impl Mesh<'_> {
@@ -64,7 +82,7 @@ impl Mesh<'_> {
         } else {
             String::new()
         };
-        let mut text = top(*admin);
+        let mut text = top(*admin, own, self.collector);
         let _ = write!(
             text,
             "listeners:\n- name: {INBOUND}\n  address: \"{inbound}\"\n  tls: mesh\n  \
@@ -79,6 +97,7 @@ impl Mesh<'_> {
         for called in 0..SERVICES.len() {
             text.push_str(&self.cluster(called));
         }
+        text.push_str(&collector_cluster(self.collector));
         text
     }
 
@@ -86,7 +105,9 @@ impl Mesh<'_> {
     pub(super) fn ingress(&self, admin: SocketAddr, address: SocketAddr) -> String {
         let listener = self.outbound(address, true);
         let cluster = self.cluster(0);
-        format!("{}listeners:\n{listener}clusters:\n{cluster}", top(admin))
+        let top = top(admin, INGRESS, self.collector);
+        let collector = collector_cluster(self.collector);
+        format!("{top}listeners:\n{listener}clusters:\n{cluster}{collector}")
     }
 
     fn outbound(&self, address: SocketAddr, only_first: bool) -> String {
@@ -164,20 +185,24 @@ mod tests {
             inbound: address(7003),
             outbound: address(4),
         };
-        for policy in [
-            "lor(choices=2)",
-            "maglev(table_size=251)",
-            "bounce(tries=3)",
-            "ledger(group=40,fallback=bounce)",
-            "a-lsq(choices=2,overhead=10)",
+        for (policy, collector) in [
+            ("lor(choices=2)", None),
+            ("maglev(table_size=251)", Some("127.0.0.1:4317")),
+            ("bounce(tries=3)", None),
+            ("ledger(group=40,fallback=bounce)", Some("[::1]:4317")),
+            ("a-lsq(choices=2,overhead=10)", None),
         ] {
             let policy = policy.parse().unwrap();
             let mesh = Mesh {
                 policy: &policy,
                 endpoints: &endpoints,
+                collector,
             };
             let loaded = valid(&mesh.sidecar(REVIEWS, &ports));
-            assert_eq!(loaded.config.clusters.len(), 5);
+            assert_eq!(
+                loaded.config.clusters.len(),
+                5 + usize::from(collector.is_some())
+            );
             let text = mesh.sidecar(
                 RATINGS,
                 &Ports {

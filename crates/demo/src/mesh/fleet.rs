@@ -97,6 +97,7 @@ impl Fleet {
         program: PathBuf,
         plan: &Plan,
         policy: &PolicySpec,
+        collector: Option<&str>,
     ) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("maglor-demo-").tempdir();
         let folder = folder.map_err(Error::system("make a temporary folder"))?;
@@ -116,6 +117,7 @@ impl Fleet {
         let mesh = Mesh {
             policy,
             endpoints: &endpoints,
+            collector,
         };
         let named = |name: String, service, admin, configuration: String| {
             Proxy::new(&folder, &members, name, service, admin, configuration)

@@ -41,7 +41,8 @@ GET  /resources  resources that proxies can request (JSON); ?kind=KIND: of that 
                  as configuration; ?kind=KIND&full: all of that kind, as configuration;
                  kinds: cluster, endpoints, listener, routes, inbound
 GET  /graph      calls between services, as reported to this replica (JSON); ?parts: by proxy; ?proxies: total
-                 outbound calls of each proxy; ?history: snapshots of one day, one per minute
+                 outbound calls of each proxy; ?history: snapshots of one day, one per minute; ?recent: by
+                 proxy, over the last seconds
 GET  /shared     proxies that groups of Services share, and their listener ports (JSON)
 GET  /trust      the authority: roots, phase of the CA rotation, clients that do not trust all roots yet (JSON)
 ";

@@ -1,5 +1,6 @@
 //! The life cycle of a controller: starts the sources, the index and the servers, and shuts them down.
 
+mod dashboard;
 mod kubernetes;
 mod serving;
 pub(crate) mod threads;
@@ -89,6 +90,8 @@ pub struct Options {
     pub identity: Option<identity::Settings>,
     /// Options of the communication graph.
     pub graph: graph::Settings,
+    /// Options of the dashboard.
+    pub dashboard: crate::dashboard::Options,
     /// The address of the admin server; `None` if it is disabled.
     pub admin: Option<SocketAddr>,
     /// Whether the admin server serves its pages for operators to every peer, not only over loopback.
@@ -164,11 +167,23 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     table.count(metrics.on_call.pushes.clone());
     let graphs = observe(options.graph, &table, kubernetes.as_ref(), &mut threads);
     let webhook_ready = Arc::new(AtomicBool::new(options.webhook.is_none()));
+    let mut certificate = None;
     if let (Some(webhook), Some(kubernetes)) = (options.webhook, &kubernetes) {
         let shared = (&metrics, &graphs, &webhook_ready);
         let external = options.external_metrics;
-        serve_api_server(webhook, external, kubernetes, shared, &mut threads).await?;
+        let serving = serve_api_server(webhook, external, kubernetes, shared, &mut threads).await?;
+        certificate = Some(serving);
     }
+    let known = (&graphs, &table);
+    let dashboard = options.dashboard;
+    let dashboard_address = dashboard::start(
+        dashboard,
+        kubernetes.as_ref(),
+        known,
+        certificate,
+        &mut threads,
+    )
+    .await?;
     let shown = Admin {
         metrics: Arc::clone(&metrics),
         table: table.clone(),
@@ -189,6 +204,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         file: options.ready_file.as_deref(),
         listen: listener.local_addr().ok(),
         admin: admin_address,
+        dashboard: dashboard_address,
     };
     let peers = Peers::new(&graphs, &table, service.as_ref());
     let tls = service.map(|service| service.tls);
@@ -221,16 +237,17 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     outcome
 }
 
-/// Starts the servers that the API server calls: the webhook and external metrics.
+/// Starts the servers that the API server calls: the webhook and external metrics. Returns their certificate.
 async fn serve_api_server(
     webhook: webhook::Options,
     external_metrics: Option<SocketAddr>,
     kubernetes: &Kubernetes,
     (metrics, graphs, ready): (&Arc<Metrics>, &Arc<Graphs>, &Arc<AtomicBool>),
     threads: &mut Threads,
-) -> Result<(), RunError> {
+) -> Result<https::Serving, RunError> {
     let socket = threads.make(Thread::Webhook, bind(webhook.listen)).await?;
     let webhook = kubernetes.webhook(webhook, metrics, ready);
+    let serving = webhook.serving.subscribe();
     if let Some(address) = external_metrics {
         let socket = threads.make(Thread::Operators, bind(address)).await?;
         let served = kubernetes.external_metrics(graphs, webhook.serving.subscribe());
@@ -242,7 +259,7 @@ async fn serve_api_server(
         );
     }
     threads.spawn(Thread::Webhook, "webhook", webhook.run(socket));
-    Ok(())
+    Ok(serving)
 }
 
 /// Starts the admin server; returns its address.

@@ -1,5 +1,6 @@
 //! Command line arguments.
 
+mod dashboard;
 mod proxies;
 
 use std::io::Write as _;
@@ -25,6 +26,7 @@ use crate::lifecycle;
 use crate::revision::Revision;
 use crate::scope::Scope;
 use crate::webhook;
+use dashboard::Dashboard;
 use proxies::Proxies;
 
 /// Shorter lifetimes would cause constant renewal.
@@ -160,6 +162,8 @@ struct Run {
     identity: Identity,
     #[command(flatten)]
     graph: Graph,
+    #[command(flatten)]
+    dashboard: Dashboard,
     #[command(flatten)]
     proxies: Proxies,
 }
@@ -395,6 +399,7 @@ fn serve(run: Run) -> Result<(), String> {
         listen: run.listen,
         identity,
         graph: run.graph.settings(),
+        dashboard: run.dashboard.options(),
         admin: run.admin,
         admin_opened: run.admin_remote_access == "full",
         webhook,

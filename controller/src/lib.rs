@@ -21,6 +21,7 @@
 //! | [`events`] | events about rejections, attached to the affected objects |
 //! | [`status_writer`], [`lease`], [`conditional_writes`] | writes to the API server |
 //! | [`graph`] | the communication graph, from proxies' reports |
+//! | [`dashboard`] | the data of the web page, and its sockets |
 //! | [`webhook`] | admission webhooks: sidecar injection and validation |
 //! | `external_metrics` | the external metrics API: proxies' load, for their autoscalers |
 //! | [`gateway`] | proxies that serve Gateways |
@@ -37,6 +38,7 @@ pub mod args;
 mod clients;
 pub mod conditional_writes;
 pub mod crd;
+pub mod dashboard;
 mod discovery_pages;
 mod encoding_check;
 pub mod events;

@@ -5,6 +5,7 @@
 //! ID, `NAMESPACE/POD`, is trusted if the pod's service account is that of the certificate. For an unauthenticated
 //! client (where the server accepts plain text: files, tests) the namespace in its node ID is trusted.
 
+mod shown;
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use maglor_xds_server::{Certified, CertifyRequest, Code, Node, Peer, Policy, Ser
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 use self::variants::{Variants, variant};
 use crate::discovery_pages::{self, protocol_name};
@@ -455,7 +457,11 @@ impl Policy for Access {
     }
 
     fn load_interval(&self) -> Option<Duration> {
-        self.graphs.get()?.interval()
+        self.graphs.get()?.report_interval()
+    }
+
+    fn load_interval_changes(&self) -> Option<watch::Receiver<()>> {
+        Some(self.graphs.get()?.interval_changes())
     }
 
     fn load(&self, peer: &Peer, node: &Node, report: &LoadReport) -> Result<(), Status> {

@@ -29,13 +29,15 @@ pub(super) struct Ready<'a> {
     pub(super) file: Option<&'a Path>,
     pub(super) listen: Option<SocketAddr>,
     pub(super) admin: Option<SocketAddr>,
+    pub(super) dashboard: Option<SocketAddr>,
 }
 
 impl Ready<'_> {
     fn write(&self) -> Result<(), RunError> {
         tracing::info!(listen = ?self.listen, admin = ?self.admin, "serving");
         let Some(path) = self.file else { return Ok(()) };
-        let text = json!({"listen": self.listen, "admin": self.admin}).to_string();
+        let text = json!({"listen": self.listen, "admin": self.admin, "dashboard": self.dashboard})
+            .to_string();
         // Renamed into place, so that a process that waits for the file never reads a partial one.
         let new = path.with_extension("new");
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));

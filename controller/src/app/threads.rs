@@ -21,6 +21,8 @@ use tokio::time::Instant;
 /// A thread of the controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Thread {
+    /// Viewers of the dashboard.
+    Dashboard,
     /// The index, the certificates, and the xDS port for proxies; this is the thread of `main`.
     Discovery,
     /// The renewal of the Lease.
@@ -31,7 +33,8 @@ pub(crate) enum Thread {
     Webhook,
 }
 
-const ALL: [Thread; 4] = [
+const ALL: [Thread; 5] = [
+    Thread::Dashboard,
     Thread::Discovery,
     Thread::Lease,
     Thread::Operators,
@@ -41,6 +44,7 @@ const ALL: [Thread; 4] = [
 impl Thread {
     fn name(self) -> &'static str {
         match self {
+            Self::Dashboard => "dashboard",
             Self::Discovery => "discovery",
             Self::Lease => "lease",
             Self::Operators => "operators",
@@ -131,6 +135,7 @@ impl Threads {
             start(ALL[1])?,
             start(ALL[2])?,
             start(ALL[3])?,
+            start(ALL[4])?,
         ];
         let mut threads = Self {
             handles,
@@ -272,8 +277,8 @@ mod tests {
         let heartbeats = Heartbeats::new();
         let limit = u64::try_from(LATE.as_millis()).unwrap();
         assert_eq!(heartbeats.late_at(limit), None);
-        assert_eq!(heartbeats.late_at(limit + 1), Some("discovery"));
-        for thread in &ALL[..3] {
+        assert_eq!(heartbeats.late_at(limit + 1), Some("dashboard"));
+        for thread in &ALL[..4] {
             heartbeats.last[*thread as usize].store(limit, Ordering::Relaxed);
         }
         assert_eq!(heartbeats.late_at(limit + 1), Some("webhook"));

@@ -12,6 +12,7 @@ pub(crate) mod page;
 pub mod parts;
 pub(crate) mod peers;
 pub(crate) mod publish;
+mod recent;
 pub(crate) mod replicas;
 mod report_limits;
 mod snapshot;
@@ -26,6 +27,7 @@ use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
 use maglor_service_graph::{Averaging, Counters, LiveEdge, LiveEdges, Times, Traffic};
 use maglor_xds::load::{ClusterLoad, LoadReport};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::called::Calls;
@@ -33,6 +35,8 @@ use self::callers::Callers;
 use self::delays::{Delay, Delays};
 use self::history::History;
 use self::parts::{Part, ProxyLoad};
+use self::recent::RecentEdges;
+pub(crate) use self::recent::{Recent, sums};
 use self::report_limits::ReportLimits;
 pub use self::snapshot::{Container, Edge, Node, Service, Snapshot, Split, Version};
 use crate::index::Called;
@@ -90,6 +94,8 @@ pub struct Graphs {
     base: Instant,
     topology: RwLock<Arc<Topology>>,
     state: Mutex<State>,
+    /// Changes when proxies should report at another interval.
+    interval_changes: watch::Sender<()>,
 }
 
 struct State {
@@ -99,6 +105,8 @@ struct State {
     taken: LiveEdges,
     /// Calls to versions of services, by the versions' clusters; they are also in `edges`.
     versions: LiveEdges,
+    /// The same edges over the last seconds.
+    recent: RecentEdges,
     /// The time of each proxy's last report, by node id.
     reported_at: HashMap<String, Time>,
     usage: HashMap<Key, Usage>,
@@ -160,6 +168,7 @@ impl Graphs {
             state: Mutex::new(State {
                 taken: edges.clone(),
                 versions: edges.clone(),
+                recent: RecentEdges::new(settings.interval),
                 edges,
                 reported_at: HashMap::new(),
                 usage: HashMap::new(),
@@ -168,6 +177,7 @@ impl Graphs {
                 called: Calls::default(),
                 history: History::default(),
             }),
+            interval_changes: watch::Sender::new(()),
         }
     }
 
@@ -259,14 +269,24 @@ impl Graphs {
         let calls = called
             .iter()
             .map(|(to, counted)| (&*from, &**to, bounded(counted.clone(), most)));
-        state.edges.interval(node, now, length, calls);
         let versions = versions.into_iter();
         let versions = versions.map(|(cluster, counted)| (&*from, cluster, bounded(counted, most)));
-        state.versions.interval(node, now, length, versions);
         let taken = own.iter().map(|load| {
             let counted = bounded(counters(load), most);
             (&*from, &*from, counted)
         });
+        let (calls, versions, taken): (Vec<_>, Vec<_>, Vec<_>) =
+            (calls.collect(), versions.collect(), taken.collect());
+        let noted = others.iter().filter_map(|load| {
+            let vertex = topology.vertex_of_cluster(&load.name)?;
+            Some((vertex, *load))
+        });
+        let noted: Vec<(String, &ClusterLoad)> = noted.collect();
+        let recent = &mut state.recent;
+        recent.note(node, (now, length), report.memory, &noted);
+        recent.take(node, (now, length), [&calls, &versions, &taken]);
+        state.edges.interval(node, now, length, calls);
+        state.versions.interval(node, now, length, versions);
         state.taken.interval(node, now, length, taken);
     }
 
@@ -389,6 +409,7 @@ impl Graphs {
             state.edges.expire(now);
             state.taken.expire(now);
             state.versions.expire(now);
+            state.recent.expire(now);
             let window = self.settings.window;
             state
                 .reported_at

@@ -15,6 +15,10 @@ pub(crate) fn graph(graphs: &Graphs, query: &Query<'_>) -> Response<Full<Bytes>>
         value(&json!(graphs.snapshot()))
     } else if query.has("history") {
         value(&json!({"snapshots": graphs.history()}))
+    } else if query.has("recent") {
+        // Another replica has viewers, who also need frequent reports of the proxies here.
+        graphs.set_watched(query.has("watched"));
+        value(&json!(graphs.recent_parts()))
     } else if query.has("parts") {
         value(&json!(graphs.parts()))
     } else if query.has("proxies") {
@@ -24,7 +28,7 @@ pub(crate) fn graph(graphs: &Graphs, query: &Query<'_>) -> Response<Full<Bytes>>
     } else if query.has("delays") {
         value(&json!(graphs.delays()))
     } else {
-        let what = "the query must be empty, `called`, `delays`, `history`, `parts` or `proxies`\n";
+        let what = "the query must be empty, `called`, `delays`, `history`, `parts`, `proxies` or `recent`\n";
         text(StatusCode::BAD_REQUEST, what.to_owned())
     }
 }

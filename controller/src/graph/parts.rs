@@ -25,6 +25,15 @@ pub struct Part {
     /// Whether these are calls to a version of a service: `to` is the version's cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub version: bool,
+    /// Retries per second, included in the calls; only over the last seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<f64>,
+    /// The number of endpoints that the proxy has ejected; only over the last seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ejected: Option<u32>,
+    /// The proxy's private resident memory in bytes; only over the last seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// The traffic of the proxy on the edge.
     #[serde(flatten)]
     pub edge: Edge,
@@ -73,6 +82,9 @@ impl Part {
             age_seconds: now.saturating_since(part.at).as_secs_f64(),
             taken: false,
             version: false,
+            retries: None,
+            ejected: None,
+            memory_bytes: None,
             edge: Edge::new(from, to, part.traffic),
             times: part.times.ranges().collect(),
             spread: {

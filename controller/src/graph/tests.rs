@@ -64,6 +64,7 @@ fn report(seconds: u64, clusters: Vec<ClusterLoad>) -> LoadReport {
     LoadReport {
         interval: Duration::from_secs(seconds),
         clusters,
+        memory: None,
     }
 }
 

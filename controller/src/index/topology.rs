@@ -4,6 +4,7 @@
 //! Services for its versions, or an additional headless Service, are one vertex, and no pod counts twice. The vertex
 //! of pods without a Service, and of proxies that Services share, is named after the owner of the pods.
 
+mod balancing;
 mod secured;
 
 use std::cmp::Reverse;
@@ -27,6 +28,8 @@ pub struct Topology {
     pub places: BTreeMap<Key, String>,
     /// The node of each endpoint, by the endpoint's address.
     pub addresses: BTreeMap<IpAddr, String>,
+    /// The pod of each endpoint, by the endpoint's address and port.
+    pub endpoints: BTreeMap<SocketAddr, Key>,
     /// The vertex of each endpoint of a headless Service, by the address at which it is called.
     pub headless: BTreeMap<IpAddr, String>,
     /// The owner of each pod with a sidecar.
@@ -41,9 +44,16 @@ pub struct Topology {
     pub splits: BTreeMap<String, Split>,
     /// Whether sidecars use mutual TLS to all ports of a vertex. Vertices without a Service are not included.
     pub secured: BTreeMap<String, bool>,
+    /// The load balancing policy of each vertex whose ports all have the same one.
+    pub balancing: BTreeMap<String, String>,
+    /// The policies that apply to each vertex.
+    pub policies: BTreeMap<String, BTreeSet<Applied>>,
     /// The nodes of the cluster.
     pub nodes: BTreeMap<String, Room>,
 }
+
+/// The kind and the name of a policy that applies.
+pub type Applied = (&'static str, String);
 
 /// How the requests to a Service are divided among versions.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -149,6 +159,7 @@ impl Index {
         });
         topology.servers = servers.collect();
         topology.secured = self.secured(&topology.services);
+        topology.balancing = self.balancing(&topology.services);
         let meshed = self.workloads.iter().filter(|(_, one)| one.has_sidecar);
         let made = meshed.map(|(pod, one)| (pod.clone(), Key::new(&pod.namespace, &one.owner)));
         topology.makers = made.collect();
@@ -158,11 +169,23 @@ impl Index {
         let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
         let placed = endpoints.filter_map(|one| Some((one.address, one.node.clone()?)));
         topology.addresses = placed.collect();
+        for (key, slice) in &self.slices {
+            for one in &slice.endpoints {
+                let Some(pod) = &one.pod else { continue };
+                let pod = Key::new(&key.namespace, pod);
+                let ports = slice.ports.iter().map(|(_, port)| *port);
+                let addresses = ports.map(|port| SocketAddr::new(one.address, port));
+                topology
+                    .endpoints
+                    .extend(addresses.map(|at| (at, pod.clone())));
+            }
+        }
         topology.headless = self.called_by_address(&topology.services);
         self.add_vertices(&mut topology);
         self.add_routing(&mut topology);
         self.add_splits(&mut topology, &pods_of);
         self.add_nodes(&mut topology);
+        topology.policies = self.policies(&topology);
         topology
     }
 

@@ -50,6 +50,7 @@ fn report(access: &Access, account: &str, node: &str) -> Result<(), Status> {
     let report = LoadReport {
         interval: Duration::from_secs(10),
         clusters: vec![load],
+        memory: None,
     };
     access.load(&peer, &node, &report)
 }

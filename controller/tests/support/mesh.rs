@@ -36,6 +36,9 @@ pub(crate) struct Mesh {
     controller: Option<Child>,
     listen: SocketAddr,
     admin: SocketAddr,
+    /// Address of the dashboard; `None` without `--dashboard`.
+    #[allow(dead_code, reason = "only one of the tests asks for it")]
+    pub(crate) dashboard: Option<SocketAddr>,
 }
 
 /// An application and its sidecar.
@@ -71,6 +74,7 @@ impl Mesh {
             controller: None,
             listen: any,
             admin: any,
+            dashboard: None,
         };
         fs::create_dir(mesh.folder()).unwrap();
         mesh.certifies();
@@ -136,6 +140,9 @@ impl Mesh {
         });
         let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
         (self.listen, self.admin) = (address("listen"), address("admin"));
+        self.dashboard = addresses["dashboard"]
+            .as_str()
+            .map(|text| text.parse().unwrap());
     }
 
     /// Ends it as a power cut would.

@@ -175,13 +175,22 @@ pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<R
     if !operators {
         return None;
     }
-    wrong_host(head, via == Via::Network)
-        .or_else(|| other_site(head))
-        .or_else(|| form(head))
+    foreign_site(head, via, &[]).or_else(|| form(head))
+}
+
+/// Returns the rejection of a request that another website can have caused; `None` if none can. `names` are the host
+/// names of this port in addition to `localhost`, without a port.
+///
+/// * `Host` must be `localhost`, one of `names`, a loopback address or, for a connection from the network, any address: no
+///   address is the name of a website that resolves to this host (DNS rebinding).
+/// * `Origin` and `Sec-Fetch-Site`, which browsers set, must refer to this port.
+#[must_use]
+pub fn foreign_site(head: &Parts, via: Via, names: &[String]) -> Option<Refusal> {
+    wrong_host(head, via == Via::Network, names).or_else(|| other_site(head))
 }
 
 /// Rejects DNS rebinding, with which browsers send the name of a website as `Host`.
-fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
+fn wrong_host(head: &Parts, any_address: bool, names: &[String]) -> Option<Refusal> {
     let refused = Refusal::new(
         StatusCode::FORBIDDEN,
         "the host of the request is not this host: use `localhost` or a loopback address",
@@ -195,17 +204,21 @@ fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
             "the request must have exactly one Host",
         ));
     }
-    let of_field = host.map(|host| host.to_str().is_ok_and(|host| is_own(host, any_address)));
+    let of_field = host.map(|host| {
+        host.to_str()
+            .is_ok_and(|host| is_own(host, any_address, names))
+    });
     let of_target = head
         .uri
         .authority()
-        .map(|authority| is_own(authority.as_str(), any_address));
+        .map(|authority| is_own(authority.as_str(), any_address, names));
     let own = of_field.unwrap_or(true) && of_target.unwrap_or(true);
     (!own).then_some(refused)
 }
 
-/// Returns whether the host of `HOST[:PORT]` is a loopback name or address or, with `any_address`, any address.
-fn is_own(text: &str, any_address: bool) -> bool {
+/// Returns whether the host of `HOST[:PORT]` is a loopback name or address, one of `names` or, with `any_address`, any
+/// address.
+fn is_own(text: &str, any_address: bool, names: &[String]) -> bool {
     let Ok(authority) = text.parse::<Authority>() else {
         return false;
     };
@@ -214,7 +227,8 @@ fn is_own(text: &str, any_address: bool) -> bool {
         return false;
     }
     let host = authority.host();
-    if host.eq_ignore_ascii_case("localhost") {
+    let mut names = names.iter().map(String::as_str).chain(["localhost"]);
+    if names.any(|name| host.eq_ignore_ascii_case(name)) {
         return true;
     }
     let bare = host

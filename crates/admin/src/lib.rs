@@ -12,6 +12,6 @@ mod access;
 mod connections;
 mod server;
 
-pub use access::{Audience, Methods, Page, Refusal, Via, refusal};
+pub use access::{Audience, Methods, Page, Refusal, Via, foreign_site, refusal};
 pub use connections::{Busy, Connections, Held, Limits, Place, network_of};
 pub use server::{Accepted, Response, Server};

@@ -4,7 +4,6 @@
 mod dot;
 mod form;
 mod labels;
-mod layout;
 mod prometheus;
 mod rows;
 mod svg;

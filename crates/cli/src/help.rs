@@ -34,8 +34,9 @@ Examples:
   maglor top services
   maglor plan moves --without edge-2
 
-`maglor COMMAND --help` has more. For editors and shells: `maglor schema`,
-`maglor completions SHELL`. Other programs: maglor-proxy, maglor-lab.";
+`maglor COMMAND --help` has more. In a browser: `maglor dashboard`. For editors and
+shells: `maglor schema`, `maglor completions SHELL`. Other programs: maglor-proxy,
+maglor-lab.";
 
 /// Groups the commands in the help of the program.
 pub(crate) fn grouped(command: Command) -> Command {

@@ -5,6 +5,7 @@
 
 pub(crate) mod access;
 mod csv;
+pub(crate) mod dashboard;
 pub(crate) mod endpoints;
 mod error;
 pub(crate) mod receipts;

@@ -48,6 +48,12 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Open the live web page of the mesh.
+    ///
+    /// Serves the controller's page on this machine, through a port-forward. The page has the graph, services with
+    /// their endpoints, changes, decisions, and a day of history.
+    #[command(hide = true)]
+    Dashboard(Box<live::dashboard::Options>),
     Demo(maglor_demo::Options),
     /// Show the endpoints of a service, their health and load.
     ///
@@ -112,6 +118,7 @@ fn run(command: Command) -> ExitCode {
         Command::Analyze(options) => analyze::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
+        Command::Dashboard(options) => live::dashboard::run(&options),
         Command::Endpoints(options) => live::endpoints::run(&options),
         Command::Demo(options) => maglor_demo::run(&options),
         Command::Graph(options) => graph::run(&options),

@@ -192,6 +192,7 @@ impl Trace {
 fn demo(jaeger: &Jaeger, arguments: &[&str]) -> Child {
     let program = static_program("maglor-demo", "dev").unwrap();
     let proxy = static_program("maglor-proxy", "dev").unwrap();
+    let controller = static_program("maglor-controller", "dev").unwrap();
     let mut demo = Command::new(program);
     demo.args([
         "--format",
@@ -202,6 +203,7 @@ fn demo(jaeger: &Jaeger, arguments: &[&str]) -> Child {
         &jaeger.collector(),
     ]);
     demo.args(arguments).arg("--proxy").arg(proxy);
+    demo.arg("--controller").arg(controller);
     demo.stdout(Stdio::piped()).spawn().unwrap()
 }
 

@@ -1,7 +1,8 @@
 //! `maglor demo`: an application of four services on one machine, a real proxy beside each replica.
 //!
 //! Read in this order: [`plan`] the application and the stages, [`fault`] the faults; [`members`]
-//! and [`configuration`] the proxies' credentials and configurations, [`sidecar`] their processes,
+//! and [`configuration`] the proxies' credentials and configurations, [`manifests`] and
+//! [`control_plane`] what they discover, [`sidecar`] their processes,
 //! [`application`] the servers beside them, [`fleet`] all of it together; [`load`] the requests,
 //! [`intruders`] the intrusion attempts, [`stages`] the execution of the plan; [`flow`] and
 //! [`record`] the statistics, [`screen`] and [`report`] the output.
@@ -11,11 +12,13 @@
 
 mod application;
 mod configuration;
+mod control_plane;
 mod fault;
 mod fleet;
 mod flow;
 mod intruders;
 mod load;
+mod manifests;
 mod members;
 mod plan;
 mod prompt;
@@ -115,6 +118,11 @@ pub(super) struct Options {
     /// Path of maglor-proxy [default: in the directory of this program, or in PATH].
     #[arg(long, value_name = "FILE")]
     proxy: Option<PathBuf>,
+
+    /// Path of maglor-controller, for discovery and the page [default: in the directory of this program, or in PATH; if
+    /// it is in neither, the proxies' files have everything, and there is no page].
+    #[arg(long, value_name = "FILE")]
+    controller: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
@@ -128,6 +136,10 @@ enum Format {
 enum Error {
     #[error("{0}")]
     Config(#[from] maglor_config::Errors),
+    #[error("the controller exited before it was ready ({status}): {said}")]
+    ControllerEnded { status: ExitStatus, said: String },
+    #[error("the controller was not ready within {0:?}")]
+    ControllerNotReady(Duration),
     #[error("the proxy of {name} exited before it was ready ({status}): {said}")]
     Ended {
         name: String,
@@ -142,8 +154,8 @@ enum Error {
         "maglor-proxy is neither in the directory of this program nor in PATH; build it (cargo build --release -p maglor-proxy) or set --proxy"
     )]
     NoProgram,
-    #[error("--proxy {}: no such file", .0.display())]
-    NoSuchProgram(PathBuf),
+    #[error("{flag} {}: no such file", path.display())]
+    NoSuchProgram { flag: &'static str, path: PathBuf },
     #[error("the proxy of {0} was not ready within {1:?}")]
     NotReady(String, Duration),
     #[error("{0}")]
@@ -188,6 +200,10 @@ fn show(options: &Options) -> Result<Report, Error> {
     let length = Duration::from_secs(options.seconds);
     let plan = Plan::new(length, &options.replicas, &options.faults)?;
     let program = sidecar::find(options.proxy.as_deref())?;
+    let controller = match &options.controller {
+        Some(passed) => Some(sidecar::existing("--controller", passed)?),
+        None => sidecar::beside(control_plane::PROGRAM),
+    };
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -198,9 +214,11 @@ fn show(options: &Options) -> Result<Report, Error> {
         let rate = f64::from(options.rate);
         let mut screen = Screen::new(length, silent);
         let collector = options.collector.as_deref();
-        let mut fleet = Fleet::start(program, &plan, &options.policy, collector).await?;
+        let controller = controller.as_deref();
+        let mut fleet =
+            Fleet::start(program, controller, &plan, &options.policy, collector).await?;
         if !silent {
-            output::print(&plan.introduction(rate, &fleet.ingress));
+            output::print(&plan.introduction(rate, &fleet.ingress, fleet.page()));
         }
         let record = stages::run(&plan, rate, &mut fleet, &mut screen, &stop).await?;
         let policy = options.policy.to_string();

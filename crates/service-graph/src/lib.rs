@@ -10,6 +10,7 @@
 //! * [`relocate`] decides which replicas move now, and which move back.
 //! * [`tune`] decides which recommendations are applied now, and which are rolled back.
 //! * [`policy_choice`] decides which balancing policy is fastest for a service, and when to change it.
+//! * [`layout`] places the graph's boxes and lines for a picture.
 //! * [`file`](mod@file) parses graphs, nodes and placements from text, with the line of an error.
 //!
 //! ```
@@ -32,6 +33,7 @@ pub mod advise;
 pub mod file;
 mod graph;
 mod infeasible;
+pub mod layout;
 mod live;
 mod local;
 mod node;

@@ -131,6 +131,11 @@ impl LiveEdges {
         self.window
     }
 
+    /// Changes T, at least one second. Intervals that are longer ago no longer count.
+    pub fn set_window(&mut self, window: Duration) {
+        self.window = window.max(Duration::from_secs(1));
+    }
+
     /// Processes a report of `proxy` about its calls from `from` to `to` since it started. A report that is not newer
     /// than the last one is ignored.
     pub fn report(&mut self, proxy: &str, from: &str, to: &str, now: Time, counters: Counters) {

@@ -31,6 +31,10 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ),
     ("maglor-balance", &[]),
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
+    (
+        "maglor-dashboard",
+        &["maglor-admin", "maglor-service-graph"],
+    ),
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
     ("maglor-istio", &["maglor-balance", "maglor-config"]),
@@ -64,6 +68,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-xds-server",
             "maglor-balance",
             "maglor-config",
+            "maglor-dashboard",
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",

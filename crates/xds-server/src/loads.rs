@@ -9,6 +9,7 @@ use maglor_xds::frame::frame;
 use maglor_xds::load::{LoadReport, Wish};
 use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsRequest;
 use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::watch;
 
 use crate::body::{Answer, Part};
 use crate::state::{State, closed};
@@ -38,7 +39,7 @@ async fn run(
     wish: Wish,
     parts: Sender<Part>,
 ) {
-    if let Err(status) = serve_channel(&server, &peer, &mut requests, &wish, &parts).await {
+    if let Err(status) = serve_channel(&server, &peer, &mut requests, wish, &parts).await {
         // If the client has gone, the status has no receiver.
         let _ = parts.send(Err(status)).await;
     }
@@ -48,7 +49,7 @@ async fn serve_channel(
     server: &State,
     peer: &Peer,
     requests: &mut Requests,
-    wish: &Wish,
+    mut wish: Wish,
     parts: &Sender<Part>,
 ) -> Result<(), Status> {
     let Some(message) = requests.next().await? else {
@@ -60,6 +61,7 @@ async fn serve_channel(
         node.ok_or_else(|| Status::new(Code::InvalidArgument, "the first request has no node.id"))?;
     // A peer that may request resources may also report.
     server.policy.authorize(peer, &node)?;
+    let mut changes = server.policy.load_interval_changes();
     if parts.send(Ok(frame(&wish.response()))).await.is_err() {
         return Ok(());
     }
@@ -73,12 +75,29 @@ async fn serve_channel(
                 }
                 None => return Ok(()),
             },
+            () = changed(&mut changes) => {
+                let interval = server.policy.load_interval().unwrap_or(wish.interval);
+                let differs = interval != std::mem::replace(&mut wish.interval, interval);
+                if differs && parts.send(Ok(frame(&wish.response()))).await.is_err() {
+                    return Ok(());
+                }
+            }
             () = parts.closed() => return Ok(()),
             () = closed(&mut closing) => {
                 return Err(Status::new(Code::Unavailable, "the server is shutting down"));
             }
         }
     }
+}
+
+/// Waits for a change; for ever if there is none.
+async fn changed(changes: &mut Option<watch::Receiver<()>>) {
+    if let Some(receiver) = changes
+        && receiver.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 fn decode(message: Bytes) -> Result<LoadStatsRequest, Status> {

@@ -9,6 +9,7 @@ use maglor_identity::SpiffeId;
 use maglor_xds::Kind;
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::Scope;
+use tokio::sync::watch;
 
 use crate::{CertifyRequest, CertifyResponse, Code, Node, Status};
 
@@ -57,6 +58,11 @@ pub trait Policy: Send + Sync {
 
     /// Returns the interval of the clients' load reports; `None`, the default, disables them.
     fn load_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns a receiver that changes with the interval of load reports; `None`, the default, if it never changes.
+    fn load_interval_changes(&self) -> Option<watch::Receiver<()>> {
         None
     }
 

@@ -21,7 +21,7 @@ use maglor_xds::load::{self, ClusterLoad, LoadReport, Wish};
 use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsResponse;
 use maglor_xds::server::Scope;
 use maglor_xds_server::{Code, Node, Peer, Policy, Server, Status};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 const EVERY: Duration = Duration::from_secs(7);
 
@@ -29,6 +29,9 @@ const EVERY: Duration = Duration::from_secs(7);
 #[derive(Default)]
 struct Curious {
     every: Option<Duration>,
+    /// A later interval.
+    later: Mutex<Option<Duration>>,
+    changed: watch::Sender<()>,
     heard: Mutex<Vec<(String, LoadReport)>>,
 }
 
@@ -41,7 +44,11 @@ impl Policy for Curious {
     }
 
     fn load_interval(&self) -> Option<Duration> {
-        self.every
+        self.later.lock().unwrap().or(self.every)
+    }
+
+    fn load_interval_changes(&self) -> Option<watch::Receiver<()>> {
+        Some(self.changed.subscribe())
     }
 
     fn load(&self, _: &Peer, node: &Node, report: &LoadReport) -> Result<(), Status> {
@@ -113,6 +120,7 @@ fn report(requests: u64) -> LoadReport {
             seconds: 0.5,
             ..ClusterLoad::default()
         }],
+        memory: None,
     }
 }
 
@@ -134,6 +142,27 @@ async fn a_client_gets_the_interval_and_reports() {
     let heard = policy.heard.lock().unwrap().clone();
     let expected = [("web".to_owned(), report(3)), ("web".to_owned(), report(4))];
     assert_eq!(heard, expected);
+}
+
+#[tokio::test]
+async fn a_client_gets_another_interval_on_the_same_stream() {
+    let policy = Arc::new(Curious {
+        every: Some(EVERY),
+        ..Curious::default()
+    });
+    let (say, mut body) = call(&policy, "web").await;
+    assert_eq!(hear(&mut body).await.unwrap().interval, EVERY);
+    // A change to the same interval is not sent.
+    policy.changed.send_replace(());
+    let often = Duration::from_secs(2);
+    *policy.later.lock().unwrap() = Some(often);
+    policy.changed.send_replace(());
+    let wish = hear(&mut body).await.unwrap();
+    assert_eq!((wish.interval, wish.clusters), (often, None));
+    say.send(frame(&report(3).request())).unwrap();
+    while policy.heard.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -49,6 +49,10 @@ pub struct ClusterLoad {
     pub bytes: u64,
     /// The number of connections opened.
     pub opened: u64,
+    /// The number of retries, which are included in the attempts.
+    pub retries: u64,
+    /// The number of endpoints that are ejected at the time of the report.
+    pub ejected: u64,
     /// The round-trip times to servers that were measured; at most [`MAX_ROUND_TRIPS`].
     pub round_trips: Vec<RoundTrip>,
 }
@@ -91,6 +95,8 @@ pub struct LoadReport {
     pub interval: Duration,
     /// The clusters with finished or in-flight requests, or with measured round-trip times.
     pub clusters: Vec<ClusterLoad>,
+    /// The proxy's private resident memory in bytes; `None` if it is unknown, and in a report without clusters.
+    pub memory: Option<u64>,
 }
 
 /// The request of a server for load reports.
@@ -147,9 +153,17 @@ impl LoadReport {
             load_report_interval: Some(interval),
             ..ClusterStats::default()
         });
+        let mut stats: Vec<ClusterStats> = stats.collect();
+        // LRS has no fields for the client itself.
+        let first = stats
+            .first_mut()
+            .and_then(|one| one.upstream_locality_stats.first_mut());
+        if let (Some(first), Some(memory)) = (first, self.memory) {
+            first.load_metric_stats.push(metric::memory(memory));
+        }
         LoadStatsRequest {
             node: None,
-            cluster_stats: stats.collect(),
+            cluster_stats: stats,
         }
     }
 
@@ -170,9 +184,15 @@ impl LoadReport {
                 load.add(part);
             }
         }
+        let parts = request
+            .cluster_stats
+            .iter()
+            .flat_map(|stats| &stats.upstream_locality_stats);
+        let metrics = parts.flat_map(|part| &part.load_metric_stats);
         Self {
             interval,
             clusters: clusters.into_values().collect(),
+            memory: metrics.filter_map(metric::memory_of).max(),
         }
     }
 }
@@ -269,6 +289,8 @@ mod tests {
                     times: vec![range(10_000, 0), range(25_000, 102), above(1)],
                     bytes: 1 << 40,
                     opened: 4,
+                    retries: 2,
+                    ejected: 1,
                     round_trips: vec![
                         round_trip("10.0.0.7:8080", 350),
                         round_trip("[fd00::7]:8080", 20_000),
@@ -280,6 +302,7 @@ mod tests {
                     ..ClusterLoad::default()
                 },
             ],
+            memory: Some(9 << 20),
         };
         let bytes = report.request().encode_to_vec();
         let request = LoadStatsRequest::decode(&bytes[..]).unwrap();

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use maglor_controller::graph::{Edge, Service, Snapshot};
+use maglor_service_graph::layout::{self, Graph, Line, Rect, Route, Size};
 
 use self::style::Class;
 use super::labels;
-use super::layout::{self, Graph, Line, Rect, Route, Size};
 
 /// Font sizes.
 const NAME: f64 = 12.0;

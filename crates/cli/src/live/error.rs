@@ -1,6 +1,7 @@
 //! Errors of queries to a mesh, with hints.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use http::StatusCode;
@@ -100,6 +101,14 @@ pub(crate) enum LiveError {
         /// What is wrong with the resource.
         why: String,
     },
+    /// A local port is taken.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Error of the operating system.
+        source: io::Error,
+    },
     /// The runtime cannot be set up.
     #[error("runtime: {0}")]
     Runtime(#[source] io::Error),
@@ -173,6 +182,7 @@ impl LiveError {
             Self::NoProxy(_) => Some(
                 "use -n NAMESPACE or -A for other namespaces; `maglor check` lists pods without a proxy",
             ),
+            Self::Listen { .. } => Some("use --listen 127.0.0.1:0 for any free port"),
             Self::PortForward { .. } => {
                 Some("you need `create` on `pods/portforward` in that namespace")
             }

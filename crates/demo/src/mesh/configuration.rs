@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use maglor_balance::PolicySpec;
 
 use super::flow::INBOUND;
-use super::members;
-use super::services::{INGRESS, SERVICES, callers};
+use super::members::{self, NAMESPACE};
+use super::services::{INGRESS, Replica, SERVICES, callers};
 
 /// The name of the listener for the application beside the proxy, or for clients of the ingress.
 pub(super) const OUTBOUND: &str = "outbound";
@@ -22,8 +22,13 @@ pub(super) struct Ports {
 }
 
 /// The addresses of all replicas, and the balancing policy.
+///
+/// With a control plane, a proxy's file has only its own addresses and its control plane, as that of a sidecar in a
+/// cluster; everything else is discovered.
 #[derive(Debug)]
 pub(super) struct Mesh<'a> {
+    /// The address of the control plane; `None` if there is none, and files have everything.
+    pub(super) control_plane: Option<SocketAddr>,
     pub(super) policy: &'a PolicySpec,
     /// The inbound addresses of all replicas, by index in [`SERVICES`].
     pub(super) endpoints: &'a [Vec<SocketAddr>],
@@ -35,10 +40,10 @@ pub(super) struct Mesh<'a> {
 const COLLECTOR: &str = "collector";
 
 /// Every failure is retried on another replica: requests are only reads.
-const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
+pub(super) const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
 
 /// A failing replica is detected within seconds, so that the demo can show it.
-const EJECTION: &str = "{interval: 1s, base_ejection_time: 2s, \
+pub(super) const EJECTION: &str = "{interval: 1s, base_ejection_time: 2s, \
     failure_percentage_threshold: 15, enforcing_failure_percentage: 100, \
     failure_percentage_minimum_hosts: 2, failure_percentage_request_volume: 5}";
 
@@ -63,11 +68,46 @@ fn collector_cluster(collector: Option<&str>) -> String {
     })
 }
 
+/// The name of a cluster of the control plane's server.
+const CONTROL: &str = "control";
+
+/// Returns the control plane of a proxy.
+fn discovers(proxy: &str, address: SocketAddr) -> String {
+    format!(
+        "control_plane: {{cluster: {CONTROL}, node: {{id: {NAMESPACE}/{proxy}}}}}\n\
+         clusters:\n- {{name: {CONTROL}, endpoints: [\"{address}\"]}}\n"
+    )
+}
+
 impl Mesh<'_> {
+    /// Returns the configuration of a replica's sidecar with a control plane.
+    fn discovering(&self, replica: Replica, ports: &Ports, control_plane: SocketAddr) -> String {
+        let Ports {
+            admin,
+            application,
+            inbound,
+            outbound,
+        } = ports;
+        format!(
+            "{}listeners:\n- name: {INBOUND}\n  address: \"{inbound}\"\n  tls: mesh\n  \
+             authorization: {{default: deny}}\n  \
+             inbound: {{application: \"{application}\", discovery: {NAMESPACE}/{replica}}}\n\
+             - name: {OUTBOUND}\n  address: \"{outbound}\"\n  \
+             outbound: {{discovery: {{namespace: {NAMESPACE}}}}}\n{}{}",
+            top(*admin, SERVICES[replica.service].name, self.collector),
+            discovers(&replica.to_string(), control_plane),
+            collector_cluster(self.collector)
+        )
+    }
+
     /// Returns the configuration of a replica's sidecar: members that may call it are allowed, and
     /// its application can call every other service. Forbidden calls are rejected at the called
     /// service.
-    pub(super) fn sidecar(&self, service: usize, ports: &Ports) -> String {
+    pub(super) fn sidecar(&self, replica: Replica, ports: &Ports) -> String {
+        if let Some(control_plane) = self.control_plane {
+            return self.discovering(replica, ports, control_plane);
+        }
+        let service = replica.service;
         let Ports {
             admin,
             application,
@@ -103,6 +143,16 @@ impl Mesh<'_> {
 
     /// Returns the configuration of the ingress: requests with any host go to the first service.
     pub(super) fn ingress(&self, admin: SocketAddr, address: SocketAddr) -> String {
+        if let Some(control_plane) = self.control_plane {
+            let first = SERVICES[0].name;
+            return format!(
+                "{}listeners:\n- name: {OUTBOUND}\n  address: \"{address}\"\n  \
+                 http: {{discovery: {{host: '{first}.{NAMESPACE}.svc.cluster.local:80'}}}}\n{}{}",
+                top(admin, INGRESS, self.collector),
+                discovers(INGRESS, control_plane),
+                collector_cluster(self.collector)
+            );
+        }
         let listener = self.outbound(address, true);
         let cluster = self.cluster(0);
         let top = top(admin, INGRESS, self.collector);
@@ -194,17 +244,18 @@ mod tests {
         ] {
             let policy = policy.parse().unwrap();
             let mesh = Mesh {
+                control_plane: None,
                 policy: &policy,
                 endpoints: &endpoints,
                 collector,
             };
-            let loaded = valid(&mesh.sidecar(REVIEWS, &ports));
+            let loaded = valid(&mesh.sidecar(Replica::new(REVIEWS, 1), &ports));
             assert_eq!(
                 loaded.config.clusters.len(),
                 5 + usize::from(collector.is_some())
             );
             let text = mesh.sidecar(
-                RATINGS,
+                Replica::new(RATINGS, 1),
                 &Ports {
                     inbound: address(7004),
                     ..ports
@@ -217,6 +268,18 @@ mod tests {
             );
             valid(&text);
             valid(&mesh.ingress(address(1), address(2)));
+            let discovering = Mesh {
+                control_plane: Some(address(5)),
+                ..mesh
+            };
+            let loaded = valid(&discovering.sidecar(Replica::new(REVIEWS, 1), &ports));
+            let others = 1 + usize::from(collector.is_some());
+            assert_eq!(
+                loaded.config.clusters.len(),
+                others,
+                "only the control plane"
+            );
+            valid(&discovering.ingress(address(1), address(2)));
         }
         // Its warning is right: it does not look whom it speaks to.
         let text = intruder(address(1), address(2), address(3));

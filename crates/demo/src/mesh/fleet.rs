@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use maglor_balance::PolicySpec;
 use maglor_telemetry::scrape::Meter;
@@ -13,14 +14,19 @@ use tempfile::TempDir;
 use super::Error;
 use super::application::Application;
 use super::configuration::{Mesh, Ports, service_name};
+use super::control_plane::ControlPlane;
 use super::fault::{Fault, Kind};
 use super::flow::Flows;
-use super::members::Members;
+use super::manifests;
+use super::members::{Members, NAMESPACE};
 use super::plan::Plan;
 use super::services::{INGRESS, Replica, SERVICES};
 use super::sidecar::{Program, Sidecar};
 use crate::client::Client;
 
+/// The time within which a proxy has the settings of its control plane.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The seed of the replicas' random times.
 const SEED: u64 = 0x6d61_676c_6f72;
 
@@ -57,6 +63,7 @@ pub(super) struct Fleet {
     pub(super) ingress: SocketAddr,
     front: Proxy,
     pods: Vec<Pod>,
+    control_plane: Option<ControlPlane>,
     /// Dropped last: it contains the proxies' files.
     folder: TempDir,
 }
@@ -95,6 +102,7 @@ impl Fleet {
     /// Starts everything and waits until it accepts requests.
     pub(super) async fn start(
         program: PathBuf,
+        controller: Option<&Path>,
         plan: &Plan,
         policy: &PolicySpec,
         collector: Option<&str>,
@@ -114,7 +122,23 @@ impl Fleet {
         for (replica, ports) in &places {
             endpoints[replica.service].push(ports.inbound);
         }
+        let admins = places
+            .iter()
+            .map(|(replica, ports)| (replica.to_string(), ports.admin));
+        let admins: Vec<_> = admins
+            .chain([(INGRESS.to_owned(), admin)])
+            .map(|(name, admin)| (format!("{NAMESPACE}/{name}"), admin))
+            .collect();
+        let control_plane = match controller {
+            None => None,
+            Some(controller) => {
+                let resources = manifests::mesh(policy, plan.replicas());
+                let place = folder.path().join("control-plane");
+                Some(ControlPlane::start(controller, &place, &resources, &admins).await?)
+            }
+        };
         let mesh = Mesh {
+            control_plane: control_plane.as_ref().map(|one| one.address),
             policy,
             endpoints: &endpoints,
             collector,
@@ -126,7 +150,10 @@ impl Fleet {
         let front = named(INGRESS.into(), None, admin, front)?;
         let mut pods = Vec::new();
         for (replica, ports) in places {
-            let configuration = mesh.sidecar(replica.service, &ports);
+            if let Some(control_plane) = &control_plane {
+                control_plane.add(replica, ports.inbound)?;
+            }
+            let configuration = mesh.sidecar(replica, &ports);
             let service = Some(replica.service);
             let proxy = named(replica.to_string(), service, ports.admin, configuration)?;
             pods.push(Pod {
@@ -141,6 +168,7 @@ impl Fleet {
             ingress,
             front,
             pods,
+            control_plane,
             folder,
         };
         fleet.start_all().await?;
@@ -158,6 +186,11 @@ impl Fleet {
             proxy.ready().await?;
         }
         Ok(())
+    }
+
+    /// Returns the address of the page; `None` if there is no control plane.
+    pub(super) fn page(&self) -> Option<SocketAddr> {
+        self.control_plane.as_ref().map(|one| one.page)
     }
 
     fn proxies_mut(&mut self) -> impl Iterator<Item = &mut Proxy> {
@@ -190,6 +223,19 @@ impl Fleet {
     /// Starts a fault. The counts until now are added to `flows`.
     pub(super) async fn apply(&mut self, fault: Fault, flows: &mut Flows) -> Result<(), Error> {
         let program = self.program.clone();
+        let control_plane = self.control_plane.take();
+        let applied = self.apply_to_pod(fault, flows, (&program, control_plane.as_ref()));
+        let applied = applied.await;
+        self.control_plane = control_plane;
+        applied
+    }
+
+    async fn apply_to_pod(
+        &mut self,
+        fault: Fault,
+        flows: &mut Flows,
+        (program, control_plane): (&Program, Option<&ControlPlane>),
+    ) -> Result<(), Error> {
         let Some(pod) = self.pod(fault.replica) else {
             return Ok(()); // never: faults are checked where they are read
         };
@@ -200,14 +246,20 @@ impl Fleet {
                 pod.application.slow.set(false);
                 if pod.proxy.running.is_none() {
                     pod.start_application().await?;
-                    pod.proxy.start(&program)?;
+                    pod.proxy.start(program)?;
                     pod.proxy.ready().await?;
+                    if let Some(control_plane) = control_plane {
+                        control_plane.add(pod.replica, pod.ports.inbound)?;
+                    }
                 }
             }
             Kind::Kill => {
                 pod.proxy.look(flows).await;
                 pod.proxy.running = None;
                 pod.application.stop().await;
+                if let Some(control_plane) = control_plane {
+                    control_plane.remove(pod.replica)?;
+                }
             }
             Kind::Slow => pod.application.slow.set(true),
         }
@@ -288,11 +340,20 @@ impl Proxy {
         Ok(())
     }
 
+    /// Waits until it accepts requests, with the settings of its control plane.
     async fn ready(&mut self) -> Result<(), Error> {
-        match &mut self.running {
-            Some(running) => running.ready().await,
-            None => Ok(()),
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        running.ready().await?;
+        let started = Instant::now();
+        while self.admin.get("/ready").await.is_err() {
+            if started.elapsed() > READY_WITHIN {
+                return Err(Error::NotReady(self.name.clone(), READY_WITHIN));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
+        Ok(())
     }
 
     /// Scrapes its metrics; if it does not respond, nothing is added.

@@ -78,7 +78,11 @@ impl Flows {
             }
             for (edge, flow) in &mut self.edges {
                 let called = SERVICES[edge.to].name;
-                if edge.from == service && sample.label("cluster") == Some(called) {
+                // A discovered cluster has the name of the Service, such as reviews.bookinfo.svc.cluster.local:80.
+                let cluster = sample
+                    .label("cluster")
+                    .and_then(|name| name.split('.').next());
+                if edge.from == service && cluster == Some(called) {
                     flow.call(sample);
                 }
                 if called == service && sample.label("listener") == Some(INBOUND) {

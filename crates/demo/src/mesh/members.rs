@@ -10,8 +10,8 @@ use maglor_identity::{Authority, LeafRequest, SpiffeId, TrustDomain};
 
 use super::Error;
 
-const TRUST_DOMAIN: &str = "demo.maglor";
-const NAMESPACE: &str = "bookinfo";
+pub(super) const TRUST_DOMAIN: &str = "demo.maglor";
+pub(super) const NAMESPACE: &str = "bookinfo";
 
 /// Returns the id of a service's members.
 pub(super) fn id(service: &str) -> String {

@@ -1,6 +1,7 @@
 //! The plan of the demo: replicas, stages and faults.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::fault::{At, Fault, Kind};
@@ -116,17 +117,26 @@ impl Plan {
     }
 
     /// Returns the introduction before the statistics.
-    pub(super) fn introduction(&self, rate: f64, ingress: &dyn fmt::Display) -> String {
+    pub(super) fn introduction(
+        &self,
+        rate: f64,
+        ingress: &dyn fmt::Display,
+        page: Option<SocketAddr>,
+    ) -> String {
         let counts: Vec<_> = SERVICES
             .iter()
             .zip(self.replicas)
             .map(|(service, count)| format!("{} × {count}", service.name))
             .collect();
+        let page = match page {
+            Some(page) => format!("Watch it at http://{page}/ (for ten minutes: --for 600). "),
+            None => "There is no page: maglor-controller is neither in the directory of this program nor in PATH. ".to_owned(),
+        };
         format!(
             "productpage → details, productpage → reviews → ratings: {}.\n\
              Each replica has its own maglor-proxy; they connect only over mutual TLS.\n\
              The ingress is at http://{ingress}. Load: {rate:.0} requests/s at random moments for {:.0} s. \
-             {}.\n\n",
+             {page}{}.\n\n",
             counts.join(", "),
             self.length.as_secs_f64(),
             match prompt::is_interactive() {

@@ -16,20 +16,33 @@ const PROGRAM: &str = "maglor-proxy";
 const READY_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Finds the program: the given one, the one beside this program, or the first in `PATH`.
+/// Finds the proxy: the given one, the one beside this program, or the first in `PATH`.
 pub(super) fn find(passed: Option<&Path>) -> Result<PathBuf, Error> {
-    if let Some(passed) = passed {
-        // Absolute, because proxies run in folders of their own.
-        let found = passed.canonicalize().ok();
-        let found = found.filter(|path| path.is_file());
-        return found.ok_or_else(|| Error::NoSuchProgram(passed.to_owned()));
+    match passed {
+        Some(passed) => existing("--proxy", passed),
+        None => beside(PROGRAM).ok_or(Error::NoProgram),
     }
+}
+
+/// Returns the path of a program that was named on the command line.
+pub(super) fn existing(flag: &'static str, passed: &Path) -> Result<PathBuf, Error> {
+    // Absolute, because proxies run in folders of their own.
+    let found = passed.canonicalize().ok();
+    let found = found.filter(|path| path.is_file());
+    found.ok_or_else(|| Error::NoSuchProgram {
+        flag,
+        path: passed.to_owned(),
+    })
+}
+
+/// Finds a program beside this one, or in `PATH`.
+pub(super) fn beside(program: &str) -> Option<PathBuf> {
     let own = env::current_exe().ok();
     let beside = own.and_then(|own| Some(own.parent()?.to_owned()));
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = beside.into_iter().chain(env::split_paths(&path));
-    let mut found = folders.map(|folder| folder.join(PROGRAM));
-    found.find(|file| file.is_file()).ok_or(Error::NoProgram)
+    let mut found = folders.map(|folder| folder.join(program));
+    found.find(|file| file.is_file())
 }
 
 /// The program with its environment.

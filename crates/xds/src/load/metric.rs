@@ -18,6 +18,12 @@ const NO_BOUND: &str = "inf";
 /// The prefix of metrics with the round-trip time, in seconds, to the server at this address. Envoy's message for
 /// statistics per server would add a kilobyte of code to the proxy for each of its parts.
 const ROUND_TRIP: &str = "maglor.round_trip_seconds.";
+/// The number of retries.
+const RETRIES: &str = "maglor.retries";
+/// The number of ejected endpoints.
+const EJECTED: &str = "maglor.ejected_endpoints";
+/// The private resident memory of the client, in bytes.
+const MEMORY: &str = "maglor.memory_bytes";
 /// The maximum plausible round-trip time in seconds; longer ones are ignored.
 const FARTHEST: f64 = 60.0;
 
@@ -35,6 +41,9 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
         metric(SECONDS, load.timed, load.seconds),
         metric(BYTES, load.timed, load.bytes as f64),
     ];
+    let counts = [(RETRIES, load.retries), (EJECTED, load.ejected)];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    all.extend(counts.map(|(name, count)| metric(name, count, 0.0)));
     for range in &load.times {
         let mut name = TIMES.to_owned();
         match range.most_micros {
@@ -50,6 +59,19 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
         all.push(metric(&name, 1, to.time.as_secs_f64()));
     }
     all
+}
+
+/// Returns the metric of the client's memory.
+pub(super) fn memory(bytes: u64) -> EndpointLoadMetricStats {
+    metric(MEMORY, 1, bytes as f64)
+}
+
+/// Returns the client's memory if the metric is that.
+pub(super) fn memory_of(stats: &EndpointLoadMetricStats) -> Option<u64> {
+    let value = stats.total_metric_value;
+    // Whole numbers up to 2^53 are exact.
+    let valid = stats.metric_name == MEMORY && value.is_finite() && value >= 0.0;
+    valid.then_some(value as u64)
 }
 
 /// Decodes a metric into the load; invalid values count as zero.
@@ -68,6 +90,8 @@ pub(super) fn take(load: &mut ClusterLoad, stats: &EndpointLoadMetricStats) {
         }
         // Whole numbers up to 2^53 are exact.
         BYTES => sum(&mut load.bytes, value as u64),
+        RETRIES => sum(&mut load.retries, count),
+        EJECTED => sum(&mut load.ejected, count),
         name => {
             if let Some(most_micros) = name.strip_prefix(TIMES).and_then(bound) {
                 add(&mut load.times, Range { most_micros, count });

@@ -20,6 +20,10 @@ pub(crate) struct ClusterTotals {
     pub(crate) bytes: u64,
     /// Number of opened connections.
     pub(crate) opened: u64,
+    /// Number of retries.
+    pub(crate) retries: u64,
+    /// Number of endpoints that are ejected now.
+    pub(crate) ejected: u64,
 }
 
 impl ClusterMetrics {
@@ -37,6 +41,8 @@ impl ClusterMetrics {
             times: (times.count() > 0).then_some(times),
             bytes: self.sent.value() + self.bytes.value(),
             opened: self.connections_total.value(),
+            retries: self.guards.retries.value(),
+            ejected: u64::try_from(self.guards.ejected.value()).unwrap_or(0),
         }
     }
 }

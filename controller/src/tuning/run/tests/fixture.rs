@@ -267,6 +267,7 @@ impl Fixture {
         let report = LoadReport {
             interval: WINDOW,
             clusters: vec![load],
+            memory: None,
         };
         // Until earlier values no longer affect the average.
         let deadline = Instant::now() + Duration::from_secs(20);

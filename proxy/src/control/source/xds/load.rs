@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::outgoing::Outgoing;
 use crate::control::app::{App, SharedApp};
+use crate::os::memory;
 use crate::protocol::message::Body;
 use crate::telemetry::metrics::ClusterTotals;
 use crate::upstream::Cluster;
@@ -53,7 +54,11 @@ impl Reporter {
         let now = Instant::now();
         let interval = now - std::mem::replace(&mut self.since, now);
         let clusters = self.counted(&app.borrow(), wish);
-        LoadReport { interval, clusters }
+        LoadReport {
+            interval,
+            clusters,
+            memory: memory::in_use(),
+        }
     }
 
     fn counted(&mut self, app: &App, wish: &Wish) -> Vec<ClusterLoad> {
@@ -96,6 +101,8 @@ fn difference(cluster: &Cluster, now: &ClusterTotals, last: &ClusterTotals) -> C
         times: times(now, last),
         bytes: now.bytes.saturating_sub(last.bytes),
         opened: now.opened.saturating_sub(last.opened),
+        retries: now.retries.saturating_sub(last.retries),
+        ejected: now.ejected,
         round_trips: Vec::new(),
     }
 }

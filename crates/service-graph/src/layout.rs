@@ -27,25 +27,33 @@ const LEAST_WIDTH: f64 = 600.0;
 
 /// A width and a height.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Size {
-    pub(super) width: f64,
-    pub(super) height: f64,
+pub struct Size {
+    /// The width.
+    pub width: f64,
+    /// The height.
+    pub height: f64,
 }
 
 /// A point, relative to the upper left corner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Point {
-    pub(super) x: f64,
-    pub(super) y: f64,
+pub struct Point {
+    /// The distance from the left.
+    pub x: f64,
+    /// The distance from the top.
+    pub y: f64,
 }
 
 /// A rectangle, given by its upper left corner and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Rect {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) width: f64,
-    pub(super) height: f64,
+pub struct Rect {
+    /// The distance from the left.
+    pub x: f64,
+    /// The distance from the top.
+    pub y: f64,
+    /// The width.
+    pub width: f64,
+    /// The height.
+    pub height: f64,
 }
 
 impl Rect {
@@ -60,44 +68,52 @@ impl Rect {
 
 /// A line with a label between two different boxes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
-    pub(super) from: usize,
-    pub(super) to: usize,
+pub struct Line {
+    /// The index of the box where the line begins.
+    pub from: usize,
+    /// The index of the box where it ends.
+    pub to: usize,
     /// How important it is that the line points to the right.
-    pub(super) weight: f64,
-    pub(super) label: Size,
+    pub weight: f64,
+    /// The size of the label; zero if there is none.
+    pub label: Size,
 }
 
 /// The graph to lay out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Graph {
+pub struct Graph {
     /// The minimum size of each box, which grows with the number of its lines.
-    pub(super) boxes: Vec<Size>,
-    pub(super) lines: Vec<Line>,
+    pub boxes: Vec<Size>,
+    /// The lines between the boxes.
+    pub lines: Vec<Line>,
 }
 
 /// The positions of boxes and lines.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Layout {
-    pub(super) size: Size,
-    pub(super) boxes: Vec<Rect>,
-    pub(super) routes: Vec<Route>,
+pub struct Layout {
+    /// The size of the whole picture.
+    pub size: Size,
+    /// The position of each box.
+    pub boxes: Vec<Rect>,
+    /// The route of each line.
+    pub routes: Vec<Route>,
 }
 
 /// The route of a line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Route {
+pub struct Route {
     /// Points from the caller to the called service: a curve from the first to the second, a horizontal line to the
     /// third, a curve to the fourth, and so on.
-    pub(super) points: Vec<Point>,
+    pub points: Vec<Point>,
     /// Position of the label, above a horizontal line.
-    pub(super) label: Rect,
+    pub label: Rect,
     /// Whether the line points from right to left.
-    pub(super) reversed: bool,
+    pub reversed: bool,
 }
 
 /// Lays out a graph: connected parts below each other, largest first, followed by single boxes in rows.
-pub(super) fn place(graph: &Graph) -> Layout {
+#[must_use]
+pub fn place(graph: &Graph) -> Layout {
     let mut layout = Layout {
         boxes: vec![Rect::default(); graph.boxes.len()],
         routes: vec![Route::default(); graph.lines.len()],

@@ -1,0 +1,195 @@
+//! The state of the mesh for the dashboard ([`maglor_dashboard`]): the graph of the last seconds, published resources,
+//! receipts, and the decisions of operators.
+//!
+//! A replica has the reports of the proxies that are connected to it; those of the other replicas are requested every
+//! two seconds while there are viewers, and every ten seconds for the history.
+
+mod decisions;
+mod details;
+mod review;
+mod serve;
+mod views;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use maglor_dashboard::{About, Details, Mesh, Source, View};
+use maglor_xds::server::{Delivery, Receipt};
+use serde_json::{Value, json};
+
+pub(crate) use self::decisions::{Decisions, watch};
+pub(crate) use self::review::Reviews;
+pub use self::serve::Options;
+pub(crate) use self::serve::serve;
+use crate::graph::parts::Part;
+use crate::graph::replicas::Replicas;
+use crate::graph::{Graphs, Recent};
+use crate::resource_server::Table;
+
+/// Interval of the requests to other replicas while there are viewers, and otherwise.
+const OFTEN: Duration = Duration::from_secs(2);
+const SELDOM: Duration = Duration::from_secs(10);
+/// Why live requests are not available.
+const NO_TAPS: &str = "In a cluster, the admin port of a sidecar is reachable from its own pod only. Use `maglor tap`, \
+                       which connects by port-forward with your permissions. Without Kubernetes, name the proxies by \
+                       `maglor-controller --dashboard-proxy NAME=ADDR`.";
+
+/// The source of the dashboard's data.
+pub(crate) struct Feed {
+    graphs: Arc<Graphs>,
+    table: Table,
+    replica: Option<String>,
+    decisions: Decisions,
+    /// Proxies whose admin ports can be reached.
+    proxies: Vec<(String, SocketAddr)>,
+    /// The observations of other replicas.
+    others: Mutex<Vec<Vec<Part>>>,
+    watched: Mutex<bool>,
+    /// The Unix time of the start of the server's clock, in seconds; `None` until it is first needed.
+    epoch: Mutex<Option<f64>>,
+}
+
+impl Feed {
+    pub(crate) fn new(
+        graphs: &Arc<Graphs>,
+        table: &Table,
+        (replica, decisions): (Option<String>, Decisions),
+        proxies: Vec<(String, SocketAddr)>,
+    ) -> Self {
+        Self {
+            graphs: Arc::clone(graphs),
+            table: table.clone(),
+            replica,
+            decisions,
+            proxies,
+            others: Mutex::default(),
+            watched: Mutex::default(),
+            epoch: Mutex::default(),
+        }
+    }
+
+    /// Requests the observations of other replicas; never returns.
+    pub(crate) async fn follow(self: Arc<Self>, replicas: Replicas) {
+        loop {
+            let watched = *locked(&self.watched);
+            let path = match watched {
+                true => "/graph?recent&watched",
+                false => "/graph?recent",
+            };
+            let answers = replicas.ask::<Vec<Part>>(path).await;
+            *locked(&self.others) = answers.all;
+            tokio::time::sleep(if watched { OFTEN } else { SELDOM }).await;
+        }
+    }
+
+    fn recent(&self) -> Recent {
+        let others = locked(&self.others).clone();
+        self.graphs.recent(others)
+    }
+
+    /// Returns a time of the server's clock in Unix seconds.
+    fn unix(&self, at: maglor_balance::Time, now: maglor_balance::Time) -> f64 {
+        let since = |at: maglor_balance::Time| at.saturating_since(maglor_balance::Time::ZERO);
+        // Computed once, so that the time of a change stays the same.
+        let epoch = *locked(&self.epoch).get_or_insert_with(|| {
+            let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            unix.unwrap_or_default().as_secs_f64() - since(now).as_secs_f64()
+        });
+        ((epoch + since(at).as_secs_f64()) * 1000.0).round() / 1000.0
+    }
+
+    fn receipt(&self, receipt: &Receipt, now: maglor_balance::Time) -> Value {
+        let millis = |time: Duration| (time.as_secs_f64() * 1e5).round() / 100.0;
+        let deliveries = receipt.deliveries.iter().map(|delivery: &Delivery| {
+            let since = |at: maglor_balance::Time| millis(at.saturating_since(receipt.made));
+            let mut value = json!({"node": &*delivery.node, "sent_ms": since(delivery.sent)});
+            if let Some((at, result)) = &delivery.outcome {
+                value["answered_ms"] = since(*at).into();
+                if let Err(reason) = result {
+                    value["refused"] = (**reason).into();
+                }
+            }
+            value
+        });
+        let mut value = json!({
+            "change": receipt.change.0,
+            "kind": receipt.kind.to_string(),
+            "name": &*receipt.name,
+            "at": self.unix(receipt.made, now),
+            "complete": receipt.is_complete(),
+            "deliveries": deliveries.collect::<Vec<_>>(),
+        });
+        if let Some(took) = receipt.took() {
+            value["took_ms"] = millis(took).into();
+        }
+        value
+    }
+}
+
+impl Source for Feed {
+    fn about(&self) -> About {
+        About {
+            version: env!("CARGO_PKG_VERSION"),
+            source: if self.replica.is_some() {
+                "kubernetes"
+            } else {
+                "folder"
+            },
+            replica: self.replica.clone(),
+        }
+    }
+
+    fn mesh(&self, view: View) -> Mesh {
+        let recent = self.recent();
+        let topology = self.graphs.topology();
+        let mut mesh = match view {
+            View::Node => views::nodes(&recent, &topology),
+            View::Service => views::services(&recent, &topology),
+            View::Workload => views::workloads(&recent, &topology),
+        };
+        mesh.window = recent.window;
+        mesh.receipts = self.table.last_change();
+        mesh.decisions = self.decisions.version();
+        mesh.moves = self.decisions.moves();
+        mesh
+    }
+
+    fn details(&self, service: &str) -> Option<Details> {
+        let topology = self.graphs.topology();
+        let parts = self.graphs.recent(locked(&self.others).clone()).parts;
+        topology
+            .vertices
+            .contains_key(service)
+            .then(|| details::of(service, &topology, &self.table, &parts))
+    }
+
+    fn receipts(&self) -> Vec<Value> {
+        let (receipts, now) = self.table.changes();
+        receipts.iter().map(|one| self.receipt(one, now)).collect()
+    }
+
+    fn decisions(&self) -> Vec<Value> {
+        self.decisions.all()
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        self.graphs.report_interval()
+    }
+
+    fn taps(&self) -> Result<Vec<(String, SocketAddr)>, &'static str> {
+        match self.proxies.is_empty() {
+            true => Err(NO_TAPS),
+            false => Ok(self.proxies.clone()),
+        }
+    }
+
+    fn set_watched(&self, watched: bool) {
+        *locked(&self.watched) = watched;
+        self.graphs.set_watched(watched);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,224 @@
+//! Live requests of proxies whose admin ports can be reached, as `maglor tap` shows them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::hub::Stream;
+use crate::query::{Query, QueryError};
+
+/// Parameters of a tap.
+pub(crate) const PARAMETERS: [&str; 7] = [
+    "direction",
+    "method",
+    "path",
+    "peer",
+    "proxy",
+    "rate",
+    "status",
+];
+/// Default and maximum of the requests of a proxy in a second.
+const RATES: (u32, u32) = (20, 100);
+/// Maximum number of proxies of one tap.
+const MOST_PROXIES: usize = 64;
+/// Maximum length of a line.
+const LONGEST: usize = 16 * 1024;
+/// Timeout to connect to a proxy, and to receive the head of its response.
+const CONNECT: Duration = Duration::from_secs(3);
+/// Interval of comments, by which an intermediary notices that the stream is in use.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// What a viewer wants to see.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    proxies: Vec<(String, SocketAddr)>,
+    path: String,
+}
+
+impl Tap {
+    /// Returns the tap of a query, of the proxies that can be reached.
+    pub(crate) fn new(
+        query: &Query,
+        proxies: Vec<(String, SocketAddr)>,
+    ) -> Result<Self, QueryError> {
+        let rate = match query.value("rate") {
+            None => RATES.0,
+            Some(text) => match text.parse() {
+                Ok(rate) if (1..=RATES.1).contains(&rate) => rate,
+                _ => {
+                    let most = RATES.1;
+                    return Err(QueryError(format!(
+                        "rate: expected a number from 1 to {most}, found `{text}`"
+                    )));
+                }
+            },
+        };
+        let mut path = format!("/tap?rate={rate}");
+        for name in ["direction", "method", "path", "peer", "status"] {
+            if let Some(value) = query.value(name).filter(|value| !value.is_empty()) {
+                let value = utf8_percent_encode(value, NON_ALPHANUMERIC);
+                path.push_str(&format!("&{name}={value}"));
+            }
+        }
+        let wanted: Vec<&str> = query.values("proxy").collect();
+        let is_wanted = |name: &String| wanted.is_empty() || wanted.contains(&&**name);
+        let known: Vec<_> = proxies
+            .into_iter()
+            .filter(|(name, _)| is_wanted(name))
+            .collect();
+        match known.first() {
+            None if !wanted.is_empty() => Err(QueryError(format!(
+                "proxy: no proxy is named `{}`",
+                wanted.join("`, `")
+            ))),
+            _ => Ok(Self {
+                proxies: known.into_iter().take(MOST_PROXIES).collect(),
+                path,
+            }),
+        }
+    }
+
+    /// Sends events until the viewer disconnects.
+    pub(crate) async fn run(self, events: mpsc::Sender<Bytes>, stream: Stream) {
+        let mut proxies = JoinSet::new();
+        for (name, address) in self.proxies {
+            let (path, events) = (self.path.clone(), events.clone());
+            proxies.spawn(async move {
+                let state = |state: &str, reason: Option<&str>| {
+                    event(
+                        "proxy",
+                        &json!({"proxy": name, "state": state, "reason": reason}),
+                    )
+                };
+                let ended = match connect(address, &path).await {
+                    Err(reason) => reason,
+                    Ok(body) => {
+                        if events.send(state("connected", None)).await.is_err() {
+                            return;
+                        }
+                        relay(&name, body, &events).await
+                    }
+                };
+                // The viewer may have gone, too.
+                let _ = events.send(state("ended", Some(&ended))).await;
+            });
+        }
+        let mut alive = tokio::time::interval(ALIVE);
+        loop {
+            tokio::select! {
+                () = events.closed() => break,
+                _ = alive.tick() => {
+                    if events.send(Bytes::from_static(b": alive\n\n")).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        drop(stream);
+    }
+}
+
+/// Requests the tap of a proxy; the error is the reason for the viewer.
+async fn connect(address: SocketAddr, path: &str) -> Result<Incoming, String> {
+    let connected = async {
+        let socket = TcpStream::connect(address).await?;
+        let (mut client, connection) = http1::handshake(TokioIo::new(socket))
+            .await
+            .map_err(std::io::Error::other)?;
+        tokio::spawn(connection);
+        let request = Request::get(path)
+            .header(header::HOST, address.to_string())
+            .body(Empty::<Bytes>::new())
+            .map_err(std::io::Error::other)?;
+        let response = client.send_request(request).await;
+        response.map_err(std::io::Error::other)
+    };
+    let response = match timeout(CONNECT, connected).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err(format!("no response within {} s", CONNECT.as_secs())),
+    };
+    if response.status() == StatusCode::OK {
+        return Ok(response.into_body());
+    }
+    let status = response.status();
+    let body = timeout(CONNECT, response.into_body().collect()).await;
+    let text = body.ok().and_then(Result::ok).map(|body| body.to_bytes());
+    let text = text.unwrap_or_default();
+    Err(format!(
+        "{status}: {}",
+        String::from_utf8_lossy(&text).trim()
+    ))
+}
+
+/// Relays the lines of a proxy; returns why it ended.
+async fn relay(name: &str, mut body: Incoming, events: &mpsc::Sender<Bytes>) -> String {
+    let mut held = BytesMut::new();
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = events.closed() => return String::new(),
+        };
+        match frame {
+            None => return "the proxy ended the stream".to_owned(),
+            Some(Err(error)) => return error.to_string(),
+            Some(Ok(frame)) => held.extend_from_slice(&frame.into_data().unwrap_or_default()),
+        }
+        while let Some(end) = held.iter().position(|byte| *byte == b'\n') {
+            let line = held.split_to(end + 1);
+            let Ok(Value::Object(mut request)) = serde_json::from_slice(&line) else {
+                continue;
+            };
+            request.insert("proxy".to_owned(), name.into());
+            if events
+                .send(event("request", &request.into()))
+                .await
+                .is_err()
+            {
+                return String::new();
+            }
+        }
+        if held.len() > LONGEST {
+            return "the proxy sent a line that is too long".to_owned();
+        }
+    }
+}
+
+fn event(kind: &str, data: &Value) -> Bytes {
+    format!("event: {kind}\ndata: {data}\n\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tap(query: &str) -> Result<Tap, QueryError> {
+        let proxies =
+            ["a", "b"].map(|name| (name.to_owned(), SocketAddr::from(([127, 0, 0, 1], 1))));
+        Tap::new(&Query::parse(Some(query), &PARAMETERS)?, proxies.to_vec())
+    }
+
+    #[test]
+    fn filters_are_passed_to_the_proxies() {
+        let all = tap("").unwrap();
+        assert_eq!((all.proxies.len(), &*all.path), (2, "/tap?rate=20"));
+        let one = tap("proxy=b&rate=7&path=/a%26rate=9&status=5xx").unwrap();
+        assert_eq!(one.proxies.len(), 1);
+        assert_eq!(one.path, "/tap?rate=7&path=%2Fa%26rate%3D9&status=5xx");
+        for query in ["rate=0", "rate=101", "rate=x", "proxy=c", "length=3"] {
+            assert!(tap(query).is_err(), "{query}");
+        }
+    }
+}

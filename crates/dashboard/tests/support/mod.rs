@@ -1,0 +1,320 @@
+//! A simulated mesh: known numbers that change every second, a replica that disappears, and a proxy with live requests.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use maglor_dashboard::{
+    About, Details, Edge, Endpoint, Mesh, Move, Proxy, Signals, Source, Vertex, View,
+};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+/// Replicas of each service.
+const REPLICAS: usize = 3;
+/// Nodes of the cluster.
+const NODES: usize = 3;
+
+/// A simulated mesh.
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    services: usize,
+    edges: usize,
+    /// Seconds of the simulation, from which all numbers follow.
+    pub(crate) seconds: AtomicU64,
+    /// Whether the first service has lost a replica.
+    pub(crate) killed: AtomicBool,
+    pub(crate) watched: AtomicBool,
+    pub(crate) taps: Mutex<Vec<(String, SocketAddr)>>,
+}
+
+impl Simulated {
+    pub(crate) fn new(services: usize, edges: usize) -> Arc<Self> {
+        Arc::new(Self {
+            services,
+            edges,
+            seconds: AtomicU64::new(0),
+            killed: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            taps: Mutex::default(),
+        })
+    }
+
+    fn name(number: usize) -> String {
+        const NAMES: [&str; 8] = [
+            "productpage",
+            "details",
+            "reviews",
+            "ratings",
+            "cart",
+            "checkout",
+            "payment",
+            "search",
+        ];
+        match number < NAMES.len() {
+            true => format!("shop/{}", NAMES[number]),
+            false => format!("shop/service-{number}"),
+        }
+    }
+
+    /// Returns the calls of an edge at the present second.
+    pub(crate) fn signals(&self, edge: usize) -> Signals {
+        let second = self.seconds.load(Ordering::Relaxed);
+        let wave = (second as f64 / 20.0 + edge as f64).sin();
+        let rps = (20.0 + (edge % 17) as f64 * 5.0) * (1.0 + 0.3 * wave);
+        let fails = if edge % 7 == 3 { 0.08 } else { 0.001 };
+        let mean_ms = 3.0 + (edge % 5) as f64 + wave;
+        Signals {
+            rps,
+            failures: rps * fails,
+            mean_ms: Some(mean_ms),
+            p50_ms: Some(mean_ms * 0.8),
+            p99_ms: Some(mean_ms * 6.0),
+            in_flight: (rps * mean_ms / 1000.0).round(),
+        }
+    }
+
+    /// Returns the ends of all edges: mostly from lower to higher numbers.
+    fn ends(&self) -> Vec<(usize, usize)> {
+        let mut ends = std::collections::BTreeSet::new();
+        let mut step = 1;
+        while ends.len() < self.edges && step < self.services {
+            for from in 0..self.services {
+                let to = from + step;
+                if to < self.services
+                    && ends.len() < self.edges
+                    && (step == 1 || (from * 7 + step) % 3 != 0)
+                {
+                    ends.insert((from, to));
+                }
+            }
+            step += 1;
+        }
+        ends.into_iter().collect()
+    }
+
+    fn replicas(&self, number: usize) -> usize {
+        match number == 0 && self.killed.load(Ordering::Relaxed) {
+            true => REPLICAS - 1,
+            false => REPLICAS,
+        }
+    }
+
+    fn services_mesh(&self) -> Mesh {
+        let mut mesh = Mesh {
+            window: Duration::from_secs(60),
+            receipts: self.seconds.load(Ordering::Relaxed) / 10,
+            decisions: 1,
+            moves: Some(vec![Move {
+                vertex: Self::name(1),
+                from: "node-1".to_owned(),
+                to: "node-0".to_owned(),
+                reason: "it calls services on node-0".to_owned(),
+            }]),
+            ..Mesh::default()
+        };
+        for (at, (from, to)) in self.ends().into_iter().enumerate() {
+            let tcp = at % 11 == 10;
+            let signals = match tcp {
+                true => Signals {
+                    in_flight: 4.0,
+                    ..Signals::default()
+                },
+                false => self.signals(at),
+            };
+            mesh.edges.push(Edge {
+                from: Self::name(from),
+                to: Self::name(to),
+                signals,
+                retries: (at % 4 == 0).then_some(signals.rps * 0.01),
+                bytes_per_second: Some(signals.rps * 1200.0),
+                connections_per_second: Some(0.2),
+                tcp,
+                mtls: Some(to % 5 != 4),
+                policy: Some("lor(choices=2)".to_owned()),
+                ..Edge::default()
+            });
+        }
+        for number in 0..self.services {
+            let name = Self::name(number);
+            let mut sum = Signals::default();
+            for edge in mesh.edges.iter().filter(|edge| edge.to == name) {
+                sum.rps += edge.signals.rps;
+                sum.failures += edge.signals.failures;
+                sum.in_flight += edge.signals.in_flight;
+                sum.p50_ms = edge.signals.p50_ms.or(sum.p50_ms);
+                sum.p99_ms = edge.signals.p99_ms.or(sum.p99_ms);
+            }
+            let replicas = u32::try_from(self.replicas(number)).unwrap();
+            let nodes =
+                (0..self.replicas(number)).map(|replica| (format!("node-{}", replica % NODES), 1));
+            mesh.vertices.insert(
+                name,
+                Vertex {
+                    kind: View::Service,
+                    meshed: true,
+                    signals: Some(sum),
+                    replicas: Some(replicas),
+                    ready: Some(replicas),
+                    mtls: Some(number % 5 != 4),
+                    policy: Some("lor(choices=2)".to_owned()),
+                    cpu_used_millis: Some(12.0),
+                    memory_used_mib: Some(40.0),
+                    nodes: nodes.collect(),
+                    ..Vertex::default()
+                },
+            );
+        }
+        mesh
+    }
+}
+
+impl Source for Simulated {
+    fn about(&self) -> About {
+        About {
+            version: "0.1.0",
+            source: "folder",
+            replica: None,
+        }
+    }
+
+    fn mesh(&self, view: View) -> Mesh {
+        let mut mesh = self.services_mesh();
+        match view {
+            View::Service => {}
+            View::Workload => {
+                for vertex in mesh.vertices.values_mut() {
+                    vertex.kind = View::Workload;
+                }
+            }
+            View::Node => {
+                let services: Vec<String> = mesh.vertices.keys().cloned().collect();
+                mesh.vertices = (0..NODES)
+                    .map(|node| {
+                        let vertex = Vertex {
+                            kind: View::Node,
+                            meshed: true,
+                            zone: Some("a".to_owned()),
+                            capacity: Some((4000, 8192)),
+                            vertices: services.clone(),
+                            ..Vertex::default()
+                        };
+                        (format!("node-{node}"), vertex)
+                    })
+                    .collect();
+                mesh.edges = (0..NODES - 1)
+                    .map(|node| Edge {
+                        from: format!("node-{node}"),
+                        to: format!("node-{}", node + 1),
+                        delay_ms: Some(0.2 + node as f64),
+                        ..Edge::default()
+                    })
+                    .collect();
+            }
+        }
+        mesh
+    }
+
+    fn details(&self, service: &str) -> Option<Details> {
+        let number = (0..self.services).find(|number| Self::name(*number) == service)?;
+        let second = self.seconds.load(Ordering::Relaxed);
+        let pod = |replica: usize| format!("{service}-{replica}");
+        let endpoints = (0..self.replicas(number)).map(|replica| Endpoint {
+            address: format!("10.0.{number}.{}:8080", replica + 1),
+            pod: Some(pod(replica)),
+            node: Some(format!("node-{}", replica % NODES)),
+            zone: Some("a".to_owned()),
+            health: "healthy",
+            weight: 1,
+            signals: Some(Signals {
+                in_flight: ((second as usize + replica) % 4) as f64,
+                ..self.signals(number)
+            }),
+            age: Some(Duration::from_millis(800)),
+        });
+        let proxies = (0..self.replicas(number)).map(|replica| Proxy {
+            pod: pod(replica),
+            node: Some(format!("node-{}", replica % NODES)),
+            memory_bytes: Some(9_000_000),
+            age: Some(Duration::from_millis(800)),
+        });
+        Some(Details {
+            endpoints: endpoints.collect(),
+            routes: vec![(
+                "host".to_owned(),
+                json!({"virtual_hosts": [{"domains": ["*"]}]}),
+            )],
+            clusters: vec![("cluster".to_owned(), json!({"policy": "lor(choices=2)"}))],
+            policies: Some(vec![("TrafficPolicy".to_owned(), "shop/near".to_owned())]),
+            proxies: proxies.collect(),
+        })
+    }
+
+    fn receipts(&self) -> Vec<Value> {
+        let last = self.seconds.load(Ordering::Relaxed) / 10;
+        let changes = (0..=last).rev().take(100);
+        changes
+            .map(|change| {
+                json!({"change": change, "kind": "endpoints", "name": "productpage.shop", "at": 1_764_200_000 + change * 10,
+                    "complete": true, "took_ms": 3.2, "deliveries": [
+                        {"node": "shop/details-0", "sent_ms": 0.4, "answered_ms": 1.9},
+                        {"node": "shop/reviews-0", "sent_ms": 0.5, "answered_ms": 3.2}]})
+            })
+            .collect()
+    }
+
+    fn decisions(&self) -> Vec<Value> {
+        vec![
+            json!({"kind": "PlacementPolicy", "name": "shop/all", "at": 1_764_200_000,
+            "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "in force"}],
+            "summary": "1 of 12 pods would move"}),
+        ]
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        Some(Duration::from_secs(2))
+    }
+
+    fn taps(&self) -> Result<Vec<(String, SocketAddr)>, &'static str> {
+        let taps = self.taps.lock().unwrap().clone();
+        match taps.is_empty() {
+            true => Err("no admin port of a proxy can be reached"),
+            false => Ok(taps),
+        }
+    }
+
+    fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Relaxed);
+    }
+}
+
+/// Starts an admin port that shows a request every 100 ms; returns its address.
+pub(crate) async fn tapped_proxy() -> SocketAddr {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = socket.accept().await {
+            tokio::spawn(async move {
+                let mut head = [0; 1024];
+                let _ = tcp.read(&mut head).await;
+                let _ = tcp
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+                    .await;
+                for number in 0_u64.. {
+                    let status = if number % 5 == 4 { 503 } else { 200 };
+                    let line = json!({"time": "2026-11-21T18:01:02.123Z", "direction": "outbound", "client": "10.1.0.9:4000",
+                        "peer": "spiffe://cluster.local/ns/shop/sa/productpage", "method": "GET", "target": format!("/reviews/{number}"),
+                        "host": "reviews", "protocol": "HTTP/1.1", "status": status, "flag": "-", "duration_ms": 3.1,
+                        "response_bytes": 120, "cluster": "reviews", "upstream": "10.0.2.1:8080", "tries": 1});
+                    if tcp.write_all(format!("{line}\n").as_bytes()).await.is_err() {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            });
+        }
+    });
+    address
+}

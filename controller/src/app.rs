@@ -167,23 +167,11 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     table.count(metrics.on_call.pushes.clone());
     let graphs = observe(options.graph, &table, kubernetes.as_ref(), &mut threads);
     let webhook_ready = Arc::new(AtomicBool::new(options.webhook.is_none()));
-    let mut certificate = None;
-    if let (Some(webhook), Some(kubernetes)) = (options.webhook, &kubernetes) {
-        let shared = (&metrics, &graphs, &webhook_ready);
-        let external = options.external_metrics;
-        let serving = serve_api_server(webhook, external, kubernetes, shared, &mut threads).await?;
-        certificate = Some(serving);
-    }
-    let known = (&graphs, &table);
-    let dashboard = options.dashboard;
-    let dashboard_address = dashboard::start(
-        dashboard,
-        kubernetes.as_ref(),
-        known,
-        certificate,
-        &mut threads,
-    )
-    .await?;
+    let shared = (kubernetes.as_ref(), &metrics, &graphs, &webhook_ready);
+    let external = options.external_metrics;
+    let certificate = serve_api_server(options.webhook, external, shared, &mut threads).await?;
+    let shared = (kubernetes.as_ref(), &graphs, &table);
+    let page = dashboard::start(options.dashboard, shared, certificate, &mut threads).await?;
     let shown = Admin {
         metrics: Arc::clone(&metrics),
         table: table.clone(),
@@ -204,7 +192,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         file: options.ready_file.as_deref(),
         listen: listener.local_addr().ok(),
         admin: admin_address,
-        dashboard: dashboard_address,
+        dashboard: page,
     };
     let peers = Peers::new(&graphs, &table, service.as_ref());
     let tls = service.map(|service| service.tls);
@@ -239,12 +227,19 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
 
 /// Starts the servers that the API server calls: the webhook and external metrics. Returns their certificate.
 async fn serve_api_server(
-    webhook: webhook::Options,
+    webhook: Option<webhook::Options>,
     external_metrics: Option<SocketAddr>,
-    kubernetes: &Kubernetes,
-    (metrics, graphs, ready): (&Arc<Metrics>, &Arc<Graphs>, &Arc<AtomicBool>),
+    (kubernetes, metrics, graphs, ready): (
+        Option<&Kubernetes>,
+        &Arc<Metrics>,
+        &Arc<Graphs>,
+        &Arc<AtomicBool>,
+    ),
     threads: &mut Threads,
-) -> Result<https::Serving, RunError> {
+) -> Result<Option<https::Serving>, RunError> {
+    let (Some(webhook), Some(kubernetes)) = (webhook, kubernetes) else {
+        return Ok(None);
+    };
     let socket = threads.make(Thread::Webhook, bind(webhook.listen)).await?;
     let webhook = kubernetes.webhook(webhook, metrics, ready);
     let serving = webhook.serving.subscribe();
@@ -259,7 +254,7 @@ async fn serve_api_server(
         );
     }
     threads.spawn(Thread::Webhook, "webhook", webhook.run(socket));
-    Ok(serving)
+    Ok(Some(serving))
 }
 
 /// Starts the admin server; returns its address.

@@ -17,8 +17,7 @@ use crate::resource_server::Table;
 /// Starts the dashboard if it is enabled; returns its loopback address. `serving` is the webhook's certificate.
 pub(super) async fn start(
     options: Options,
-    kubernetes: Option<&Kubernetes>,
-    (graphs, table): (&Arc<Graphs>, &Table),
+    (kubernetes, graphs, table): (Option<&Kubernetes>, &Arc<Graphs>, &Table),
     serving: Option<Serving>,
     threads: &mut Threads,
 ) -> Result<Option<SocketAddr>, RunError> {

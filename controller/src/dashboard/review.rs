@@ -59,9 +59,8 @@ async fn review(client: Client, token: String) -> Result<(), Denied> {
         .map_err(|_| Denied::Unavailable)?
         .status
         .unwrap_or_default();
-    let user = match (status.authenticated, status.user) {
-        (Some(true), Some(user)) => user,
-        _ => return Err(Denied::Invalid),
+    let (Some(true), Some(user)) = (status.authenticated, status.user) else {
+        return Err(Denied::Invalid);
     };
     let question = access(user);
     let answer = Api::<SubjectAccessReview>::all(client)

@@ -34,9 +34,9 @@ Examples:
   maglor top services
   maglor plan moves --without edge-2
 
-`maglor COMMAND --help` has more. In a browser: `maglor dashboard`. For editors and
-shells: `maglor schema`, `maglor completions SHELL`. Other programs: maglor-proxy,
-maglor-lab.";
+`maglor COMMAND --help` has more. In a browser: `maglor dashboard`. For editors
+and shells: `maglor schema`, `maglor completions SHELL`. Other programs:
+maglor-proxy, maglor-lab.";
 
 /// Groups the commands in the help of the program.
 pub(crate) fn grouped(command: Command) -> Command {
@@ -50,6 +50,8 @@ pub(crate) fn grouped(command: Command) -> Command {
             let _ = writeln!(groups, "  {name:<9}  {about}");
         }
     }
+    // The last lines name it: the groups have as many commands as fit on a screen.
+    let command = command.mut_subcommand("dashboard", |dashboard| dashboard.hide(true));
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{groups}\nOptions:\n{{options}}{{after-help}}"
     ))

@@ -52,7 +52,6 @@ enum Command {
     ///
     /// Serves the controller's page on this machine, through a port-forward. The page has the graph, services with
     /// their endpoints, changes, decisions, and a day of history.
-    #[command(hide = true)]
     Dashboard(Box<live::dashboard::Options>),
     Demo(maglor_demo::Options),
     /// Show the endpoints of a service, their health and load.

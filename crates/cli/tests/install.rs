@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 14] = [
+const CASES: [&[&str]; 16] = [
     &[],
     &[
         "replicas=1",
@@ -49,6 +49,8 @@ const CASES: [&[&str]; 14] = [
     ],
     &["networkPolicy.enabled=false"],
     &["signer=clusterissuers.cert-manager.io/mesh"],
+    &["dashboard.enabled=false"],
+    &["dashboard.https=true", "dashboard.hostNames={mesh.example}"],
     &[
         "proxyServices.enabled=true,proxyServices.namespaces={shop,web}",
         "gateway.enabled=true,gateway.namespaces={edge},gateway.replicas=3,gateway.allCertificates=true",
@@ -252,6 +254,7 @@ fn each_value_grants_the_documented_permissions() {
         "placement.enabled",
         "tuning.enabled",
         "externalMetrics",
+        "dashboard.https",
     ] {
         let set = format!("{value}=true");
         assert_eq!(of(&[&set]), documented(&["always", value]), "{value}");

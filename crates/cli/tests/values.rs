@@ -55,6 +55,7 @@ const GOOD_SETS: [&str; 44] = [
     "injection.excludedNamespaces[0]=a",
     "meshConfig.mtls=strict",
     "meshConfig.cluster.connect_timeout=3s,externalMetrics=true",
+    "dashboard.https=true,dashboard.hostNames={mesh.example}",
     "global.registry=example",
 ];
 
@@ -145,6 +146,8 @@ const BAD_SETS: [&str; 88] = [
     "injection.timeout=31",
     "validation.timeout=1.5",
     "injection.excludedNamespaces={Kube_System}",
+    "dashboard.https=1",
+    "dashboard.port=1",
     "externalMetrics=1",
     "meshConfig.mtls=on",
     "meshConfig.cluster.connect_timeout=soon",

@@ -2,6 +2,11 @@
 //! 127.0.0.1:8088 50 500` with 50 services and 500 edges. The first service loses a replica for 10 s of each 30 s. The
 //! second address that it prints has the true graph as JSON.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "for work on the page; it shares the simulated mesh with tests"
+)]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 

@@ -88,19 +88,18 @@ pub(crate) fn edge_name(edge: &Edge) -> String {
 
 /// Returns the sums over all vertices that are called.
 fn totals(mesh: &Mesh) -> Value {
-    let (mut sum, mut edges) = (Signals::default(), 0);
+    let mut sum = Signals::default();
     for signals in mesh.vertices.values().filter_map(|vertex| vertex.signals) {
         sum.rps += signals.rps;
         sum.failures += signals.failures;
         sum.in_flight += signals.in_flight;
     }
-    edges += mesh.edges.len();
     let mut fields = Fields::default();
     fields.number("rps", Some(sum.rps));
     fields.number("success", sum.success());
     fields.number("in_flight", Some(sum.in_flight));
     fields.set("vertices", mesh.vertices.len());
-    fields.set("edges", edges);
+    fields.set("edges", mesh.edges.len());
     fields.into()
 }
 
@@ -146,8 +145,8 @@ fn vertex_fields(name: &str, vertex: &Vertex, mesh: &Mesh) -> Fields {
     if vertex.kind == View::Node {
         fields.set("vertices", json!(vertex.vertices));
     }
-    let moves = mesh.moves.iter().flatten();
-    if let Some(one) = moves.filter(|one| one.vertex == name).next() {
+    let mut moves = mesh.moves.iter().flatten();
+    if let Some(one) = moves.find(|one| one.vertex == name) {
         fields.set(
             "move",
             json!({"from": one.from, "to": one.to, "reason": one.reason}),

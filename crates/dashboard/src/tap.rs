@@ -155,7 +155,10 @@ async fn connect(address: SocketAddr, path: &str) -> Result<Incoming, String> {
     }
     let status = response.status();
     let body = timeout(CONNECT, response.into_body().collect()).await;
-    let text = body.ok().and_then(Result::ok).map(|body| body.to_bytes());
+    let text = body
+        .ok()
+        .and_then(Result::ok)
+        .map(http_body_util::Collected::to_bytes);
     let text = text.unwrap_or_default();
     Err(format!(
         "{status}: {}",

@@ -175,7 +175,7 @@ async fn the_network_needs_a_token() {
     };
     assert_eq!(
         status(
-            &ask(
+            &get_far(
                 &closed,
                 "/api/v1/mesh",
                 "authorization: Bearer operator\r\n"
@@ -301,7 +301,7 @@ async fn documents_have_what_the_source_has_and_leave_out_what_it_lacks() {
         service["callers"]
             .as_object()
             .unwrap()
-            .contains_key("shop/details"),
+            .contains_key("shop/productpage"),
         "{service}"
     );
     let (_, body) = get(&dashboard, "/api/v1/mesh?view=node", "").await;

@@ -6,6 +6,7 @@
 //! - [`upstream`]: an HTTP server whose behaviour is selected by the path of a request, and that
 //!   records requests.
 //! - [`raw`]: HTTP/1.1 written by hand: a strict client and a server that may break any rule.
+//! - [`browser`]: a real Chromium, for tests of pages.
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
 //! - [`hostile`]: hostile input as tables, and their runners.
 //! - [`listed_pages`]: the pages of an admin port.
@@ -29,6 +30,7 @@
 use std::time::Duration;
 
 pub mod app;
+pub mod browser;
 pub mod certs;
 pub mod hostile;
 mod index;

@@ -97,7 +97,7 @@ async fn changed(changes: &mut Option<watch::Receiver<()>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn decode(message: Bytes) -> Result<LoadStatsRequest, Status> {

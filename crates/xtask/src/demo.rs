@@ -10,38 +10,25 @@ use crate::shell::{Cargo, target};
 const HELP: &str = include_str!("../../demo/help.txt");
 const HELP_OF_BALANCING: &str = include_str!("../../demo/help-balancing.txt");
 
-/// The flag for the controller, whose client of Kubernetes takes minutes to build.
-const PAGE: &str = "--page";
-const HELP_OF_PAGE: &str = "
-Option of `cargo xtask demo`:
-      --page
-          Build maglor-controller, too, which takes some minutes more: the proxies discover each other, and the demo
-          prints the address of a live page
-";
-
 /// Builds the programs of the demo, and executes it in place of this process; or prints its help.
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     if let Some(help) = help(arguments) {
-        print!("{help}{HELP_OF_PAGE}");
+        print!("{help}");
         return ExitCode::SUCCESS;
     }
-    let page = arguments.iter().any(|one| one == PAGE);
-    let arguments: Vec<&OsString> = arguments.iter().filter(|one| *one != PAGE).collect();
     let folder = target().join("demo");
     let program = folder.join("maglor-demo");
     if !program.exists() {
         eprintln!("Building the proxy and the demo, once: about 4 minutes on two cores.");
     }
-    // In one build: common dependencies are built once, and the mesh finds the other programs in the directory of the
+    // Both in one build: common dependencies are built once, and the mesh finds the proxy in the directory of the
     // demo.
-    let mut build = Cargo::new("build")
+    let built = Cargo::new("build")
         .args(["--locked", "--profile", "demo"])
         .args(["-p", "maglor-proxy", "--bin", "maglor-proxy"])
-        .args(["-p", "maglor-demo", "--bin", "maglor-demo"]);
-    if page {
-        build = build.args(["-p", "maglor-controller", "--bin", "maglor-controller"]);
-    }
-    if !build.succeeds() {
+        .args(["-p", "maglor-demo", "--bin", "maglor-demo"])
+        .succeeds();
+    if !built {
         return ExitCode::FAILURE;
     }
     Cargo::program(program, "maglor-demo")

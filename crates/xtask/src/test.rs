@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use signal_hook::consts::SIGINT;
 
 use crate::failures::Failures;
+use crate::tools;
 
 /// The suites of `cargo xtask conformance` are checked with the rest.
 const ALL: [&str; 3] = ["--workspace", "--features", "maglor-xtask/conformance"];
@@ -149,6 +150,10 @@ impl Step {
             Self::Build => programs::check(&ALL),
             Self::Spelling => checks::spelling(),
             Self::Test => {
+                if !options.quick {
+                    // For the tests of the dashboard's page, which skip themselves without.
+                    tools::want_programs(&[("chromium", "chromium"), ("npm", "npm")]);
+                }
                 let limit = options.quick.then_some(QUICK);
                 suite::run(options.jobs(), limit, interrupted)
             }

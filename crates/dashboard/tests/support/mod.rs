@@ -76,21 +76,20 @@ impl Simulated {
         }
     }
 
-    /// Returns the ends of all edges: mostly from lower to higher numbers.
+    /// Returns the ends of all edges: a tree, and further edges from tiers to lower ones.
     fn ends(&self) -> Vec<(usize, usize)> {
-        let mut ends = std::collections::BTreeSet::new();
-        let mut step = 1;
-        while ends.len() < self.edges && step < self.services {
-            for from in 0..self.services {
-                let to = from + step;
-                if to < self.services
-                    && ends.len() < self.edges
-                    && (step == 1 || (from * 7 + step) % 3 != 0)
-                {
-                    ends.insert((from, to));
-                }
+        let tier = |number: usize| (2 * number + 1).ilog(3);
+        let tree = (1..self.services).map(|to| ((to - 1) / 3, to));
+        let mut ends: std::collections::BTreeSet<_> = tree.take(self.edges).collect();
+        let more = (2..self.services).flat_map(|step| {
+            let from = (0..self.services - step).filter(move |from| (from * 7 + step) % 3 != 0);
+            from.map(move |from| (from, from + step))
+        });
+        for (from, to) in more.filter(|(from, to)| tier(*from) < tier(*to)) {
+            if ends.len() >= self.edges {
+                break;
             }
-            step += 1;
+            ends.insert((from, to));
         }
         ends.into_iter().collect()
     }
@@ -298,13 +297,15 @@ pub(crate) async fn tapped_proxy() -> SocketAddr {
         while let Ok((mut tcp, _)) = socket.accept().await {
             tokio::spawn(async move {
                 let mut head = [0; 1024];
-                let _ = tcp.read(&mut head).await;
+                let length = tcp.read(&mut head).await.unwrap_or(0);
+                let only_errors = head[..length].windows(10).any(|part| part == b"status=5xx");
                 let _ = tcp
                     .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
                     .await;
                 for number in 0_u64.. {
-                    let status = if number % 5 == 4 { 503 } else { 200 };
-                    let line = json!({"time": "2026-11-21T18:01:02.123Z", "direction": "outbound", "client": "10.1.0.9:4000",
+                    let fails = only_errors || number % 5 == 4;
+                    let status = if fails { 503 } else { 200 };
+                    let line = json!({"time": format!("2026-11-21T18:01:{:02}.{}23Z", number / 10 % 60, number % 10), "direction": "outbound", "client": "10.1.0.9:4000",
                         "peer": "spiffe://cluster.local/ns/shop/sa/productpage", "method": "GET", "target": format!("/reviews/{number}"),
                         "host": "reviews", "protocol": "HTTP/1.1", "status": status, "flag": "-", "duration_ms": 3.1,
                         "response_bytes": 120, "cluster": "reviews", "upstream": "10.0.2.1:8080", "tries": 1});

@@ -27,17 +27,17 @@ const SERVICES: [&str; 4] = ["details", "productpage", "ratings", "reviews"];
 struct Jaeger {
     program: PathBuf,
     child: Child,
-    ports: [u16; 8],
+    ports: [u16; 7],
 }
 
 impl Jaeger {
     fn start() -> Self {
         let program = jaeger().unwrap();
-        let held: Vec<_> = (0..8)
+        let held: Vec<_> = (0..7)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
             .collect();
         let ports = held.iter().map(|one| one.local_addr().unwrap().port());
-        let ports: [u16; 8] = ports.collect::<Vec<_>>().try_into().unwrap();
+        let ports: [u16; 7] = ports.collect::<Vec<_>>().try_into().unwrap();
         drop(held);
         let child = Self::process(&program, &ports);
         let jaeger = Self {
@@ -49,7 +49,7 @@ impl Jaeger {
         jaeger
     }
 
-    fn process(program: &PathBuf, ports: &[u16; 8]) -> Child {
+    fn process(program: &PathBuf, ports: &[u16; 7]) -> Child {
         let flags = [
             "collector.otlp.grpc.host-port",
             "query.http-server.host-port",
@@ -58,7 +58,6 @@ impl Jaeger {
             "collector.grpc-server.host-port",
             "collector.http-server.host-port",
             "query.grpc-server.host-port",
-            "http-server.host-port",
         ];
         let each = flags.iter().zip(ports);
         let flags = each.map(|(flag, port)| format!("--{flag}=127.0.0.1:{port}"));

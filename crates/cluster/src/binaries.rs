@@ -11,10 +11,11 @@ use std::process::Command;
 use crate::error::{At as _, ClusterError};
 
 /// Our programs, with the packages that contain them.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("maglor", "maglor-cli"),
     ("maglor-app", "maglor-testkit"),
     ("maglor-controller", "maglor-controller"),
+    ("maglor-demo", "maglor-demo"),
     ("maglor-proxy", "maglor-proxy"),
 ];
 

@@ -65,4 +65,4 @@ pub use image::Image;
 pub use kubectl::Kubectl;
 pub use machine::Machine;
 pub use options::Options;
-pub use programs::{helm, prometheus, streams};
+pub use programs::{helm, jaeger, prometheus, streams};

@@ -145,6 +145,17 @@ pub(crate) const PROMETHEUS: Suite = Suite {
     takes: "5 minutes",
 };
 
+/// Jaeger, which collects spans and returns traces; without its page.
+pub(crate) const JAEGER: Suite = Suite {
+    module: "jaeger",
+    version: "1.76.0",
+    packages: &["github.com/jaegertracing/jaeger/cmd/all-in-one"],
+    flags: "-s -w",
+    tags: "",
+    tests: false,
+    takes: "5 minutes",
+};
+
 /// A client and a server for gRPC calls and streams, with grpc-go.
 pub(crate) const STREAMS: Suite = Suite {
     module: "streams",
@@ -198,6 +209,16 @@ pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
             hint: "cargo xtask e2e builds it".into(),
         }),
     }
+}
+
+/// Returns the path of Jaeger's program with all parts in one process. If it does not exist, it is built.
+///
+/// # Errors
+///
+/// The program could not be built.
+pub fn jaeger() -> Result<PathBuf, ClusterError> {
+    let folder = JAEGER.ready(|line| eprintln!("{line}"))?;
+    Ok(folder.join("all-in-one"))
 }
 
 /// Returns the path of `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of it that report

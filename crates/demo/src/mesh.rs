@@ -57,6 +57,8 @@ Examples:
     maglor demo --fault reviews-1:kill@4 --fault reviews-2:kill@6 --fault reviews-1:heal@10
   Use more replicas, and a policy based on true queues:
     maglor demo --replicas reviews=6 --policy 'bounce(tries=3)'
+  See each request in Jaeger, which waits for spans on port 4317:
+    maglor demo --for 60 --collector 127.0.0.1:4317
   Compare policies of one proxy with a slow server:
     maglor demo balancing
 
@@ -104,6 +106,10 @@ pub(super) struct Options {
     /// repeated.
     #[arg(long = "fault", value_name = "SERVICE-N:KIND@SECONDS")]
     faults: Vec<At>,
+
+    /// `HOST:PORT` of an OpenTelemetry collector, such as Jaeger at 127.0.0.1:4317, for the spans of all requests.
+    #[arg(long, value_name = "HOST:PORT")]
+    collector: Option<String>,
 
     /// Output format; JSON is the summary only.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
@@ -207,13 +213,15 @@ fn show(options: &Options) -> Result<Report, Error> {
         let silent = options.format == Format::Json;
         let rate = f64::from(options.rate);
         let mut screen = Screen::new(length, silent);
+        let collector = options.collector.as_deref();
+        let controller = controller.as_deref();
         let mut fleet =
-            Fleet::start(program, controller.as_deref(), &plan, &options.policy).await?;
+            Fleet::start(program, controller, &plan, &options.policy, collector).await?;
         if !silent {
             output::print(&plan.introduction(rate, &fleet.ingress, fleet.page()));
         }
         let record = stages::run(&plan, rate, &mut fleet, &mut screen, &stop).await?;
         let policy = options.policy.to_string();
-        Ok(Report::new(policy, record, &fleet))
+        Ok(Report::new(policy, record, &fleet, collector.is_some()))
     })
 }

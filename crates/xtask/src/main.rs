@@ -146,7 +146,7 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// Runs the tests that need a separate Kubernetes cluster, one after another.
 fn end_to_end() -> ExitCode {
-    const OF_CLUSTERS: [&str; 11] = [
+    const OF_CLUSTERS: [&str; 12] = [
         "e2e",
         "admin_ports",
         "webhooks",
@@ -158,8 +158,9 @@ fn end_to_end() -> ExitCode {
         "placement",
         "tuning",
         "live_graph",
+        "traces",
     ];
-    const OF_PROGRAMS: [&str; 11] = [
+    const OF_PROGRAMS: [&str; 12] = [
         "package",
         "kubernetes",
         "install",

@@ -29,9 +29,10 @@ use crate::client::Client;
 use crate::exponential;
 
 /// The headers that an application forwards to called services, so that a request can be traced.
-const PASSED_ON: [HeaderName; 2] = [
+const PASSED_ON: [HeaderName; 3] = [
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
 ];
 /// The header with the client's identity, set by the sidecar.
 const CLIENT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");

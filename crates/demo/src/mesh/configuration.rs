@@ -32,7 +32,12 @@ pub(super) struct Mesh<'a> {
     pub(super) policy: &'a PolicySpec,
     /// The inbound addresses of all replicas, by index in [`SERVICES`].
     pub(super) endpoints: &'a [Vec<SocketAddr>],
+    /// The `HOST:PORT` of an OpenTelemetry collector for the spans of all requests.
+    pub(super) collector: Option<&'a str>,
 }
+
+/// The name of the collector's cluster.
+const COLLECTOR: &str = "collector";
 
 /// Every failure is retried on another replica: requests are only reads.
 pub(super) const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
@@ -42,12 +47,25 @@ pub(super) const EJECTION: &str = "{interval: 1s, base_ejection_time: 2s, \
     failure_percentage_threshold: 15, enforcing_failure_percentage: 100, \
     failure_percentage_minimum_hosts: 2, failure_percentage_request_volume: 5}";
 
-fn top(admin: SocketAddr) -> String {
+fn top(admin: SocketAddr, service: &str, collector: Option<&str>) -> String {
+    let tracing = match collector {
+        Some(_) => format!(
+            "tracing: {{cluster: {COLLECTOR}, service_name: {service}, sampling: {{percent: 100}}}}\n"
+        ),
+        None => String::new(),
+    };
     format!(
         "admin: {{address: \"{admin}\"}}\nlog_level: warn\ndrain_timeout: 0s\n\
          identity: {{certificate: certificate.pem, private_key: private_key.pem, \
-         trust_bundle: trust_bundle.pem}}\n"
+         trust_bundle: trust_bundle.pem}}\n{tracing}"
     )
+}
+
+/// Returns the cluster of the collector.
+fn collector_cluster(collector: Option<&str>) -> String {
+    collector.map_or_else(String::new, |address| {
+        format!("- {{name: {COLLECTOR}, endpoints: [\"{address}\"]}}\n")
+    })
 }
 
 /// The name of a cluster of the control plane's server.
@@ -75,9 +93,10 @@ impl Mesh<'_> {
              authorization: {{default: deny}}\n  \
              inbound: {{application: \"{application}\", discovery: {NAMESPACE}/{replica}}}\n\
              - name: {OUTBOUND}\n  address: \"{outbound}\"\n  \
-             outbound: {{discovery: {{namespace: {NAMESPACE}}}}}\n{}",
-            top(*admin),
-            discovers(&replica.to_string(), control_plane)
+             outbound: {{discovery: {{namespace: {NAMESPACE}}}}}\n{}{}",
+            top(*admin, SERVICES[replica.service].name, self.collector),
+            discovers(&replica.to_string(), control_plane),
+            collector_cluster(self.collector)
         )
     }
 
@@ -103,7 +122,7 @@ impl Mesh<'_> {
         } else {
             String::new()
         };
-        let mut text = top(*admin);
+        let mut text = top(*admin, own, self.collector);
         let _ = write!(
             text,
             "listeners:\n- name: {INBOUND}\n  address: \"{inbound}\"\n  tls: mesh\n  \
@@ -118,6 +137,7 @@ impl Mesh<'_> {
         for called in 0..SERVICES.len() {
             text.push_str(&self.cluster(called));
         }
+        text.push_str(&collector_cluster(self.collector));
         text
     }
 
@@ -127,14 +147,17 @@ impl Mesh<'_> {
             let first = SERVICES[0].name;
             return format!(
                 "{}listeners:\n- name: {OUTBOUND}\n  address: \"{address}\"\n  \
-                 http: {{discovery: {{host: '{first}.{NAMESPACE}.svc.cluster.local:80'}}}}\n{}",
-                top(admin),
-                discovers(INGRESS, control_plane)
+                 http: {{discovery: {{host: '{first}.{NAMESPACE}.svc.cluster.local:80'}}}}\n{}{}",
+                top(admin, INGRESS, self.collector),
+                discovers(INGRESS, control_plane),
+                collector_cluster(self.collector)
             );
         }
         let listener = self.outbound(address, true);
         let cluster = self.cluster(0);
-        format!("{}listeners:\n{listener}clusters:\n{cluster}", top(admin))
+        let top = top(admin, INGRESS, self.collector);
+        let collector = collector_cluster(self.collector);
+        format!("{top}listeners:\n{listener}clusters:\n{cluster}{collector}")
     }
 
     fn outbound(&self, address: SocketAddr, only_first: bool) -> String {
@@ -212,21 +235,25 @@ mod tests {
             inbound: address(7003),
             outbound: address(4),
         };
-        for policy in [
-            "lor(choices=2)",
-            "maglev(table_size=251)",
-            "bounce(tries=3)",
-            "ledger(group=40,fallback=bounce)",
-            "a-lsq(choices=2,overhead=10)",
+        for (policy, collector) in [
+            ("lor(choices=2)", None),
+            ("maglev(table_size=251)", Some("127.0.0.1:4317")),
+            ("bounce(tries=3)", None),
+            ("ledger(group=40,fallback=bounce)", Some("[::1]:4317")),
+            ("a-lsq(choices=2,overhead=10)", None),
         ] {
             let policy = policy.parse().unwrap();
             let mesh = Mesh {
                 control_plane: None,
                 policy: &policy,
                 endpoints: &endpoints,
+                collector,
             };
             let loaded = valid(&mesh.sidecar(Replica::new(REVIEWS, 1), &ports));
-            assert_eq!(loaded.config.clusters.len(), 5);
+            assert_eq!(
+                loaded.config.clusters.len(),
+                5 + usize::from(collector.is_some())
+            );
             let text = mesh.sidecar(
                 Replica::new(RATINGS, 1),
                 &Ports {
@@ -246,7 +273,12 @@ mod tests {
                 ..mesh
             };
             let loaded = valid(&discovering.sidecar(Replica::new(REVIEWS, 1), &ports));
-            assert_eq!(loaded.config.clusters.len(), 1, "only the control plane");
+            let others = 1 + usize::from(collector.is_some());
+            assert_eq!(
+                loaded.config.clusters.len(),
+                others,
+                "only the control plane"
+            );
             valid(&discovering.ingress(address(1), address(2)));
         }
         // Its warning is right: it does not look whom it speaks to.

@@ -105,6 +105,7 @@ impl Fleet {
         controller: Option<&Path>,
         plan: &Plan,
         policy: &PolicySpec,
+        collector: Option<&str>,
     ) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("maglor-demo-").tempdir();
         let folder = folder.map_err(Error::system("make a temporary folder"))?;
@@ -140,6 +141,7 @@ impl Fleet {
             control_plane: control_plane.as_ref().map(|one| one.address),
             policy,
             endpoints: &endpoints,
+            collector,
         };
         let named = |name: String, service, admin, configuration: String| {
             Proxy::new(&folder, &members, name, service, admin, configuration)

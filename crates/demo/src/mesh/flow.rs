@@ -22,6 +22,8 @@ pub(super) struct Flows {
     pub(super) refused: BTreeMap<String, f64>,
     /// The requests rejected by authorization.
     pub(super) denied: f64,
+    /// The spans that the collector accepted, and those that were dropped.
+    pub(super) spans: (f64, f64),
 }
 
 /// One edge.
@@ -53,6 +55,7 @@ impl Flows {
             cpu: 0.0,
             refused: BTreeMap::new(),
             denied: 0.0,
+            spans: (0.0, 0.0),
         }
     }
 
@@ -68,6 +71,8 @@ impl Flows {
                     let reason = sample.label("reason").unwrap_or_default();
                     *self.refused.entry(reason.into()).or_default() += sample.value;
                 }
+                "maglor_trace_spans_dropped_total" => self.spans.1 += sample.value,
+                "maglor_trace_spans_exported_total" => self.spans.0 += sample.value,
                 "process_cpu_seconds_total" => self.cpu += sample.value,
                 _ => {}
             }
@@ -92,6 +97,8 @@ impl Flows {
         self.handled += other.handled;
         self.cpu += other.cpu;
         self.denied += other.denied;
+        self.spans.0 += other.spans.0;
+        self.spans.1 += other.spans.1;
         for (reason, count) in &other.refused {
             *self.refused.entry(reason.clone()).or_default() += count;
         }

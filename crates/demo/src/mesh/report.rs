@@ -23,6 +23,16 @@ pub(super) struct Report {
     stages: Vec<StageReport>,
     intruders: Vec<Attempt>,
     proxies: Proxies,
+    /// With a collector.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spans: Option<Spans>,
+}
+
+/// What became of the spans, until the last scrape.
+#[derive(Debug, Serialize)]
+struct Spans {
+    exported: f64,
+    dropped: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,9 +142,18 @@ impl Proxies {
     }
 }
 
+impl Spans {
+    fn new(record: &Record) -> Self {
+        let spans = record.stages.iter().map(|stage| stage.flows.spans);
+        let (exported, dropped) = spans.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Self { exported, dropped }
+    }
+}
+
 impl Report {
-    pub(super) fn new(policy: String, record: Record, fleet: &Fleet) -> Self {
+    pub(super) fn new(policy: String, record: Record, fleet: &Fleet, traced: bool) -> Self {
         let proxies = Proxies::new(&record, fleet);
+        let spans = traced.then(|| Spans::new(&record));
         let stages = record.stages.into_iter().map(StageReport::new);
         let mut report = Self {
             policy,
@@ -143,6 +162,7 @@ impl Report {
             stages: stages.collect(),
             intruders: record.attempts,
             proxies,
+            spans,
         };
         report.success = report.verdict().is_none();
         report
@@ -213,6 +233,12 @@ impl Report {
             );
         }
         self.proxies.write(&mut text);
+        if let Some(Spans { exported, dropped }) = &self.spans {
+            let _ = writeln!(
+                text,
+                "Spans: {exported} accepted by the collector, {dropped} dropped."
+            );
+        }
         let _ = writeln!(text, "\n{}", self.conclusion());
         text
     }
@@ -343,6 +369,10 @@ mod tests {
                 cpu_us_per_page: Some(400.0),
                 cpu_us_per_request: None,
             },
+            spans: Some(Spans {
+                exported: 700.0,
+                dropped: 2.0,
+            }),
         }
     }
 
@@ -405,6 +435,7 @@ mod tests {
             "100.00 %",
             "failed: timeout",
             "400 µs a page",
+            "Spans: 700 accepted by the collector, 2 dropped",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }

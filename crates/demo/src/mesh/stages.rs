@@ -84,6 +84,9 @@ pub(super) async fn run(
     if !ended_early {
         director.due(&mut events, plan.length).await?;
     }
+    if is_traced {
+        tokio::time::sleep(SPANS_ARE_SENT).await;
+    }
     director.close().await;
     drop((director, load));
     Ok(std::mem::replace(&mut *record.borrow_mut(), Record::new()))

@@ -1,4 +1,4 @@
-//! Gives accepted connections to other workers ([`OpenConnections`](crate::runtime::open_connections::OpenConnections)
+//! Hands accepted connections over to other workers ([`OpenConnections`](crate::runtime::open_connections::OpenConnections)
 //! says to which).
 
 use std::io;
@@ -13,24 +13,24 @@ use crate::routing::listener::Listener;
 
 /// A connection that another worker has accepted. It is counted for the worker that gets it.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct HandedOver {
     tcp: net::TcpStream,
     pub(super) state: watch::Receiver<Arc<Listener>>,
 }
 
-impl Given {
+impl HandedOver {
     /// Registers the socket; must be called within the worker's runtime.
     pub(super) fn register(self) -> io::Result<(TcpStream, watch::Receiver<Arc<Listener>>)> {
         Ok((TcpStream::from_std(self.tcp)?, self.state))
     }
 }
 
-/// The connections that a worker is given. Bounded by the limits of connections, which the giver checks.
-pub(crate) type Inbox = UnboundedReceiver<Given>;
+/// The connections that other workers hand over. Bounded by the limits of connections, which the sender checks.
+pub(crate) type Inbox = UnboundedReceiver<HandedOver>;
 
 /// The inboxes of all workers, by their index.
 #[derive(Clone, Debug)]
-pub(crate) struct Inboxes(Arc<[UnboundedSender<Given>]>);
+pub(crate) struct Inboxes(Arc<[UnboundedSender<HandedOver>]>);
 
 impl Inboxes {
     /// Creates the inboxes of this many workers.
@@ -40,18 +40,18 @@ impl Inboxes {
         (Self(senders.into()), inboxes)
     }
 
-    /// Gives a connection to a worker; returns it if the worker takes no more, because it drains.
-    pub(super) fn give(
+    /// Hands a connection over to a worker; returns it if the worker takes no more, because it drains.
+    pub(super) fn send(
         &self,
         worker: usize,
         tcp: TcpStream,
         state: &watch::Receiver<Arc<Listener>>,
     ) -> io::Result<Option<TcpStream>> {
-        let given = Given {
+        let connection = HandedOver {
             tcp: tcp.into_std()?,
             state: state.clone(),
         };
-        match self.0[worker].send(given) {
+        match self.0[worker].send(connection) {
             Ok(()) => Ok(None),
             Err(refused) => refused.0.register().map(|(tcp, _)| Some(tcp)),
         }

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::downstream::accept::{self, Local};
-use crate::downstream::handover::{Given, Inbox, Inboxes};
+use crate::downstream::handover::{HandedOver, Inbox, Inboxes};
 use crate::mesh::load_feedback::calls::Calls;
 use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::net::fairness;
@@ -166,6 +166,16 @@ async fn run_commands(
     }
 }
 
+/// Waits until every worker has drained, for at most `limit`.
+pub(crate) async fn all_drained(receivers: Vec<oneshot::Receiver<()>>, limit: Duration) -> bool {
+    let all = async {
+        for receiver in receivers {
+            let _ = receiver.await;
+        }
+    };
+    tokio::time::timeout(limit, all).await.is_ok()
+}
+
 /// Sends `done` when no more connections are accepted and none is left.
 async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: oneshot::Sender<()>) {
     for task in accepting {
@@ -220,28 +230,28 @@ async fn accept(
     }
 }
 
-/// Serves connections that other workers have accepted, until `stopped` resolves, and then those that were given before.
+/// Serves connections that other workers have accepted, until `stopped` resolves, and then those that were sent before.
 async fn receive(mut inbox: Inbox, local: Local, mut stopped: oneshot::Receiver<()>) {
     loop {
-        let given = tokio::select! {
+        let received = tokio::select! {
             biased;
             _ = &mut stopped => break,
-            given = inbox.recv() => given,
+            received = inbox.recv() => received,
         };
-        match given {
-            Some(given) => serve_given(given, &local),
+        match received {
+            Some(connection) => serve_handed_over(connection, &local),
             None => return,
         }
     }
     // From here on, the others serve what they accept themselves.
     inbox.close();
-    while let Some(given) = inbox.recv().await {
-        serve_given(given, &local);
+    while let Some(connection) = inbox.recv().await {
+        serve_handed_over(connection, &local);
     }
 }
 
-fn serve_given(given: Given, local: &Local) {
-    match given.register() {
+fn serve_handed_over(connection: HandedOver, local: &Local) {
+    match connection.register() {
         Ok((tcp, state)) => {
             serve(tcp, &Rc::new(state), local);
         }
@@ -253,7 +263,7 @@ fn serve_given(given: Given, local: &Local) {
     }
 }
 
-/// Serves an accepted connection, or gives it to a worker with fewer connections.
+/// Serves an accepted connection, or hands it over to a worker with fewer connections.
 fn assign(
     tcp: TcpStream,
     state: &Rc<watch::Receiver<Arc<Listener>>>,
@@ -268,7 +278,7 @@ fn assign(
     if to == own {
         return serve(tcp, state, local);
     }
-    match inboxes.give(to, tcp, state) {
+    match inboxes.send(to, tcp, state) {
         Ok(None) => DescriptorAvailability::Free,
         Ok(Some(tcp)) => {
             open.take_back(to, own);

@@ -2,8 +2,8 @@
 //!
 //! The kernel distributes connections among the workers' sockets by a hash (`SO_REUSEPORT`): of 16 connections, one of
 //! four workers gets seven or more in every other case, and with long-lived connections (HTTP/2, gRPC, a caller's
-//! pool) that share of the load stays with it. A worker that has accepted a connection gives it to the one with the
-//! fewest.
+//! pool) that share of the load stays with it. A worker that has accepted a connection hands it over to the one
+//! with the fewest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +24,7 @@ impl OpenConnections {
     /// Counts a connection that worker `at` has accepted for the worker that it returns.
     ///
     /// A worker without connections gets it, if `at` has any. Otherwise it stays unless another worker has at least two
-    /// connections fewer, and an eighth fewer: giving it away takes a wake-up of the other thread, which does not
+    /// connections fewer, and an eighth fewer: handing it over takes a wake-up of the other thread, which does not
     /// pay for small differences between short-lived connections.
     pub(crate) fn assign(&self, at: usize) -> usize {
         let own = self.of(at);
@@ -39,7 +39,7 @@ impl OpenConnections {
         to
     }
 
-    /// Moves a connection that could not be given to worker `from`.
+    /// Moves a connection that could not be handed over to worker `from`.
     pub(crate) fn take_back(&self, from: usize, to: usize) {
         self.leave(from);
         self.enter(to);

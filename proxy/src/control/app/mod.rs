@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashMap;
 use maglor_config::workload::Workloads;
@@ -477,16 +477,6 @@ impl App {
 
 /// The [`App`], shared by the tasks of the control thread.
 pub(crate) type SharedApp = Rc<RefCell<App>>;
-
-/// Waits until every worker has drained, for at most `limit`.
-pub(crate) async fn drained(receivers: Vec<oneshot::Receiver<()>>, limit: Duration) -> bool {
-    let all = async {
-        for receiver in receivers {
-            let _ = receiver.await;
-        }
-    };
-    tokio::time::timeout(limit, all).await.is_ok()
-}
 
 fn retire(before: &Listener, now: Option<&Listener>) {
     for chain in build::retired(before, now) {

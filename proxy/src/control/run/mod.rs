@@ -25,6 +25,7 @@ use crate::control::build::BuildError;
 use crate::control::source::{self, Glance, Watch};
 use crate::control::ticker;
 use crate::control::tls_files::Files;
+use crate::downstream::thread::all_drained;
 use crate::net::own_connections;
 use crate::os::descriptors;
 use crate::os::service_manager::{self, State};
@@ -416,7 +417,7 @@ impl Life {
             tracing::info!("draining outbound listeners");
         }
         let receivers = self.app.borrow_mut().drain();
-        app::drained(receivers, deadline - Instant::now()).await
+        all_drained(receivers, deadline - Instant::now()).await
     }
 
     /// Waits until no client is connected, and for at least the grace period. The proxy is not notified when the

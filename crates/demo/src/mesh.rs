@@ -198,7 +198,8 @@ pub(super) fn run(options: &Options) -> ExitCode {
 /// Starts everything and runs the demo; everything has ended when it returns.
 fn show(options: &Options) -> Result<Report, Error> {
     let length = Duration::from_secs(options.seconds);
-    let plan = Plan::new(length, &options.replicas, &options.faults)?;
+    let mut plan = Plan::new(length, &options.replicas, &options.faults)?;
+    plan.is_traced = options.collector.is_some();
     let program = sidecar::find(options.proxy.as_deref())?;
     let controller = match &options.controller {
         Some(passed) => Some(sidecar::existing("--controller", passed)?),

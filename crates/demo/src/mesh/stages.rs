@@ -22,6 +22,8 @@ use crate::client::Client;
 use crate::stop::Stop;
 
 const FRAME: Duration = Duration::from_secs(1);
+/// The time within which the proxies have sent the spans of ended requests: twice the longest wait for a batch.
+const SPANS_ARE_SENT: Duration = Duration::from_secs(2);
 
 /// The state for executing events.
 struct Director<'a> {
@@ -84,7 +86,7 @@ pub(super) async fn run(
     if !ended_early {
         director.due(&mut events, plan.length).await?;
     }
-    if is_traced {
+    if plan.is_traced {
         tokio::time::sleep(SPANS_ARE_SENT).await;
     }
     director.close().await;

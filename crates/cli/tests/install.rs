@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 17] = [
+const CASES: [&[&str]; 19] = [
     &[],
     &[
         "replicas=1",

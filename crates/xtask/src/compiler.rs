@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 
 use crate::shell::{Cargo, target};
 
@@ -34,15 +35,20 @@ pub(crate) fn with_warnings(command: Cargo) -> io::Result<Cargo> {
     Ok(command.args(["--config", &wrapper]))
 }
 
-/// Returns a copy of this program: the original can be replaced while the workspace is being built.
+/// Returns a copy of this program, which is made once: the original is replaced while the workspace is being built.
 fn copy() -> io::Result<PathBuf> {
+    static COPY: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut copied = COPY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(copy) = &*copied {
+        return Ok(copy.clone());
+    }
     let folder = target().join("compiler");
     fs::create_dir_all(&folder)?;
     let new = folder.join(format!("{NAME}.{}", std::process::id()));
     fs::copy(env::current_exe()?, &new)?;
     let copy = folder.join(NAME);
     fs::rename(new, &copy)?;
-    Ok(copy)
+    Ok(copied.insert(copy).clone())
 }
 
 /// Compiles: cargo passes the compiler's name, then its arguments.

@@ -7,7 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use maglor_istio::{AuthorizationPolicy, DestinationRule, PeerAuthentication, Telemetry, VirtualService};
+use maglor_istio::{
+    AuthorizationPolicy, DestinationRule, PeerAuthentication, Telemetry, VirtualService,
+};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(spec) = serde_json::from_slice(data) else {

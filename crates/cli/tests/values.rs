@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 /// `--set` with values that are accepted.
-const GOOD_SETS: [&str; 46] = [
+const GOOD_SETS: [&str; 47] = [
     "revision=canary",
     "revision=,gateway.enabled=true",
     "",
@@ -62,7 +62,7 @@ const GOOD_SETS: [&str; 46] = [
 ];
 
 /// `--set` with values that are refused.
-const BAD_SETS: [&str; 91] = [
+const BAD_SETS: [&str; 93] = [
     "monitoring.interval=often",
     "monitoring.podMonitor=sometimes",
     "monitoring.labels.release=1",

@@ -165,6 +165,7 @@ impl Cluster {
             let report = LoadReport {
                 interval: REPORTS,
                 clusters: vec![load],
+                memory: None,
             };
             loop {
                 seen.take("shop/front-0", &report);

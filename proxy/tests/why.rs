@@ -462,7 +462,7 @@ fn stories_can_be_turned_off() {
 #[test]
 fn wrong_filters_are_refused() {
     let upstream = Upstream::start("a");
-    let proxy = builder().config(&kept([upstream.address()]).yaml()).start();
+    let proxy = builder().config(kept([upstream.address()]).yaml()).start();
     let mut admin = RawHttp1::connect(proxy.admin());
     let refused = admin.get_local("/why?limit=x");
     assert_eq!(

@@ -28,7 +28,6 @@ const GROUPS: [(&str, &[&str]); 5] = [
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  maglor check maglor.yaml
   maglor install | kubectl apply --server-side -f -
   maglor uninstall | kubectl delete --ignore-not-found -f -
   maglor plan moves --without edge-2

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -13,6 +14,8 @@ use serde::Deserialize;
 use super::Error;
 use super::manifests;
 use super::services::Replica;
+use super::sidecar::Program;
+use super::watch::Watch;
 
 /// The name of the program.
 pub(super) const PROGRAM: &str = "maglor-controller";
@@ -23,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(super) struct ControlPlane {
     child: Child,
+    watch: Rc<Watch>,
     folder: PathBuf,
     /// The address for proxies.
     pub(super) address: SocketAddr,
@@ -41,7 +45,7 @@ impl ControlPlane {
     /// Starts a controller with resources, and waits until it serves. `proxies` are names and admin addresses, for the
     /// live requests of the page.
     pub(super) async fn start(
-        program: &Path,
+        program: &Program,
         folder: &Path,
         resources: &str,
         proxies: &[(String, SocketAddr)],
@@ -53,7 +57,7 @@ impl ControlPlane {
             .map_err(failed)?;
         let ready = folder.join("ready.json");
         let log = File::create(folder.join("log")).map_err(Error::system("write a log"))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program.path);
         for (name, admin) in proxies {
             command.args(["--dashboard-proxy", &format!("{name}={admin}")]);
         }
@@ -73,12 +77,14 @@ impl ControlPlane {
             .process_group(0)
             .spawn()
             .map_err(|source| Error::Start {
-                program: program.to_owned(),
+                program: program.path.clone(),
                 source,
             })?;
+        program.watch.begins(child.id());
         let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut control_plane = Self {
             child,
+            watch: Rc::clone(&program.watch),
             folder: files,
             address: unknown,
             page: unknown,
@@ -141,5 +147,6 @@ impl Drop for ControlPlane {
         // A process that has terminated by itself cannot be killed, and is only waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.watch.ends(self.child.id());
     }
 }

@@ -109,6 +109,7 @@ impl Fleet {
     ) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("maglor-demo-").tempdir();
         let folder = folder.map_err(Error::system("make a temporary folder"))?;
+        let program = Program::new(program, folder.path());
         let members = Members::new()?;
         let chosen = Error::system("choose ports");
         let places: io::Result<Vec<_>> = plan
@@ -134,7 +135,11 @@ impl Fleet {
             Some(controller) => {
                 let resources = manifests::mesh(policy, plan.replicas());
                 let place = folder.path().join("control-plane");
-                Some(ControlPlane::start(controller, &place, &resources, &admins).await?)
+                let program = Program {
+                    path: controller.to_owned(),
+                    ..program.clone()
+                };
+                Some(ControlPlane::start(&program, &place, &resources, &admins).await?)
             }
         };
         let mesh = Mesh {
@@ -164,7 +169,7 @@ impl Fleet {
             });
         }
         let mut fleet = Self {
-            program: Program::new(program, folder.path()),
+            program,
             ingress,
             front,
             pods,

@@ -48,8 +48,8 @@ pub(super) fn beside(program: &str) -> Option<PathBuf> {
 /// The program with its environment.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    path: PathBuf,
-    watch: Rc<Watch>,
+    pub(super) path: PathBuf,
+    pub(super) watch: Rc<Watch>,
 }
 
 impl Program {

@@ -8,8 +8,9 @@ use super::events::Event;
 use super::fixture::Fixture;
 use super::observed;
 
-/// Maximum of the median reaction on a machine that is not overloaded.
-const REACTION: Duration = Duration::from_millis(100);
+/// Maximum of the median reaction on a machine that is not overloaded: a poll every two seconds would exceed it. The
+/// goal is 100 ms, which is measured rather than tested, since other programs share the machine.
+const REACTION: Duration = Duration::from_secs(1);
 /// Changes of each kind.
 const CHANGES: u32 = 21;
 
@@ -223,7 +224,7 @@ pub(super) async fn all_are_prompt(fixture: &mut Fixture) {
             let done = fixture.events.since(count, case.what, is_later).await;
             taken.push(done.at.saturating_duration_since(begun.at));
         }
-        late.extend(judge(case.what, REACTION, taken, round_trip(fixture).await));
+        late.extend(judge(case.what, taken, round_trip(fixture).await));
     }
     let mut taken = Vec::new();
     let what = "moving pod: to its eviction";
@@ -240,18 +241,12 @@ pub(super) async fn all_are_prompt(fixture: &mut Fixture) {
         let done = fixture.events.since(count, what, is_evicted).await;
         taken.push(done.at.saturating_duration_since(begun.at));
     }
-    // The first move in a namespace also opens watches.
-    late.extend(judge(what, 2 * REACTION, taken, round_trip(fixture).await));
+    late.extend(judge(what, taken, round_trip(fixture).await));
     assert!(late.is_empty(), "{late:#?}");
 }
 
-/// Prints the reactions to changes of a kind, and returns them if they are too slow for the load of the machine.
-fn judge(
-    what: &str,
-    most: Duration,
-    mut taken: Vec<Duration>,
-    round_trip: Duration,
-) -> Option<String> {
+/// Prints the reactions to changes of a kind, and returns them if only a poll can be that slow.
+fn judge(what: &str, mut taken: Vec<Duration>, round_trip: Duration) -> Option<String> {
     taken.sort();
     let (median, largest) = (taken[taken.len() / 2], taken[taken.len() - 1]);
     let said = format!(
@@ -260,7 +255,7 @@ fn judge(
         load()
     );
     println!("{said}");
-    (median > most.mul_f64(load().max(1.0))).then_some(said)
+    (median > REACTION.mul_f64(load().max(1.0))).then_some(said)
 }
 
 /// Number of running processes for each processor in the last minute (proc_loadavg(5)).

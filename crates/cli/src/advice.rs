@@ -37,8 +37,8 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "use `maglor routes`, `maglor endpoints` or `maglor receipts`",
     ),
     (
-        &["dashboard", "viz", "ui"],
-        "use `maglor top`, or `maglor graph -o svg`",
+        &["viz", "ui", "kiali"],
+        "use `maglor dashboard`, or `maglor top` in the terminal",
     ),
     (&["logs", "log", "watch", "requests"], "write `maglor tap`"),
     (&["edges", "topology"], "write `maglor graph`"),

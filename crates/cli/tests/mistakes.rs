@@ -28,7 +28,7 @@ const COMMAND_LINES: &[(&str, &[&str])] = &[
     ("validate ok.yaml", &["`validate`", "maglor check FILE"]),
     ("run", &["`run`", "maglor-proxy FILE"]),
     ("get routes", &["`get`", "maglor routes"]),
-    ("dashboard", &["`dashboard`", "maglor top"]),
+    ("viz", &["`viz`", "maglor dashboard"]),
     ("logs web", &["`logs`", "maglor tap"]),
     ("analyse x.yaml", &["analyze"]),
     ("chekc", &["check"]),

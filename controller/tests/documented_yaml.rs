@@ -49,7 +49,7 @@ fn blocks() -> Vec<Block> {
 }
 
 /// Kinds of Kubernetes' own that the documentation shows and the controller does not read.
-const FOREIGN: [&str; 1] = ["kind: NetworkPolicy"];
+const FOREIGN: [&str; 2] = ["kind: ClusterRole", "kind: NetworkPolicy"];
 
 /// Errors of resources.
 fn resources(text: &str) -> Result<(), String> {

@@ -120,7 +120,13 @@ mod tests {
         assert_eq!(template["metadata"]["labels"]["app"], "low.group");
         assert_eq!(template["spec"]["serviceAccountName"], "low-proxy-group");
         let container = &template["spec"]["containers"][0];
-        assert!(container["ports"].is_null(), "they come and go");
+        let ports = container["ports"].as_array().unwrap();
+        assert_eq!(
+            ports.len(),
+            1,
+            "those of the members come and go: {ports:?}"
+        );
+        assert_eq!(ports[0]["name"], "maglor-admin");
         let args = container["args"].to_string();
         assert!(
             args.contains("--cache-dir") && !args.contains("--forward"),

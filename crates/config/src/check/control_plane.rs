@@ -50,6 +50,7 @@ pub(super) fn control_plane(
 
 pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) -> Discovery {
     scope.needs_control_plane(at);
+    scope.may_use_identity();
     let name = |set: Option<&String>, field: &str, default: &str| {
         let name = set.map_or(default, String::as_str);
         if host::exact(name).is_err() {

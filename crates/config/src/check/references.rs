@@ -89,6 +89,11 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Notes that clusters which are discovered may use mesh TLS.
+    pub(super) fn may_use_identity(&self) {
+        self.used_identity.set(true);
+    }
+
     /// Reports an error if there is no control plane, which discovery needs.
     pub(super) fn needs_control_plane(&self, at: &At<'_>) {
         self.used_control_plane.set(true);

@@ -273,12 +273,9 @@ mod tests {
                 ..mesh
             };
             let loaded = valid(&discovering.sidecar(Replica::new(REVIEWS, 1), &ports));
-            let others = 1 + usize::from(collector.is_some());
-            assert_eq!(
-                loaded.config.clusters.len(),
-                others,
-                "only the control plane"
-            );
+            // The control plane, the application, and what the application calls.
+            let expected = 3 + usize::from(collector.is_some());
+            assert_eq!(loaded.config.clusters.len(), expected);
             valid(&discovering.ingress(address(1), address(2)));
         }
         // Its warning is right: it does not look whom it speaks to.

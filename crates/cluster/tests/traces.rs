@@ -171,14 +171,14 @@ impl Trace {
         spans.filter(is_root).count()
     }
 
-    /// Returns the numbers of attempts of the requests that were sent to a cluster.
-    fn attempts(&self, cluster: &str) -> Vec<usize> {
+    /// Returns the numbers of attempts of the requests that were sent to a service.
+    fn attempts(&self, service: &str) -> Vec<usize> {
         let mut attempts: BTreeMap<&str, usize> = BTreeMap::new();
         for span in self.0.values() {
             if span
                 .tags
                 .get("maglor.cluster")
-                .is_some_and(|name| name == cluster)
+                .is_some_and(|name| name.starts_with(service))
             {
                 let request = span.parent.as_deref().unwrap();
                 *attempts.entry(request).or_default() += 1;

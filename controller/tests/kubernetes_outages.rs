@@ -76,7 +76,7 @@ items:
   rules:
   - apiGroups: ['', admissionregistration.k8s.io, apiextensions.k8s.io, apiregistration.k8s.io, apps, autoscaling,
       coordination.k8s.io, discovery.k8s.io, events.k8s.io, gateway.networking.k8s.io, maglor.dev, metrics.k8s.io,
-      networking.istio.io, security.istio.io]
+      networking.istio.io, security.istio.io, telemetry.istio.io]
     resources: ['*']
     verbs: ['*']
 - apiVersion: rbac.authorization.k8s.io/v1

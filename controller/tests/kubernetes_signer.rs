@@ -45,7 +45,7 @@ metadata: {name: maglor-controller}
 rules:
 - apiGroups: ['', apiextensions.k8s.io, apps, authentication.k8s.io, autoscaling, coordination.k8s.io,
     discovery.k8s.io, events.k8s.io, gateway.networking.k8s.io, maglor.dev, metrics.k8s.io, networking.istio.io,
-    security.istio.io]
+    security.istio.io, telemetry.istio.io]
   resources: ['*']
   verbs: ['*']
 - apiGroups: [certificates.k8s.io]

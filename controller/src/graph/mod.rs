@@ -4,6 +4,7 @@
 //! replica of the controller receives the reports of the proxies that are connected to it; the whole graph is merged
 //! from the parts of all replicas ([`parts`]).
 
+mod averages;
 pub(crate) mod called;
 mod callers;
 pub mod delays;
@@ -25,11 +26,12 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
-use maglor_service_graph::{Averaging, Counters, LiveEdge, LiveEdges, Times, Traffic};
+use maglor_service_graph::{Averaging, Counters, LiveEdge, Times, Traffic};
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::averages::{Averages, Reported};
 use self::called::Calls;
 use self::callers::Callers;
 use self::delays::{Delay, Delays};
@@ -101,13 +103,8 @@ pub struct Graphs {
 }
 
 struct State {
-    /// Calls between services.
-    edges: LiveEdges,
-    /// Calls accepted by sidecars, including those of callers outside the mesh, as edges from a service to itself.
-    taken: LiveEdges,
-    /// Calls to versions of services, by the versions' clusters; they are also in `edges`.
-    versions: LiveEdges,
-    /// The same edges over the last seconds.
+    averages: Averages,
+    /// The same averages over the last seconds.
     recent: RecentEdges,
     /// The time of each proxy's last report, by node id.
     reported_at: HashMap<String, Time>,
@@ -120,33 +117,21 @@ struct State {
 
 impl State {
     fn snapshot(&self, topology: &Topology, at: Timestamp, now: Time) -> Snapshot {
-        let edges: Vec<LiveEdge<'_>> = self.edges.edges(now).collect();
-        let taken = self.taken.edges(now).map(|edge| (edge.from, edge.traffic));
+        let edges: Vec<LiveEdge<'_>> = self.averages.edges.edges(now).collect();
+        let taken = self.averages.taken.edges(now);
+        let taken = taken.map(|edge| (edge.from, edge.traffic));
         let mut versions: BTreeMap<&str, Traffic> = BTreeMap::new();
-        for edge in self.versions.edges(now) {
+        for edge in self.averages.versions.edges(now) {
             let sum = versions.entry(edge.to).or_default();
             *sum = sum.plus(edge.traffic);
         }
         snapshot::Builder {
-            window: self.edges.window(),
+            window: self.averages.edges.window(),
             topology,
             usage: &self.usage,
             delays: &self.delays.all(),
         }
         .build(at, &edges, &taken.collect(), &versions)
-    }
-
-    fn parts(&self, now: Time) -> Vec<Part> {
-        let called = self.edges.parts(now).map(|part| Part::new(&part, now));
-        let taken = self.taken.parts(now).map(|part| Part {
-            taken: true,
-            ..Part::new(&part, now)
-        });
-        let versions = self.versions.parts(now).map(|part| Part {
-            version: true,
-            ..Part::new(&part, now)
-        });
-        called.chain(taken).chain(versions).collect()
     }
 }
 
@@ -162,17 +147,14 @@ impl Graphs {
     /// Creates an empty graph.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let edges = LiveEdges::new(settings.window, settings.averaging);
         Self {
             settings,
             base: Instant::now(),
             usage: None,
             topology: RwLock::default(),
             state: Mutex::new(State {
-                taken: edges.clone(),
-                versions: edges.clone(),
+                averages: Averages::new(settings.window, settings.averaging),
                 recent: RecentEdges::new(settings.interval),
-                edges,
                 reported_at: HashMap::new(),
                 usage: HashMap::new(),
                 delays: Delays::default(),
@@ -221,7 +203,7 @@ impl Graphs {
     /// while the mesh is idle.
     async fn refresh_stored_usage(&self) {
         let now = self.now();
-        let is_called = self.state().edges.edges(now).next().is_some();
+        let is_called = self.state().averages.edges.edges(now).next().is_some();
         if is_called {
             self.refresh_usage().await;
         } else if self.usage.as_ref().is_some_and(usage::Source::is_outdated) {
@@ -264,9 +246,9 @@ impl Graphs {
         let clusters = report.clusters.iter().take(MAX_CLUSTERS);
         let (own, others): (Vec<_>, Vec<_>) =
             clusters.partition(|load| load.name.ends_with(APPLICATION));
-        let called: Vec<(String, Counters)> = others
+        let called: Vec<(String, &ClusterLoad)> = others
             .iter()
-            .filter_map(|load| Some((topology.vertex_of_cluster(&load.name)?, counters(load))))
+            .filter_map(|load| Some((topology.vertex_of_cluster(&load.name)?, *load)))
             .collect();
         let is_version = |name: &str| {
             let mut splits = topology.splits.values();
@@ -299,28 +281,25 @@ impl Graphs {
             (true, None) => self.settings.interval.unwrap_or_default(),
         };
         let most = (MOST_CALLS * length.as_secs_f64().max(1.0)) as u64;
-        let calls = called
+        let edges = called
             .iter()
-            .map(|(to, counted)| (&*from, &**to, bounded(counted.clone(), most)));
+            .map(|(to, load)| (&*from, &**to, bounded(counters(load), most)));
         let versions = versions.into_iter();
         let versions = versions.map(|(cluster, counted)| (&*from, cluster, bounded(counted, most)));
         let taken = own.iter().map(|load| {
             let counted = bounded(counters(load), most);
             (&*from, &*from, counted)
         });
-        let (calls, versions, taken): (Vec<_>, Vec<_>, Vec<_>) =
-            (calls.collect(), versions.collect(), taken.collect());
-        let noted = others.iter().filter_map(|load| {
-            let vertex = topology.vertex_of_cluster(&load.name)?;
-            Some((vertex, *load))
-        });
-        let noted: Vec<(String, &ClusterLoad)> = noted.collect();
-        let recent = &mut state.recent;
-        recent.note(node, (now, length), report.memory, &noted);
-        recent.take(node, (now, length), [&calls, &versions, &taken]);
-        state.edges.interval(node, now, length, calls);
-        state.versions.interval(node, now, length, versions);
-        state.taken.interval(node, now, length, taken);
+        let reported = Reported {
+            edges: edges.collect(),
+            taken: taken.collect(),
+            versions: versions.collect(),
+        };
+        state
+            .recent
+            .note(node, (now, length), report.memory, &called);
+        state.recent.averages.take(node, (now, length), &reported);
+        state.averages.take(node, (now, length), &reported);
     }
 
     /// Returns the current graph as observed by this replica.
@@ -328,7 +307,7 @@ impl Graphs {
     pub fn snapshot(&self) -> Snapshot {
         let (topology, state, now) = (self.topology(), self.state(), self.now());
         let snapshot = state.snapshot(&topology, Timestamp::now(), now);
-        snapshot.with_parts(&[state.parts(now)])
+        snapshot.with_parts(&[state.averages.parts(now).collect()])
     }
 
     /// Returns the current graph as observed by all replicas.
@@ -350,8 +329,7 @@ impl Graphs {
     pub fn callers(&self) -> Option<BTreeMap<Key, BTreeMap<String, u32>>> {
         let (topology, mut state, now) = (self.topology(), self.state(), self.now());
         let State {
-            edges,
-            taken,
+            averages: Averages { edges, taken, .. },
             callers,
             ..
         } = &mut *state;
@@ -387,7 +365,8 @@ impl Graphs {
     /// Returns the observations of this replica, by proxy.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
-        self.state().parts(self.now())
+        let now = self.now();
+        self.state().averages.parts(now).collect()
     }
 
     /// Returns the name of the vertex of a Service.
@@ -402,7 +381,7 @@ impl Graphs {
     pub fn proxies(&self) -> Vec<ProxyLoad> {
         let (state, now) = (self.state(), self.now());
         let mut called: BTreeMap<&str, Traffic> = BTreeMap::new();
-        for part in state.edges.parts(now) {
+        for part in state.averages.edges.parts(now) {
             let sum = called.entry(part.proxy).or_default();
             *sum = sum.plus(part.traffic);
         }
@@ -440,9 +419,7 @@ impl Graphs {
             state
                 .delays
                 .retain(|node| topology.nodes.contains_key(node));
-            state.edges.expire(now);
-            state.taken.expire(now);
-            state.versions.expire(now);
+            state.averages.expire(now);
             state.recent.expire(now);
             let window = self.settings.window;
             state

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
-use maglor_service_graph::{Averaging, Counters, LiveEdges, Spread, Times, Traffic};
+use maglor_service_graph::{Averaging, Spread, Times, Traffic};
 use maglor_xds::load::ClusterLoad;
 use tokio::sync::watch;
 
+use super::averages::Averages;
 use super::parts::{Part, current};
 use super::{Edge, Graphs, Snapshot, snapshot};
 
@@ -23,9 +24,7 @@ const WATCHED_FOR: Duration = Duration::from_secs(5);
 
 /// Edges over the last seconds.
 pub(super) struct RecentEdges {
-    edges: LiveEdges,
-    versions: LiveEdges,
-    taken: LiveEdges,
+    pub(super) averages: Averages,
     /// What the averages do not contain, as of the last report of each proxy.
     last: HashMap<String, Last>,
     /// Window without viewers, which includes a late report.
@@ -42,9 +41,6 @@ struct Last {
     /// Retries per second and ejected endpoints of each called vertex.
     called: BTreeMap<String, (f64, u32)>,
 }
-
-/// The calls of a report: from, to, counts.
-type Calls<'a> = Vec<(&'a str, &'a str, Counters)>;
 
 /// The graph of the last seconds, and the calls that were accepted.
 #[derive(Clone, Debug, Default)]
@@ -94,27 +90,11 @@ impl RecentEdges {
     pub(super) fn new(interval: Option<Duration>) -> Self {
         let window = interval.unwrap_or_default().mul_f64(1.5);
         let window = window.max(WATCHED_WINDOW);
-        let edges = LiveEdges::new(window, Averaging::Decayed);
         Self {
-            versions: edges.clone(),
-            taken: edges.clone(),
-            edges,
+            averages: Averages::new(window, Averaging::Decayed),
             last: HashMap::new(),
             window,
             watched: None,
-        }
-    }
-
-    /// Processes a report: calls, calls of versions, accepted calls.
-    pub(super) fn take(
-        &mut self,
-        node: &str,
-        (now, length): (Time, Duration),
-        calls: [&Calls<'_>; 3],
-    ) {
-        let all = [&mut self.edges, &mut self.versions, &mut self.taken];
-        for (edges, calls) in all.into_iter().zip(calls) {
-            edges.interval(node, now, length, calls.iter().cloned());
         }
     }
 
@@ -142,9 +122,7 @@ impl RecentEdges {
         let window = self.window;
         self.last
             .retain(|_, last| now.saturating_since(last.at) < window);
-        for edges in [&mut self.edges, &mut self.versions, &mut self.taken] {
-            edges.expire(now);
-        }
+        self.averages.expire(now);
     }
 
     /// Returns whether there are viewers.
@@ -159,24 +137,12 @@ impl RecentEdges {
                 .watched
                 .is_some_and(|(since, _)| now.saturating_since(since) >= SETTLED);
         let window = if often { WATCHED_WINDOW } else { self.window };
-        for edges in [&mut self.edges, &mut self.versions, &mut self.taken] {
-            edges.set_window(window);
-        }
+        self.averages.set_window(window);
         window
     }
 
     fn parts(&mut self, now: Time) -> Vec<Part> {
         self.adapt(now);
-        let called = self.edges.parts(now).map(|part| Part::new(&part, now));
-        let taken = self.taken.parts(now).map(|part| Part {
-            taken: true,
-            ..Part::new(&part, now)
-        });
-        let versions = self.versions.parts(now).map(|part| Part {
-            version: true,
-            ..Part::new(&part, now)
-        });
-        let parts = called.chain(taken).chain(versions);
         let last = |part: Part| {
             let Some(last) = self.last.get(&part.proxy) else {
                 return part;
@@ -190,7 +156,7 @@ impl RecentEdges {
                 ..part
             }
         };
-        parts.map(last).collect()
+        self.averages.parts(now).map(last).collect()
     }
 }
 

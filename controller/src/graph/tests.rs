@@ -165,7 +165,7 @@ fn who_is_idle_or_reports_nothing_lowers_no_rate_of_others() {
 fn a_proxy_that_goes_to_another_replica_counts_once() {
     let parts = |graphs: &Graphs, now| -> Vec<Part> {
         let state = graphs.state();
-        let parts = state.edges.parts(now);
+        let parts = state.averages.edges.parts(now);
         parts.map(|part| Part::new(&part, now)).collect()
     };
     let (old, new) = (graphs(), graphs());
@@ -203,7 +203,7 @@ fn quantiles_of_several_replicas_are_those_of_all_calls() {
     );
     let parts = |graphs: &Graphs| -> Vec<Part> {
         let state = graphs.state();
-        let parts = state.edges.parts(at(10));
+        let parts = state.averages.edges.parts(at(10));
         parts.map(|part| Part::new(&part, at(10))).collect()
     };
     let sent = serde_json::to_string(&[parts(&one), parts(&other)]).unwrap();
@@ -266,7 +266,7 @@ fn versions_are_known_each() {
     assert_eq!(rates(&own), expected(80.0, 20.0));
     assert!((own.splits[0].versions[0].latency_ms - 5.0).abs() < 1e-9);
     assert_eq!((own.edges.len(), own.edges[0].rps.round()), (1, 100.0));
-    let parts = |graphs: &Graphs| graphs.state().parts(at(10));
+    let parts = |graphs: &Graphs| graphs.state().averages.parts(at(10)).collect::<Vec<_>>();
     let all = serde_json::to_string(&[parts(&one), parts(&other)]).unwrap();
     let all: [Vec<Part>; 2] = serde_json::from_str(&all).unwrap();
     let whole = own.with_parts(&all);

@@ -32,7 +32,7 @@ fn reported(graphs: &Graphs, liar: u64) -> Snapshot {
         take("shop/web-1", CART, liar);
         take("shop/cart-0", "inbound/application", 200);
     }
-    let own = [graphs.state().parts(at(60))];
+    let own = [graphs.state().averages.parts(at(60)).collect::<Vec<_>>()];
     snapshot(graphs, at(60)).with_parts(&own)
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize as _;
 
 use super::{Place, Problem, Severity, parts};
 use crate::crd::Condition;
-use crate::index::facts::istio::{self, WILDCARD};
+use crate::index::facts::istio::WILDCARD;
 use crate::index::facts::{Facts, Key, Kind, Object};
 use crate::index::{Index, NO_LISTENER, Status, UNKNOWN_LABELS};
 
@@ -23,17 +23,8 @@ impl<'a> Source<'a> {
     pub(super) fn new(place: Place<'a>, object: &Object) -> Self {
         let (mut notes, mut subsets) = (Vec::new(), Vec::new());
         match &object.facts {
-            Facts::Istio(istio::Facts::AuthorizationPolicy(one)) => {
-                notes.extend(one.notes.iter().map(ToString::to_string));
-            }
-            Facts::Istio(istio::Facts::DestinationRule(one)) => {
-                notes.extend(one.notes.iter().map(ToString::to_string));
-            }
-            Facts::Istio(istio::Facts::PeerAuthentication(one)) => {
-                notes.extend(one.notes.iter().map(ToString::to_string));
-            }
-            Facts::Istio(istio::Facts::Telemetry(one)) => {
-                notes.extend(one.notes.iter().map(ToString::to_string));
+            Facts::Istio(facts) => {
+                notes.extend(facts.notes().iter().map(ToString::to_string));
             }
             Facts::Route(route) => {
                 notes.clone_from(&route.notes);

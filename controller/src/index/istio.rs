@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use maglor_config::raw::{self, MeshMode};
 use maglor_istio::DestinationRule;
 
-use super::Index;
-use super::facts::istio::{self, Facts, ROOTS};
+use super::facts::istio::{self, Facts, ROOTS, Translated};
 use super::facts::route::{RouteKind, Rule};
-use super::facts::{Key, Kind, Workload};
+use super::facts::{Age, Key, Kind, Workload};
 use super::translate::{closed, shown_name};
+use super::{Index, put};
 
 /// Istio's resources, except routes.
 #[derive(Debug, Default)]
@@ -27,32 +27,24 @@ impl Index {
             // The pods of an invalid policy deny requests, because other replicas would not know the policy's
             // previous version.
             Facts::AuthorizationPolicy(policy) => {
-                let before = self.istio.authorization.get(key);
-                if before != Some(&policy) {
-                    self.istio.authorization.insert(key.clone(), policy);
+                if put(&mut self.istio.authorization, key, policy) {
                     self.invalidate_secured(&key.namespace);
                 }
             }
             // An invalid rule has no effect, for the same reason.
             Facts::DestinationRule(rule) => {
-                let before = self.istio.destinations.get(key);
-                if before != Some(&*rule) {
-                    self.istio.destinations.insert(key.clone(), *rule);
+                if put(&mut self.istio.destinations, key, *rule) {
                     self.invalidate_traffic(&key.namespace);
                 }
             }
             Facts::PeerAuthentication(policy) => {
-                let before = self.istio.peers.get(key);
-                if before != Some(&policy) {
-                    self.istio.peers.insert(key.clone(), policy);
+                if put(&mut self.istio.peers, key, policy) {
                     self.invalidate_secured(&key.namespace);
                 }
             }
             // An invalid one has no effect.
             Facts::Telemetry(telemetry) => {
-                let before = self.istio.telemetry.get(key);
-                if before != Some(&telemetry) {
-                    self.istio.telemetry.insert(key.clone(), telemetry);
+                if put(&mut self.istio.telemetry, key, telemetry) {
                     self.invalidate_traced(&key.namespace);
                 }
             }
@@ -95,10 +87,9 @@ impl Index {
         let of_service = rules.filter_map(|(key, rule)| {
             let value = rule.spec.value.as_ref()?;
             let own = istio::service(&value.host, &key.namespace).as_ref() == Some(service);
-            own.then_some((&rule.age, key, value))
+            own.then_some((&rule.age, (key, value)))
         });
-        let oldest = of_service.min_by(|one, other| one.0.cmp(other.0));
-        oldest.map(|(_, key, rule)| (key, rule))
+        oldest(of_service)
     }
 
     /// Returns the message for a missing Service. It explains how the name was interpreted if another Service was
@@ -172,32 +163,17 @@ impl Index {
     /// Returns the port-specific modes of the oldest `PeerAuthentication` that selects a pod.
     pub(super) fn port_modes(&self, pod: &Key, workload: &Workload) -> BTreeMap<u16, MeshMode> {
         let policies = self.in_namespace(&self.istio.peers, &pod.namespace);
-        let selecting = policies.filter_map(|(_, policy)| {
-            let value = policy.spec.value.as_ref()?;
-            let labels = value.selector.as_ref()?;
-            selects(labels, workload).then_some((&policy.age, &value.ports))
-        });
-        let oldest = selecting.min_by(|one, other| one.0.cmp(other.0));
-        oldest.map_or_else(BTreeMap::new, |(_, ports)| ports.clone())
+        let selecting = selecting(policies, Some(workload), |policy| policy.selector.as_ref());
+        let oldest = oldest(selecting.map(|(age, _, policy)| (age, &policy.ports)));
+        oldest.cloned().unwrap_or_default()
     }
 
-    /// Returns the mode of the oldest `PeerAuthentication` that selects a pod or, if there is none, of the one that
+    /// Returns the mode of the oldest `PeerAuthentication` that selects a pod or, without a pod, of the one that
     /// applies to the whole namespace.
     fn peer_mode(&self, namespace: &str, workload: Option<&Workload>) -> Option<MeshMode> {
         let policies = self.in_namespace(&self.istio.peers, namespace);
-        let mut found: Vec<_> = policies
-            .filter_map(|(_, policy)| {
-                let value = policy.spec.value.as_ref()?;
-                let holds = match (&value.selector, workload) {
-                    (Some(labels), Some(workload)) => selects(labels, workload),
-                    (None, None) => true,
-                    _ => false,
-                };
-                Some((&policy.age, value.mode?)).filter(|_| holds)
-            })
-            .collect();
-        found.sort_by(|one, other| one.0.cmp(other.0));
-        found.first().map(|(_, mode)| *mode)
+        let selecting = selecting(policies, workload, |policy| policy.selector.as_ref());
+        oldest(selecting.filter_map(|(age, _, policy)| Some((age, policy.mode?))))
     }
 
     /// Adds the rules of Istio's policies for a pod; returns whether there are any policies.
@@ -245,7 +221,30 @@ impl Index {
     }
 }
 
-pub(super) fn selects(labels: &BTreeMap<String, String>, workload: &Workload) -> bool {
+/// Returns the valid resources that select a workload or, without a workload, those that select all workloads.
+pub(super) fn selecting<'a, T: 'a>(
+    resources: impl Iterator<Item = (&'a Key, &'a Translated<T>)>,
+    workload: Option<&Workload>,
+    selector: fn(&T) -> Option<&BTreeMap<String, String>>,
+) -> impl Iterator<Item = (&'a Age, &'a Key, &'a T)> {
+    resources.filter_map(move |(key, resource)| {
+        let value = resource.spec.value.as_ref()?;
+        let applies = match (selector(value), workload) {
+            (Some(labels), Some(workload)) => selects(labels, workload),
+            (None, None) => true,
+            _ => false,
+        };
+        applies.then_some((&resource.age, key, value))
+    })
+}
+
+/// Returns what belongs to the oldest resource.
+pub(super) fn oldest<'a, T>(aged: impl Iterator<Item = (&'a Age, T)>) -> Option<T> {
+    let oldest = aged.min_by(|one, other| one.0.cmp(other.0));
+    oldest.map(|(_, value)| value)
+}
+
+fn selects(labels: &BTreeMap<String, String>, workload: &Workload) -> bool {
     let there = |(name, value): (&String, &String)| workload.labels.get(name) == Some(value);
     labels.iter().all(there)
 }

@@ -7,7 +7,7 @@ use maglor_istio::Telemetry;
 use super::Index;
 use super::facts::istio::ROOTS;
 use super::facts::{Key, Kind, Workload};
-use super::istio::selects;
+use super::istio::{oldest, selecting};
 
 impl Index {
     /// Returns the export of a workload's spans, with what the index knows about the workload; `None` if it exports
@@ -44,17 +44,8 @@ impl Index {
         workload: Option<&Workload>,
     ) -> Option<(&Key, &Telemetry)> {
         let all = self.in_namespace(&self.istio.telemetry, namespace);
-        let found = all.filter_map(|(key, telemetry)| {
-            let value = telemetry.spec.value.as_ref()?;
-            let applies = match (&value.selector, workload) {
-                (Some(labels), Some(workload)) => selects(labels, workload),
-                (None, None) => true,
-                _ => false,
-            };
-            applies.then_some((&telemetry.age, key, value))
-        });
-        let oldest = found.min_by(|one, other| one.0.cmp(other.0));
-        oldest.map(|(_, key, value)| (key, value))
+        let selecting = selecting(all, workload, |telemetry| telemetry.selector.as_ref());
+        oldest(selecting.map(|(age, key, telemetry)| (age, (key, telemetry))))
     }
 
     /// Returns why a valid `Telemetry` has no effect; `None` if it has one.

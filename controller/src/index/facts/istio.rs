@@ -52,6 +52,19 @@ pub enum Facts {
     Telemetry(Telemetry),
 }
 
+impl Facts {
+    /// Returns the unsupported settings.
+    #[must_use]
+    pub fn notes(&self) -> &[Finding] {
+        match self {
+            Self::AuthorizationPolicy(policy) => &policy.notes,
+            Self::DestinationRule(rule) => &rule.notes,
+            Self::PeerAuthentication(policy) => &policy.notes,
+            Self::Telemetry(telemetry) => &telemetry.notes,
+        }
+    }
+}
+
 /// Returns the Service to which a name refers, such as `reviews`, `reviews.shop` or `reviews.shop.svc.cluster.local`.
 #[must_use]
 pub fn service(host: &str, namespace: &str) -> Option<Key> {

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`plan`] the application and the stages, [`fault`] the faults; [`members`]
 //! and [`configuration`] the proxies' credentials and configurations, [`manifests`] and
-//! [`control_plane`] what they discover, [`sidecar`] their processes,
+//! [`control_plane`] what they discover, [`process`] and [`sidecar`] their processes,
 //! [`application`] the servers beside them, [`fleet`] all of it together; [`load`] the requests,
 //! [`intruders`] the intrusion attempts, [`stages`] the execution of the plan; [`flow`] and
 //! [`record`] the statistics, [`screen`] and [`report`] the output.
@@ -21,6 +21,7 @@ mod load;
 mod manifests;
 mod members;
 mod plan;
+mod process;
 mod prompt;
 mod record;
 mod report;
@@ -198,8 +199,7 @@ pub(super) fn run(options: &Options) -> ExitCode {
 /// Starts everything and runs the demo; everything has ended when it returns.
 fn show(options: &Options) -> Result<Report, Error> {
     let length = Duration::from_secs(options.seconds);
-    let mut plan = Plan::new(length, &options.replicas, &options.faults)?;
-    plan.is_traced = options.collector.is_some();
+    let plan = Plan::new(length, &options.replicas, &options.faults)?;
     let program = sidecar::find(options.proxy.as_deref())?;
     let controller = match &options.controller {
         Some(passed) => Some(sidecar::existing("--controller", passed)?),
@@ -223,6 +223,6 @@ fn show(options: &Options) -> Result<Report, Error> {
         }
         let record = stages::run(&plan, rate, &mut fleet, &mut screen, &stop).await?;
         let policy = options.policy.to_string();
-        Ok(Report::new(policy, record, &fleet, collector.is_some()))
+        Ok(Report::new(policy, record, &fleet))
     })
 }

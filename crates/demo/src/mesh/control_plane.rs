@@ -1,21 +1,17 @@
 //! The control plane of the demo: a `maglor-controller` process that reads the resources from a folder, and serves the
-//! page. It is killed when its handle is dropped.
+//! page.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
 use super::Error;
 use super::manifests;
+use super::process::{Process, Program};
 use super::services::Replica;
-use super::sidecar::Program;
-use super::watch::Watch;
 
 /// The name of the program.
 pub(super) const PROGRAM: &str = "maglor-controller";
@@ -25,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A running controller.
 #[derive(Debug)]
 pub(super) struct ControlPlane {
-    child: Child,
-    watch: Rc<Watch>,
+    /// Killed with this.
+    _process: Process,
     folder: PathBuf,
     /// The address for proxies.
     pub(super) address: SocketAddr,
@@ -55,67 +51,25 @@ impl ControlPlane {
         fs::create_dir_all(&files)
             .and_then(|()| fs::write(files.join("mesh.yaml"), resources))
             .map_err(failed)?;
-        let ready = folder.join("ready.json");
-        let log = File::create(folder.join("log")).map_err(Error::system("write a log"))?;
-        let mut command = Command::new(&program.path);
-        for (name, admin) in proxies {
-            command.args(["--dashboard-proxy", &format!("{name}={admin}")]);
-        }
-        let child = command
+        let mut command = program.command();
+        command
             .arg("--folder")
             .arg(&files)
             // Proxies authenticate each other by certificates of the demo; the controller is on loopback.
             .args(["--plain-text", "--listen", "127.0.0.1:0"])
             .args(["--dashboard", "127.0.0.1:0", "--load-interval", "2s"])
-            .args(["--log-level", "warn"])
-            .arg("--ready-file")
-            .arg(&ready)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            // Ctrl-C is handled by the demo.
-            .process_group(0)
-            .spawn()
-            .map_err(|source| Error::Start {
-                program: program.path.clone(),
-                source,
-            })?;
-        program.watch.begins(child.id());
-        let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut control_plane = Self {
-            child,
-            watch: Rc::clone(&program.watch),
-            folder: files,
-            address: unknown,
-            page: unknown,
-        };
-        control_plane.ready(&ready).await?;
-        Ok(control_plane)
-    }
-
-    async fn ready(&mut self, file: &Path) -> Result<(), Error> {
-        let started = Instant::now();
-        loop {
-            let text = fs::read(file).unwrap_or_default();
-            if let Ok(ready) = serde_json::from_slice::<Ready>(&text) {
-                (self.address, self.page) = (ready.listen, ready.dashboard);
-                return Ok(());
-            }
-            let ended = self.child.try_wait();
-            if let Some(status) = ended.map_err(Error::system("wait for the controller"))? {
-                let log = file.with_file_name("log");
-                let log = fs::read_to_string(log).unwrap_or_default();
-                let last = log.lines().rfind(|line| !line.trim().is_empty());
-                return Err(Error::ControllerEnded {
-                    status,
-                    said: last.unwrap_or("it printed nothing").to_owned(),
-                });
-            }
-            if started.elapsed() > READY_WITHIN {
-                return Err(Error::ControllerNotReady(READY_WITHIN));
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
+            .args(["--log-level", "warn"]);
+        for (name, admin) in proxies {
+            command.args(["--dashboard-proxy", &format!("{name}={admin}")]);
         }
+        let mut process = program.start(command, folder)?;
+        let ready = ready(&mut process).await?;
+        Ok(Self {
+            _process: process,
+            folder: files,
+            address: ready.listen,
+            page: ready.dashboard,
+        })
     }
 
     /// Publishes the endpoint of a replica, as a cluster does once a pod is ready.
@@ -142,11 +96,23 @@ impl ControlPlane {
     }
 }
 
-impl Drop for ControlPlane {
-    fn drop(&mut self) {
-        // A process that has terminated by itself cannot be killed, and is only waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        self.watch.ends(self.child.id());
+/// Waits until a controller serves.
+async fn ready(process: &mut Process) -> Result<Ready, Error> {
+    let started = Instant::now();
+    loop {
+        let text = fs::read(process.ready_file()).unwrap_or_default();
+        if let Ok(ready) = serde_json::from_slice(&text) {
+            return Ok(ready);
+        }
+        if let Some(status) = process.ended("wait for the controller")? {
+            return Err(Error::ControllerEnded {
+                status,
+                said: process.last_words(),
+            });
+        }
+        if started.elapsed() > READY_WITHIN {
+            return Err(Error::ControllerNotReady(READY_WITHIN));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }

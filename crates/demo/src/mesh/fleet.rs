@@ -20,8 +20,9 @@ use super::flow::Flows;
 use super::manifests;
 use super::members::{Members, NAMESPACE};
 use super::plan::Plan;
+use super::process::Program;
 use super::services::{INGRESS, Replica, SERVICES};
-use super::sidecar::{Program, Sidecar};
+use super::sidecar::Sidecar;
 use crate::client::Client;
 
 /// The time within which a proxy has the settings of its control plane.
@@ -59,6 +60,8 @@ struct Pod {
 #[derive(Debug)]
 pub(super) struct Fleet {
     program: Program,
+    /// Whether proxies send spans.
+    pub(super) is_traced: bool,
     /// The address for clients of the application.
     pub(super) ingress: SocketAddr,
     front: Proxy,
@@ -135,10 +138,7 @@ impl Fleet {
             Some(controller) => {
                 let resources = manifests::mesh(policy, plan.replicas());
                 let place = folder.path().join("control-plane");
-                let program = Program {
-                    path: controller.to_owned(),
-                    ..program.clone()
-                };
+                let program = program.with_path(controller);
                 Some(ControlPlane::start(&program, &place, &resources, &admins).await?)
             }
         };
@@ -170,6 +170,7 @@ impl Fleet {
         }
         let mut fleet = Self {
             program,
+            is_traced: collector.is_some(),
             ingress,
             front,
             pods,

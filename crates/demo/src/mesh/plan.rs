@@ -27,8 +27,6 @@ pub(super) struct Plan {
     replicas: [u8; SERVICES.len()],
     /// Duration of the load.
     pub(super) length: Duration,
-    /// Whether proxies send spans, which are waited for at the end.
-    pub(super) is_traced: bool,
     /// The events, by the time since the first request. The first is the first stage.
     pub(super) events: Vec<(Duration, Event)>,
 }
@@ -56,7 +54,6 @@ impl Plan {
         let mut plan = Self {
             replicas,
             length,
-            is_traced: false,
             events: vec![(Duration::ZERO, Event::Stage("healthy".into()))],
         };
         if faults.is_empty() {

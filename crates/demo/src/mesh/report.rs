@@ -151,9 +151,9 @@ impl Spans {
 }
 
 impl Report {
-    pub(super) fn new(policy: String, record: Record, fleet: &Fleet, traced: bool) -> Self {
+    pub(super) fn new(policy: String, record: Record, fleet: &Fleet) -> Self {
         let proxies = Proxies::new(&record, fleet);
-        let spans = traced.then(|| Spans::new(&record));
+        let spans = fleet.is_traced.then(|| Spans::new(&record));
         let stages = record.stages.into_iter().map(StageReport::new);
         let mut report = Self {
             policy,

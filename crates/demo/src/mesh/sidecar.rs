@@ -1,15 +1,13 @@
-//! Real `maglor-proxy` processes, which are killed when their handles are dropped.
+//! Real `maglor-proxy` processes.
 
 use std::env;
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::rc::Rc;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use super::watch::Watch;
+use super::process::{Process, Program};
 
 /// The name of the program.
 const PROGRAM: &str = "maglor-proxy";
@@ -45,34 +43,17 @@ pub(super) fn beside(program: &str) -> Option<PathBuf> {
     found.find(|file| file.is_file())
 }
 
-/// The program with its environment.
-#[derive(Clone, Debug)]
-pub(super) struct Program {
-    pub(super) path: PathBuf,
-    pub(super) watch: Rc<Watch>,
-}
-
-impl Program {
-    /// Creates the program for proxies with their files in a folder.
-    pub(super) fn new(path: PathBuf, folder: &Path) -> Self {
-        let watch = Rc::new(Watch::over(folder));
-        Self { path, watch }
-    }
-}
-
 /// A running proxy; it is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Sidecar {
-    child: Child,
+    process: Process,
     name: String,
-    folder: PathBuf,
-    watch: Rc<Watch>,
 }
 
 impl Sidecar {
     /// Returns the proportional set size of the process in bytes, if the kernel reports it.
     pub(super) fn memory(&self) -> Option<f64> {
-        let path = format!("/proc/{}/smaps_rollup", self.child.id());
+        let path = format!("/proc/{}/smaps_rollup", self.process.id());
         let text = fs::read_to_string(path).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
         let kilobytes: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
@@ -89,46 +70,21 @@ impl Sidecar {
     ) -> Result<Self, Error> {
         let file = folder.join("maglor.yaml");
         fs::write(&file, configuration).map_err(Error::system("write a configuration"))?;
-        let ready = ready_file(folder);
-        if ready.exists() {
-            fs::remove_file(&ready).map_err(Error::system("remove a ready file"))?;
-        }
-        let log = File::create(log_file(folder)).map_err(Error::system("write a log"))?;
-        let child = Command::new(&program.path)
-            .arg("--config")
-            .arg(&file)
-            .arg("--ready-file")
-            .arg(&ready)
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            // Ctrl-C is handled by the demo, which stops its proxies after the last response.
-            .process_group(0)
-            .spawn()
-            .map_err(|source| Error::Start {
-                program: program.path.clone(),
-                source,
-            })?;
-        program.watch.begins(child.id());
-        Ok(Self {
-            child,
-            name,
-            folder: folder.to_owned(),
-            watch: Rc::clone(&program.watch),
-        })
+        let mut command = program.command();
+        command.arg("--config").arg(&file).current_dir(folder);
+        let process = program.start(command, folder)?;
+        Ok(Self { process, name })
     }
 
     /// Waits until it accepts requests.
     pub(super) async fn ready(&mut self) -> Result<(), Error> {
         let started = Instant::now();
-        let ready = ready_file(&self.folder);
-        while !ready.exists() {
+        while !self.process.ready_file().exists() {
             if let Some(status) = self.ended()? {
                 return Err(Error::Ended {
                     name: self.name.clone(),
                     status,
-                    said: self.last_words(),
+                    said: self.process.last_words(),
                 });
             }
             if started.elapsed() > READY_WITHIN {
@@ -142,33 +98,8 @@ impl Sidecar {
 
     /// Returns the exit status of the process, if it has terminated.
     pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
-        let waited = self.child.try_wait();
-        waited.map_err(Error::system("wait for a proxy"))
+        self.process.ended("wait for a proxy")
     }
-
-    /// Returns the last line of its log.
-    fn last_words(&self) -> String {
-        let log = fs::read_to_string(log_file(&self.folder)).unwrap_or_default();
-        let last = log.lines().rfind(|line| !line.trim().is_empty());
-        last.unwrap_or("it printed nothing").into()
-    }
-}
-
-impl Drop for Sidecar {
-    fn drop(&mut self) {
-        // A process that has terminated by itself cannot be killed, and is only waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        self.watch.ends(self.child.id());
-    }
-}
-
-fn ready_file(folder: &Path) -> PathBuf {
-    folder.join("ready.json")
-}
-
-fn log_file(folder: &Path) -> PathBuf {
-    folder.join("log")
 }
 
 #[cfg(test)]

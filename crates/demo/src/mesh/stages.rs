@@ -86,7 +86,7 @@ pub(super) async fn run(
     if !ended_early {
         director.due(&mut events, plan.length).await?;
     }
-    if plan.is_traced {
+    if director.fleet.is_traced {
         tokio::time::sleep(SPANS_ARE_SENT).await;
     }
     director.close().await;

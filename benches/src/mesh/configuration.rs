@@ -45,6 +45,7 @@ fn maglor(process: &Process) -> String {
             address,
             routes,
             peers,
+            ..
         } = listener;
         // Writing to a string does not fail.
         let _ = writeln!(text, "- name: {name}\n  address: {address}\n  http:");
@@ -165,17 +166,20 @@ mod tests {
         let process = Process {
             duty: Duty::Sidecar,
             host: "a".into(),
+            group: None,
             admin: address(1000),
             listeners: vec![
                 Listener {
                     name: "inbound",
                     address: address(1001),
+                    service: None,
                     routes: vec![route("*", 1010)],
                     peers: Some(route("s", 1040)),
                 },
                 Listener {
                     name: "outbound",
                     address: address(1002),
+                    service: None,
                     routes: vec![route("a", 1020), route("b", 1030)],
                     peers: None,
                 },

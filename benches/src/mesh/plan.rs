@@ -82,6 +82,8 @@ pub(super) struct Process {
     pub(super) host: String,
     pub(super) admin: SocketAddr,
     pub(super) listeners: Vec<Listener>,
+    /// The group of the process, whose connections to its own pod are not redirected.
+    pub(super) group: Option<u32>,
 }
 
 impl Process {
@@ -101,6 +103,8 @@ pub(super) struct Listener {
     /// The name, `inbound` or `outbound`.
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
+    /// Where its callers connect, if the kernel redirects them to it.
+    pub(super) service: Option<SocketAddr>,
     /// The routes by the `Host` of a request; `*` stands for any.
     pub(super) routes: Vec<Route>,
     /// Set before a server whose balancers use its true queue: all servers of its host, and the
@@ -175,6 +179,7 @@ impl Plan {
             listeners.push(Listener {
                 name: "outbound",
                 address,
+                service: None,
                 routes: Vec::new(),
                 peers: None,
             });
@@ -197,6 +202,7 @@ impl Plan {
             host: host.into(),
             admin: ports::free()?,
             listeners,
+            group: None,
         });
         Ok(())
     }
@@ -280,6 +286,7 @@ impl Plan {
                 let listener = Listener {
                     name: "outbound",
                     address,
+                    service: None,
                     routes: routes.clone(),
                     peers: None,
                 };
@@ -296,6 +303,7 @@ impl Listener {
         Self {
             name: "inbound",
             address,
+            service: None,
             routes: vec![Route {
                 host: "*".into(),
                 policy: policy.into(),

@@ -58,7 +58,7 @@ pub struct Options {
     #[arg(long)]
     pub pair: bool,
     /// Compare single proxies and pairs at 64 connections and at 1000 requests a second, and write one table of CPU
-    /// time, added latency and memory that begins with whatever is worse than a peer. About 25 minutes.
+    /// time, added latency and memory that begins with whatever is worse than a peer. About 18 minutes, with --quick 3.
     #[arg(long, conflicts_with_all = ["pair", "filter", "parts"])]
     pub head_to_head: bool,
     /// Proxies to compare. `bare` forwards bytes without reading them: the lower bound of the cost of a proxy

@@ -134,8 +134,11 @@ pub(crate) fn head_to_head(bench: &Bench, both: &HeadToHead) -> Summary {
         short.push_str(&format!("\n## {}\n\n{table}", half.title));
     }
     for half in &halves {
-        short.push_str(&format!("\n{}:\n", half.title));
-        short.push_str(&validity(bench, half.results, &subjects));
+        let validity = validity(bench, half.results, &subjects);
+        short.push_str(&format!(
+            "\n## Validity of {}\n\n{validity}",
+            half.title.to_lowercase()
+        ));
     }
     Summary {
         document: format!("# Head to head\n\n{}\n{short}", notes(bench)),

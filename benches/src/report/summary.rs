@@ -44,7 +44,10 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
         passed &= bars.iter().all(Bar::is_reached);
         short.push_str(&format!("\n## Bars\n\n{}", bar::table(&bars)));
     }
-    short.push_str(&validity(bench, results, &peers));
+    short.push_str(&format!(
+        "\n## Validity\n\n{}",
+        validity(bench, results, &peers)
+    ));
     let mut document = format!("# Summary\n\n{}\n{short}", notes(bench));
     if bench.options.parts.contains(&Part::Load) {
         document.push_str(&cells(bench, results, &peers));
@@ -84,7 +87,7 @@ fn phases(parts: &[Part]) -> Vec<Phase> {
 
 /// Returns the text about runs that do not count, and runs that another program disturbed.
 pub(super) fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
-    let mut text = String::from("\n## Validity\n\n");
+    let mut text = String::new();
     if results.failures().is_empty() {
         text.push_str("Every run counted: no error, no missing answer.\n");
     }

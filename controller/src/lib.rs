@@ -32,6 +32,9 @@
 
 mod admin;
 pub mod analyze;
+#[cfg(test)]
+#[path = "../tests/support/api_port.rs"]
+mod api_port;
 mod api_server;
 pub mod app;
 pub mod args;

@@ -39,7 +39,8 @@ const USERS: [u32; 4] = [100, 200, 400, 800];
 const USERS_QUICK: [u32; 1] = [100];
 const CLOSING: Duration = Duration::from_millis(100);
 const HEAD: &str = "mesh,services,users,requests,failed,mean_ms,p50_ms,p95_ms,p99_ms,requests_a_second,\
-                    proxies_us_a_hop,application_us_a_hop,proxies_rss_mb,proxies_peak_mb\n";
+                    proxies_us_a_hop,application_us_a_hop,proxies_rss_mb,proxies_peak_mb,\
+                    proxies_pss_mb,proxies_anonymous_mb\n";
 
 /// One point.
 #[derive(Debug, Clone)]
@@ -57,6 +58,8 @@ struct Cell {
     cpu: [f64; 2],
     /// The memory of all proxies at the end, and the maximum; MB.
     memory: [f64; 2],
+    /// The share of memory of all proxies at the end: Pss, anonymous; MB.
+    share: [f64; 2],
 }
 
 /// Returns a chain of `services` steps over two deployments.
@@ -224,7 +227,7 @@ impl Chain {
         let before = fleet.used()?;
         let (samples, took) = load::users(&target, users, each).await?;
         let used = fleet.used()?.since(before);
-        let memory = fleet.memory()?;
+        let (memory, share) = (fleet.memory()?, fleet.share()?);
         drop(fleet);
         sleep(CLOSING).await;
         let mut good: Vec<_> = samples.iter().filter(|one| one.status == 200).collect();
@@ -248,6 +251,7 @@ impl Chain {
             throughput: samples.len() as f64 / took.as_secs_f64(),
             cpu: [used.proxies.run, used.app.run].map(per_hop),
             memory: [memory.rss_kb, memory.peak_kb].map(|kb| kb as f64 / 1000.0),
+            share: [share.pss_kb, share.anonymous_kb].map(|kb| kb as f64 / 1000.0),
         };
         let [mean, ..] = cell.latency;
         eprintln!(
@@ -263,8 +267,9 @@ impl Cell {
         let [mean, p50, p95, p99] = self.latency;
         let [proxies, app] = self.cpu;
         let [memory, peak] = self.memory;
+        let [pss, anonymous] = self.share;
         format!(
-            "{},{},{},{},{},{mean:.3},{p50:.3},{p95:.3},{p99:.3},{:.2},{proxies:.2},{app:.2},{memory:.1},{peak:.1}\n",
+            "{},{},{},{},{},{mean:.3},{p50:.3},{p95:.3},{p99:.3},{:.2},{proxies:.2},{app:.2},{memory:.1},{peak:.1},{pss:.1},{anonymous:.1}\n",
             self.mesh.key(),
             self.services,
             self.users,
@@ -299,6 +304,8 @@ fn beside_linkerd(cells: &[Cell]) -> Vec<Bar> {
         worst("mean latency", 1.0, |cell| cell.latency[0]),
         worst("p99", 1.0, |cell| cell.latency[3]),
         worst("memory of sidecars", 0.25, |cell| cell.memory[1]),
+        worst("Pss of sidecars", 0.25, |cell| cell.share[0]),
+        worst("anonymous memory of sidecars", 0.25, |cell| cell.share[1]),
     ]
 }
 
@@ -349,6 +356,7 @@ fn table(cells: &[Cell], each: u32) -> String {
         "sidecars, µs a hop",
         "application, µs a hop",
         "sidecars' memory, MB",
+        "Pss / anonymous, MB",
         "failed",
     ]);
     for cell in cells {
@@ -364,6 +372,9 @@ fn table(cells: &[Cell], each: u32) -> String {
             number(meshed.then_some(cell.cpu[0])),
             number(Some(cell.cpu[1])),
             number(meshed.then_some(cell.memory[1])),
+            cell.share
+                .map(|mb| number(meshed.then_some(mb)))
+                .join(" / "),
             cell.failed.to_string(),
         ]);
         table.row(row);
@@ -371,7 +382,8 @@ fn table(cells: &[Cell], each: u32) -> String {
     format!(
         "Two deployments of {INSTANCES} instances, {each} requests a user, all users at once; plain text. A hop is a \
          call from service to service, with an outbound and an inbound pass of a sidecar; the client's is one. Memory is \
-         the peak of all {} sidecars together (pages of the executable count in each).\n\n{}",
+         the peak of all {} sidecars together (pages of the executable count in each); Pss and anonymous memory are \
+         those at the end of the load.\n\n{}",
         2 * INSTANCES + 1,
         table.markdown()
     )

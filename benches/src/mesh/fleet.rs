@@ -19,7 +19,7 @@ use crate::forward;
 use crate::http;
 use crate::peer::{LinkerdControl, Listeners, Peer, Scratch, Subject};
 use crate::ports;
-use crate::procfs::{self, CpuTime, Memory};
+use crate::procfs::{self, CpuTime, Memory, Share};
 
 /// The time limit for the start of all proxies of a case together: 80 of them start on one
 /// processor.
@@ -177,6 +177,11 @@ impl Fleet {
     /// Returns the present memory of all proxies together.
     pub(super) fn memory(&self) -> Result<Memory> {
         procfs::memory_sum(&self.pids())
+    }
+
+    /// Returns the present share of memory of all proxies together.
+    pub(super) fn share(&self) -> Result<Share> {
+        procfs::share(&self.pids())
     }
 
     /// Returns the number of proxies.

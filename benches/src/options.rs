@@ -47,7 +47,7 @@ pub enum Role {
 /// The measurements, and their repetitions.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Rounds of load; each measures every proxy once [default: 5, quick: 2].
+    /// Rounds of load; each measures every proxy once [default: 5, head-to-head: 9, quick: 2].
     #[arg(long)]
     pub rounds: Option<u32>,
     /// A few cells and short windows: for development, not for publication.

@@ -126,6 +126,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
     use std::thread;
 
     use super::*;
@@ -176,6 +178,24 @@ mod tests {
                 client.read_exact(&mut [0]).unwrap();
                 assert_eq!(client.peer_addr().unwrap(), from);
             }
+            // The proxy of the pod reaches the pod.
+            let pod = TcpListener::bind(from[1]).unwrap();
+            let connect = format!("exec 3<>/dev/tcp/{}/81; cat <&3", service.pod);
+            let mut own = Command::new("bash");
+            let own = own
+                .args(["-c", &connect])
+                .gid(service.group)
+                .stdin(Stdio::null());
+            let mut own = own.stdout(Stdio::piped()).spawn().unwrap();
+            pod.accept().unwrap().0.write_all(b"pod").unwrap();
+            let mut answer = String::new();
+            own.stdout
+                .take()
+                .unwrap()
+                .read_to_string(&mut answer)
+                .unwrap();
+            assert_eq!(answer, "pod");
+            own.wait().unwrap();
             // No proxy is responsible for other ports.
             assert!(TcpStream::connect(at(service.address, 82)).is_err());
             let origin = TcpListener::bind(at(ORIGIN, 80)).unwrap();

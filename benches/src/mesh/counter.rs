@@ -7,6 +7,7 @@
 //! cost of the mesh is measured. A sidecar has an inbound and an outbound side in one process, as
 //! the paper's have.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_sim::chart::Figure;
@@ -22,7 +23,7 @@ use super::stage::Stage;
 use crate::bar::Bar;
 use crate::chart;
 use crate::error::{Doing, Result};
-use crate::peer::{Peer, Subject};
+use crate::peer::{Credentials, Peer, Subject};
 use crate::redirection::Redirection;
 use crate::report::{Findings, Table, number};
 use crate::stats::quantile;
@@ -145,6 +146,8 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, rivals: &Rivals) -> 
         app: all.clone(),
         proxies: all,
     };
+    let credentials = stage.options.mtls.then(Credentials::new).transpose()?;
+    let credentials = credentials.map(Arc::new);
     let mut cells = Vec::new();
     let mut raw = HEAD.to_owned();
     for &services in services {
@@ -157,8 +160,11 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, rivals: &Rivals) -> 
                     users,
                     each,
                 };
-                let redirection = rivals.redirection();
-                let cell = chain.run(stage, &places, peer, redirection).await?;
+                let connections = Connections {
+                    redirection: rivals.redirection(),
+                    credentials: credentials.clone(),
+                };
+                let cell = chain.run(stage, &places, peer, connections).await?;
                 raw.push_str(&cell.csv());
                 cells.push(cell);
             }
@@ -168,10 +174,17 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, rivals: &Rivals) -> 
     sys::pin_to(&stage.places.app).doing("pin the harness")?;
     Ok(Findings {
         title: "The chain of counters".into(),
-        text: rivals.note() + &table(&cells, each),
+        text: rivals.note() + &table(&cells, each, stage.options.mtls),
         bars: bars(&cells, rivals.linkerd.is_some()),
         charts: charts(&cells),
     })
+}
+
+/// How connections reach sidecars, and whether these use mutual TLS between each other.
+#[derive(Debug)]
+struct Connections {
+    redirection: Option<Redirection>,
+    credentials: Option<Arc<Credentials>>,
 }
 
 /// One point to measure.
@@ -190,7 +203,7 @@ impl Chain {
         stage: &Stage,
         places: &Places,
         peer: &Peer,
-        redirection: Option<Redirection>,
+        connections: Connections,
     ) -> Result<Cell> {
         let Self {
             mesh,
@@ -212,7 +225,8 @@ impl Chain {
             processes: PROCESSES,
         };
         let mut plan = Plan::new(&model, &shape)?;
-        if let Some(redirection) = redirection {
+        plan.credentials = connections.credentials;
+        if let Some(redirection) = connections.redirection {
             redirected::redirect(&mut plan, redirection)?;
         }
         let target = Target {
@@ -343,7 +357,7 @@ fn mesh_name(mesh: Subject) -> String {
     }
 }
 
-fn table(cells: &[Cell], each: u32) -> String {
+fn table(cells: &[Cell], each: u32, mtls: bool) -> String {
     let mut table = Table::new([
         "services",
         "users",
@@ -379,8 +393,12 @@ fn table(cells: &[Cell], each: u32) -> String {
         ]);
         table.row(row);
     }
+    let between = match mtls {
+        true => "mutual TLS between sidecars",
+        false => "plain text",
+    };
     format!(
-        "Two deployments of {INSTANCES} instances, {each} requests a user, all users at once; plain text. A hop is a \
+        "Two deployments of {INSTANCES} instances, {each} requests a user, all users at once; {between}. A hop is a \
          call from service to service, with an outbound and an inbound pass of a sidecar; the client's is one. Memory is \
          the peak of all {} sidecars together (pages of the executable count in each); Pss and anonymous memory are \
          those at the end of the load.\n\n{}",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::app::{Counts, WorkModel};
 use tokio::time::sleep;
 
-use super::plan::{Duty, Plan, Process};
+use super::plan::{Duty, INBOUND, OUTBOUND, Plan, Process};
 use super::{configuration, redirected};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
@@ -80,10 +80,15 @@ impl Fleet {
         let control = match peer.subject {
             Subject::Linkerd => {
                 let services = redirected::services(&plan);
-                Some(LinkerdControl::start(scratch.path(), &services, false)?)
+                let mesh = plan.credentials.is_some();
+                Some(LinkerdControl::start(scratch.path(), &services, mesh)?)
             }
             _ => None,
         };
+        let certificates = plan.credentials.as_ref().map(|_| scratch.path());
+        if let Some(credentials) = &plan.credentials {
+            credentials.write(scratch.path())?;
+        }
         let mut proxies = Vec::with_capacity(plan.processes.len());
         for (index, process) in plan.processes.iter().enumerate() {
             let own = plan.central.as_ref();
@@ -91,7 +96,10 @@ impl Fleet {
             let peer = own.unwrap_or(peer);
             let mut command = match &control {
                 Some(control) => linkerd(control, &peer.binary, process)?,
-                None => command(peer, process, &file(&scratch, index, "yaml"))?,
+                None => {
+                    let yaml = file(&scratch, index, "yaml");
+                    command(peer, process, certificates, &yaml)?
+                }
             };
             proxies.push(start_proxy(&mut command, process, index, &scratch, places)?);
         }
@@ -261,11 +269,16 @@ fn start_proxy(
 }
 
 /// Returns the command of a proxy with a configuration file.
-fn command(peer: &Peer, process: &Process, yaml: &Path) -> Result<Command> {
+fn command(
+    peer: &Peer,
+    process: &Process,
+    certificates: Option<&Path>,
+    yaml: &Path,
+) -> Result<Command> {
     if peer.subject == Subject::Bare {
         return Ok(forward::command(&peer.binary, process.first_destinations()));
     }
-    let text = configuration::text(peer.subject, process);
+    let text = configuration::text(peer.subject, process, certificates);
     fs::write(yaml, text).doing("write a configuration")?;
     Ok(peer.command(yaml))
 }
@@ -277,8 +290,8 @@ fn linkerd(control: &LinkerdControl, binary: &Path, process: &Process) -> Result
         own.map_or_else(ports::free, |one| Ok(one.address))
     };
     let listeners = Listeners {
-        outbound: address("outbound")?,
-        inbound: address("inbound")?,
+        outbound: address(OUTBOUND)?,
+        inbound: address(INBOUND)?,
         admin: process.admin,
     };
     Ok(control.command(binary, listeners))
@@ -294,7 +307,7 @@ pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
         group: None,
         admin: address(1),
         listeners: vec![super::plan::Listener {
-            name: "outbound",
+            name: OUTBOUND,
             address: address(2),
             service: None,
             routes: vec![super::plan::Route {
@@ -306,7 +319,8 @@ pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
         }],
     };
     let yaml = scratch.path().join("policy.yaml");
-    fs::write(&yaml, configuration::text(Subject::Maglor, &process)).doing("write a policy")?;
+    let text = configuration::text(Subject::Maglor, &process, None);
+    fs::write(&yaml, text).doing("write a policy")?;
     check(&peer.binary, &yaml)
 }
 

@@ -51,6 +51,9 @@ pub struct Options {
     /// maglor-proxy binary to run [default: it is built].
     #[arg(long, value_name = "PATH")]
     pub maglor: Option<PathBuf>,
+    /// Use mutual TLS between the sidecars of `counter`, with the best protocol that each has for it.
+    #[arg(long)]
+    pub mtls: bool,
     /// linkerd2-proxy binary for `counter`, with a stand-in for Linkerd's control plane. All processes then run in a
     /// network namespace, with sidecars behind redirections, which needs root, ip and nft; without them, linkerd2-proxy
     /// is left out.

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use maglor_testkit::app::{Deployment, Placed, WorkModel};
 
 use crate::error::Result;
-use crate::peer::Peer;
+use crate::peer::{Credentials, Peer};
 use crate::ports::{self, Block};
 
 /// The shape of a mesh.
@@ -100,7 +101,7 @@ impl Process {
 /// A listening socket with its routes.
 #[derive(Debug, Clone)]
 pub(super) struct Listener {
-    /// The name, `inbound` or `outbound`.
+    /// [`INBOUND`] or [`OUTBOUND`].
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
     /// Where its callers connect, if the kernel redirects them to it.
@@ -133,7 +134,13 @@ pub(super) struct Plan {
     pub(super) host: String,
     /// The control addresses of the application's processes.
     pub(super) controls: Vec<SocketAddr>,
+    /// The certificates of all sidecars, if they use mutual TLS between each other.
+    pub(super) credentials: Option<Arc<Credentials>>,
 }
+
+/// The names of listeners.
+pub(super) const INBOUND: &str = "inbound";
+pub(super) const OUTBOUND: &str = "outbound";
 
 /// The policy for a single destination.
 const NO_CHOICE: &str = "round-robin";
@@ -150,6 +157,7 @@ impl Plan {
             controls: (0..shape.processes)
                 .map(|_| ports::free())
                 .collect::<Result<_>>()?,
+            credentials: None,
         };
         // The addresses at which a host's instances are called: of their sidecars, or of
         // themselves.
@@ -177,7 +185,7 @@ impl Plan {
         let outbound = if outbound { Some(ports::free()?) } else { None };
         if let Some(address) = outbound {
             listeners.push(Listener {
-                name: "outbound",
+                name: OUTBOUND,
                 address,
                 service: None,
                 routes: Vec::new(),
@@ -284,7 +292,7 @@ impl Plan {
                 let address = ports::free()?;
                 self.targets.push(address);
                 let listener = Listener {
-                    name: "outbound",
+                    name: OUTBOUND,
                     address,
                     service: None,
                     routes: routes.clone(),
@@ -301,7 +309,7 @@ impl Plan {
 impl Listener {
     fn inbound(address: SocketAddr, endpoints: Vec<SocketAddr>, policy: &str) -> Self {
         Self {
-            name: "inbound",
+            name: INBOUND,
             address,
             service: None,
             routes: vec![Route {

@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::plan::{Listener, Plan, Process};
+use super::plan::{Listener, OUTBOUND, Plan, Process};
 use crate::error::Result;
 use crate::linkerd::ServiceEndpoints;
 use crate::redirection::{Redirection, Service};
-
-const OUTBOUND: &str = "outbound";
 
 /// The addresses that replace others.
 #[derive(Debug, Default)]

@@ -53,9 +53,9 @@ pub(crate) struct App {
     workers: Vec<Handle>,
     config: Arc<config::Config>,
     /// The current configuration as YAML.
-    yaml: String,
+    yaml: Arc<str>,
     /// The configuration of the file as YAML, before settings of the control plane are applied.
-    file: String,
+    file: Arc<str>,
     /// Settings of inbound listeners from the control plane.
     workloads: Workloads,
     clusters: Clusters,
@@ -143,8 +143,8 @@ impl App {
                 listeners: Vec::new(),
                 ..config.clone()
             }),
-            yaml: String::new(),
-            file: String::new(),
+            yaml: Arc::default(),
+            file: Arc::default(),
             workloads: Workloads::new(),
             clusters: Clusters::default(),
             listening: HashMap::new(),

@@ -11,6 +11,7 @@
 
 mod confirm;
 mod kept;
+mod subscriptions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use std::time::Duration;
 
 use maglor_balance::Rng;
 use maglor_config::workload::Workloads;
-use maglor_config::{self as config, RouteAction, resource};
+use maglor_config::{self as config, resource};
 use maglor_identity::TrustBundle;
 
 use self::confirm::Unconfirmed;
+use self::subscriptions::clusters_in;
 use crate::client::{Client, Received, Update};
 use crate::decode::{self, DecodeError};
 use crate::proto::envoy::config::core::v3::Node;
@@ -39,6 +41,8 @@ pub struct Discovery {
     routes: Known<Arc<config::RouteTable>>,
     clusters: Known<Found>,
     endpoints: Known<Arc<[config::Endpoint]>>,
+    /// The clusters that use each of these resources.
+    by_endpoints: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     inbound: Known<Workload>,
     bundle: Option<TrustBundle>,
     unconfirmed: Unconfirmed,
@@ -128,6 +132,7 @@ impl Discovery {
             routes: Known::new(),
             clusters: Known::new(),
             endpoints: Known::new(),
+            by_endpoints: BTreeMap::new(),
             inbound: Known::new(),
             bundle: None,
             unconfirmed: Unconfirmed::default(),
@@ -332,13 +337,8 @@ impl Discovery {
 
     /// Returns the clusters whose EDS name is one of these.
     fn clusters_of<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
-        let names: BTreeSet<&Arc<str>> = names.collect();
-        let known = self.clusters.iter();
-        let theirs = known.filter(|(_, found)| {
-            let eds = found.as_ref().and_then(|found| found.eds.as_ref());
-            eds.is_some_and(|eds| names.contains(eds))
-        });
-        theirs.map(|(name, _)| Arc::clone(name)).collect()
+        let theirs = names.filter_map(|name| self.by_endpoints.get(name));
+        theirs.flatten().cloned().collect()
     }
 
     /// Returns the state of a target.
@@ -412,83 +412,6 @@ impl Discovery {
             cluster: Arc::clone(&found.cluster),
             endpoints,
         }
-    }
-
-    /// Subscribes to all resources that targets and workloads refer to, and unsubscribes from all others.
-    fn follow(&mut self) {
-        let mut targets = self.targets.clone();
-        for workload in self.inbound.values().flatten() {
-            for name in workload.ahead.iter() {
-                targets.insert(name.as_str().into());
-            }
-        }
-        sync(
-            &mut self.client,
-            Kind::Listener,
-            &targets,
-            &mut self.listeners,
-        );
-        sync(
-            &mut self.client,
-            Kind::Inbound,
-            &self.workloads,
-            &mut self.inbound,
-        );
-        let (mut tables, mut clusters) = (BTreeSet::new(), BTreeSet::new());
-        let kept = self.inbound.values().flatten();
-        clusters.extend(kept.flat_map(|kept| kept.inbound.clusters().map(Arc::from)));
-        for route in self.listeners.values().flatten() {
-            match route {
-                Route::Http { routes, bytes } => {
-                    tables.insert(Arc::clone(routes));
-                    clusters.extend(bytes.clone());
-                }
-                Route::Inline(table) => clusters.extend(clusters_in(table).cloned()),
-                Route::Tcp(cluster) => drop(clusters.insert(Arc::clone(cluster))),
-            }
-        }
-        sync(&mut self.client, Kind::Routes, &tables, &mut self.routes);
-        for table in self.routes.values().flatten() {
-            clusters.extend(clusters_in(table).cloned());
-        }
-        sync(
-            &mut self.client,
-            Kind::Cluster,
-            &clusters,
-            &mut self.clusters,
-        );
-        let eds = self.clusters.values().flatten();
-        let eds = eds.filter_map(|found| found.eds.clone()).collect();
-        sync(&mut self.client, Kind::Endpoints, &eds, &mut self.endpoints);
-    }
-}
-
-/// Returns the clusters of a table's routes, including those of mirrors.
-fn clusters_in(table: &config::RouteTable) -> impl Iterator<Item = &Arc<str>> {
-    let routes = table.virtual_hosts.iter().flat_map(|host| &host.routes);
-    routes.flat_map(|route| {
-        let forward = match &route.action {
-            RouteAction::Forward(forward) => Some(forward),
-            RouteAction::Direct(_) | RouteAction::Redirect(_) => None,
-        };
-        let shares = forward
-            .into_iter()
-            .flat_map(|f| f.clusters.iter().filter_map(|share| share.cluster()));
-        let mirrors = forward
-            .into_iter()
-            .flat_map(|f| f.mirrors.iter().map(|m| &m.cluster));
-        shares.chain(mirrors)
-    })
-}
-
-fn sync<T>(client: &mut Client, kind: Kind, wanted: &BTreeSet<Arc<str>>, known: &mut Known<T>) {
-    let subscribed: BTreeSet<_> = client.subscribed(kind).cloned().collect();
-    wanted
-        .difference(&subscribed)
-        .for_each(|name| client.subscribe(kind, name));
-    for name in subscribed.difference(wanted) {
-        client.unsubscribe(kind, name);
-        known.remove(name);
     }
 }
 

@@ -47,6 +47,10 @@
 mod admin;
 #[cfg(feature = "kubernetes")]
 pub mod analyze;
+#[cfg(test)]
+#[cfg(feature = "kubernetes")]
+#[path = "../tests/support/api_port.rs"]
+mod api_port;
 #[cfg(feature = "kubernetes")]
 mod api_server;
 pub mod app;

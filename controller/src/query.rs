@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use maglor_admin::parameters;
 use percent_encoding::percent_decode_str;
 
 /// A parsed query.
@@ -10,12 +11,12 @@ pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
     pub(crate) fn of(text: Option<&'a str>) -> Self {
-        let parts = text.unwrap_or_default().split('&');
-        let parts = parts.filter(|part| !part.is_empty()).map(|part| {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            (decoded(name), decoded(value))
-        });
-        Self(parts.collect())
+        let parameters = parameters(text.unwrap_or_default());
+        Self(
+            parameters
+                .map(|(name, value)| (decoded(name), value))
+                .collect(),
+        )
     }
 
     pub(crate) fn is_empty(&self) -> bool {

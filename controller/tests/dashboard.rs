@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{RawHttp1, TIMEOUT, eventually};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use mesh::{Mesh, Pod};
 
@@ -26,23 +26,6 @@ const MILLIS: u64 = 50;
 
 fn page(address: SocketAddr, path: &str) -> Value {
     RawHttp1::connect(address).get_local(path).json()
-}
-
-/// Applies a patch (RFC 7396).
-fn apply(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Map::new().into();
-    }
-    for (name, value) in patch {
-        match value {
-            Value::Null => drop(target.as_object_mut().unwrap().remove(name)),
-            value => apply(&mut target[name], value),
-        }
-    }
 }
 
 /// A document that is followed.
@@ -69,7 +52,7 @@ impl Followed {
                 let mut document = own.lock().unwrap();
                 match kind {
                     "snapshot" => *document = data,
-                    _ => apply(&mut document, &data),
+                    _ => json_patch::merge(&mut document, &data),
                 }
             }
         });

@@ -1,5 +1,5 @@
-//! The operators on a real API server: reactions to changes within 100 ms of the watch event, no requests while nothing
-//! changes, and a process that is killed at random points.
+//! The operators on a real API server: reactions to changes sooner than any poll, whose times are printed, no requests
+//! while nothing changes, and a process that is killed at random points.
 //!
 //! Pods run only in the API, on a simulated node. Ignored without `cargo xtask e2e`: the first time it builds
 //! Kubernetes. It needs root, and reports when it skips.

@@ -7,13 +7,14 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config};
-use maglor_cluster::{Cluster, Options};
+use maglor_cluster::Cluster;
 use maglor_controller::placement::moving::{Ticket, begin};
 use serde_json::{Value, json};
 
 use super::events::Events;
 use super::kubelet::{self, NODE};
 use super::relay::Relay;
+use super::support::on_cluster;
 use super::support::process::Controller;
 
 /// The objects, in two namespaces.
@@ -62,19 +63,8 @@ pub(crate) fn resource(plural: &str) -> ApiResource {
 impl Fixture {
     /// Starts all but the controller; `None`, with the printed reason, if that is not possible.
     pub(crate) async fn start(name: &str) -> Option<Self> {
-        if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
-            return None;
-        }
-        let cluster = Cluster::start(Options {
-            name: name.into(),
-            nodes: 1,
-            ..Options::default()
-        });
-        let cluster = cluster.unwrap();
+        let cluster = on_cluster::cluster(name)?;
         let kubectl = cluster.kubectl();
-        for (_, definition) in maglor_controller::crd::yaml().unwrap() {
-            kubectl.apply(&definition).unwrap();
-        }
         for definition in maglor_cluster::gateway_definitions().unwrap() {
             kubectl.apply(&definition).unwrap();
         }

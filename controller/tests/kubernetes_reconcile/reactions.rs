@@ -28,6 +28,11 @@ fn port(event: &Event) -> &Value {
     &event.object["spec"]["ports"][0]
 }
 
+/// A Gateway's only listener on another port.
+fn listening(port: u32) -> Value {
+    json!({"spec": {"listeners": [{"name": "http", "port": port, "protocol": "HTTP"}]}})
+}
+
 /// Another grace period of a Deployment's pods.
 fn grace(seconds: u32) -> Value {
     json!({"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 300 + seconds}}}})
@@ -104,15 +109,7 @@ const CASES: [Case; 8] = [
     },
     Case {
         what: "Gateway: port, to its Service",
-        change: |n| {
-            let listener = json!({"name": "http", "port": 81 + n, "protocol": "HTTP"});
-            (
-                "gateways",
-                "edge",
-                "web",
-                json!({"spec": {"listeners": [listener]}}),
-            )
-        },
+        change: |n| ("gateways", "edge", "web", listening(81 + n)),
         events: [
             |event, n| {
                 event.is("gateways", "web")
@@ -123,15 +120,7 @@ const CASES: [Case; 8] = [
     },
     Case {
         what: "Gateway: port, to its status",
-        change: |n| {
-            let listener = json!({"name": "http", "port": 201 + n, "protocol": "HTTP"});
-            (
-                "gateways",
-                "edge",
-                "web",
-                json!({"spec": {"listeners": [listener]}}),
-            )
-        },
+        change: |n| ("gateways", "edge", "web", listening(201 + n)),
         events: [
             |event, n| {
                 event.is("gateways", "web")

@@ -1,6 +1,5 @@
 //! A port of an API server that records the requests which pass.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -8,12 +7,11 @@ use std::sync::{Arc, Mutex};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
-use serde_json::json;
 use tokio::net::TcpListener;
+
+use super::support::api_port;
 
 /// See the module's documentation. Requests are forwarded as the client's user.
 #[derive(Clone)]
@@ -31,44 +29,23 @@ impl Relay {
             address: listener.local_addr().unwrap(),
             requests: Arc::default(),
         };
-        tokio::spawn(relay.clone().serve(listener));
+        let served = relay.clone();
+        let answer = move |request| {
+            let relay = served.clone();
+            async move { relay.forward(request).await }
+        };
+        tokio::spawn(api_port::serve(listener, answer));
         relay
     }
 
     /// Writes a kubeconfig that leads to the port.
     pub(crate) fn write_kubeconfig(&self, path: &Path) {
-        let server = format!("http://{}", self.address);
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "a",
-            "clusters": [{"name": "a", "cluster": {"server": server}}],
-            "users": [{"name": "a", "user": {}}],
-            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        });
-        std::fs::write(path, text.to_string()).unwrap();
+        api_port::write_kubeconfig(path, self.address);
     }
 
     /// Takes the requests so far, `METHOD path?query`.
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.requests.lock().unwrap())
-    }
-
-    async fn serve(self, listener: TcpListener) {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            // The events of a watch are small writes.
-            stream.set_nodelay(true).unwrap();
-            let relay = self.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let relay = relay.clone();
-                    async move { Ok::<_, Infallible>(relay.forward(request).await) }
-                });
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service);
-                // A controller that is killed closes its connections.
-                let _ = connection.await;
-            });
-        }
     }
 
     async fn forward(&self, request: Request<Incoming>) -> Response<Body> {

@@ -12,11 +12,11 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
+
+use super::api_port;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -167,7 +167,14 @@ impl FakeApi {
         std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().unwrap();
-            runtime.block_on(served.serve(listener));
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).unwrap();
+                let answer = move |request| {
+                    let api = served.clone();
+                    async move { api.answer(request).await }
+                };
+                api_port::serve(listener, answer).await;
+            });
         });
         api
     }
@@ -306,14 +313,7 @@ impl FakeApi {
 
     /// Writes a kubeconfig that leads to it.
     pub(crate) fn write_kubeconfig(&self, path: &Path) {
-        let server = format!("http://{}", self.address);
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "a",
-            "clusters": [{"name": "a", "cluster": {"server": server}}],
-            "users": [{"name": "a", "user": {}}],
-            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        });
-        std::fs::write(path, text.to_string()).unwrap();
+        api_port::write_kubeconfig(path, self.address);
     }
 
     /// Objects of a collection, by name.
@@ -350,23 +350,6 @@ impl FakeApi {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
-    }
-
-    async fn serve(self, listener: std::net::TcpListener) {
-        let listener = TcpListener::from_std(listener).unwrap();
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let api = self.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let api = api.clone();
-                    async move { Ok::<_, Infallible>(api.answer(request).await) }
-                });
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service);
-                let _ = connection.await;
-            });
-        }
     }
 
     async fn answer<B>(&self, request: Request<B>) -> Response<Body>

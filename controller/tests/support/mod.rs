@@ -1,6 +1,7 @@
 //! Common functions of the index tests: reading objects, and writing its output.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod api_port;
 pub(crate) mod clock;
 pub(crate) mod fake_api;
 pub(crate) mod fixture;

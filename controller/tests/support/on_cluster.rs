@@ -34,20 +34,9 @@ pub(crate) struct OnCluster {
 impl OnCluster {
     /// Starts both, and waits until a pod is admitted; `None`, with the printed reason, if that is not possible.
     pub(crate) async fn start(name: &str) -> Option<Self> {
-        if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
-            return None;
-        }
-        let cluster = Cluster::start(Options {
-            name: name.into(),
-            nodes: 1,
-            ..Options::default()
-        });
-        let cluster = cluster.unwrap();
+        let cluster = cluster(name)?;
         let kubectl = cluster.kubectl();
         let folder = tempfile::tempdir().unwrap();
-        for (_, definition) in maglor_controller::crd::yaml().unwrap() {
-            kubectl.apply(&definition).unwrap();
-        }
         kubectl.run(&["create", "namespace", "maglor"]).unwrap();
         let webhook = free_port();
         let listen = format!("127.0.0.1:{webhook}");
@@ -81,6 +70,24 @@ impl OnCluster {
         drop(self.controller);
         self.cluster.stop().unwrap();
     }
+}
+
+/// Starts a cluster of one node with the definitions of the mesh; `None`, with the printed reason, if that is not
+/// possible.
+pub(crate) fn cluster(name: &str) -> Option<Cluster> {
+    if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
+        return None;
+    }
+    let cluster = Cluster::start(Options {
+        name: name.into(),
+        nodes: 1,
+        ..Options::default()
+    });
+    let cluster = cluster.unwrap();
+    for (_, definition) in maglor_controller::crd::yaml().unwrap() {
+        cluster.kubectl().apply(&definition).unwrap();
+    }
+    Some(cluster)
 }
 
 fn free_port() -> u16 {

@@ -11,9 +11,11 @@
 mod access;
 mod connections;
 mod headers;
+mod query;
 mod server;
 
 pub use access::{Audience, Methods, Page, Refusal, Via, foreign_site, refusal};
 pub use connections::{Busy, Connections, Held, Limits, Place, network_of};
 pub use headers::list;
+pub use query::parameters;
 pub use server::{Accepted, Response, Server};

@@ -12,7 +12,6 @@ mod support;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,18 +20,7 @@ use maglor_testkit::process::Signal;
 use maglor_testkit::pty::Terminal;
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually, process, wait};
 use serde_json::Value;
-use support::{MAGLOR, maglor, stdout};
-
-/// A program of the workspace.
-fn program(name: &str) -> PathBuf {
-    let path = Path::new(MAGLOR).with_file_name(name);
-    if !path.is_file() {
-        let build = ["build", "--locked", "-p", name, "--bin", name];
-        let built = Command::new(env!("CARGO")).args(build).status().unwrap();
-        assert!(built.success() && path.is_file(), "{}", path.display());
-    }
-    path
-}
+use support::{MAGLOR, maglor, program, stdout};
 
 #[track_caller]
 fn json(arguments: &[&str]) -> Value {

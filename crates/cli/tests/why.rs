@@ -7,23 +7,9 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use maglor_testkit::{Answer, Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 use serde_json::Value;
-use support::{MAGLOR, maglor, stdout};
-
-/// A program of the workspace.
-fn program(name: &str) -> PathBuf {
-    let path = Path::new(MAGLOR).with_file_name(name);
-    if !path.is_file() {
-        let build = ["build", "--locked", "-p", name, "--bin", name];
-        let built = Command::new(env!("CARGO")).args(build).status().unwrap();
-        assert!(built.success() && path.is_file(), "{}", path.display());
-    }
-    path
-}
+use support::{maglor, program, stdout};
 
 /// A proxy in front of one endpoint.
 fn proxy(endpoint: std::net::SocketAddr, route: &str) -> Proxy {

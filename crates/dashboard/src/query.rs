@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use maglor_admin::parameters;
 use percent_encoding::percent_decode_str;
 
 /// Maximum number of parameters.
@@ -24,13 +25,10 @@ impl fmt::Display for QueryError {
 impl Query {
     /// Parses a query, of which only parameters with the `known` names are allowed.
     pub(crate) fn parse(text: Option<&str>, known: &[&str]) -> Result<Self, QueryError> {
-        let parts = text.unwrap_or_default().split('&');
-        let parts: Vec<(String, String)> = parts
-            .filter(|part| !part.is_empty())
-            .map(|part| {
-                let (name, value) = part.split_once('=').unwrap_or((part, ""));
-                (decoded(name), decoded(value))
-            })
+        // As in forms.
+        let text = text.unwrap_or_default().replace('+', " ");
+        let parts: Vec<(String, String)> = parameters(&text)
+            .map(|(name, value)| (decoded(name), value.into_owned()))
             .take(MOST + 1)
             .collect();
         if parts.len() > MOST {
@@ -76,9 +74,7 @@ impl Query {
 }
 
 fn decoded(text: &str) -> String {
-    percent_decode_str(&text.replace('+', " "))
-        .decode_utf8_lossy()
-        .into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use maglor_dashboard::{Access, Dashboard, Denied, Review, Reviewer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -355,23 +355,6 @@ impl Events {
     }
 }
 
-/// Applies a patch (RFC 7396).
-fn apply(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Map::new().into();
-    }
-    for (name, value) in patch {
-        match value {
-            Value::Null => drop(target.as_object_mut().unwrap().remove(name)),
-            value => apply(&mut target[name], value),
-        }
-    }
-}
-
 async fn served(mesh: &Arc<Simulated>) -> SocketAddr {
     let dashboard = dashboard(mesh, Access::default());
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -399,7 +382,7 @@ async fn patches_lead_to_the_present_graph_and_a_killed_replica_is_seen() {
             path.is_null(),
             "positions stay while numbers change: {patch}"
         );
-        apply(&mut graph, &patch);
+        json_patch::merge(&mut graph, &patch);
         assert!(begun.elapsed() < Duration::from_secs(3), "{graph}");
     }
     let rps = graph["edges"]["shop/productpage>shop/details"]["rps"]
@@ -423,14 +406,14 @@ async fn a_slow_viewer_gets_the_newest_document_and_no_backlog() {
     for _ in 0..4 {
         mesh.seconds.fetch_add(1, Ordering::Relaxed);
         let (_, patch) = quick.next().await;
-        apply(&mut graph, &patch);
+        json_patch::merge(&mut graph, &patch);
     }
     let newest = graph["at"].as_f64().unwrap();
     let (_, mut late) = slow.next().await;
     let mut count = 0;
     while late["at"].as_f64().unwrap() < newest {
         let (_, patch) = slow.next().await;
-        apply(&mut late, &patch);
+        json_patch::merge(&mut late, &patch);
         count += 1;
     }
     assert!(count <= 5, "{count}");

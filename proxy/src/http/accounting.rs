@@ -225,7 +225,7 @@ impl Accounting {
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = status;
         self.time.moved();
-        if self.recording.is_some() {
+        if self.recording.as_ref().is_some_and(Recording::has_lines) {
             self.responded = Some(Instant::now());
         }
     }

@@ -101,6 +101,11 @@ impl Recording {
         Some(recording)
     }
 
+    /// Returns whether a line of the access log or of a tap is written.
+    pub(super) fn has_lines(&self) -> bool {
+        self.readers.lines()
+    }
+
     pub(super) fn record(&self) -> &Rc<Record> {
         &self.record
     }

@@ -1,5 +1,6 @@
 //! The command line as a program.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub(crate) const MAGLOR: &str = env!("CARGO_BIN_EXE_maglor");
@@ -16,4 +17,16 @@ pub(crate) fn stdout(arguments: &[&str]) -> String {
     let output = maglor(arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// A program of the workspace.
+#[allow(dead_code, reason = "some tests need no other program")]
+pub(crate) fn program(name: &str) -> PathBuf {
+    let path = Path::new(MAGLOR).with_file_name(name);
+    if !path.is_file() {
+        let build = ["build", "--locked", "-p", name, "--bin", name];
+        let built = Command::new(env!("CARGO")).args(build).status().unwrap();
+        assert!(built.success() && path.is_file(), "{}", path.display());
+    }
+    path
 }

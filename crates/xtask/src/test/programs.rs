@@ -38,15 +38,21 @@ pub(super) struct Build {
     diagnostics: BTreeSet<String>,
 }
 
+impl Build {
+    fn print(&self) {
+        for diagnostic in &self.diagnostics {
+            eprintln!("{diagnostic}");
+        }
+        eprintln!("{} warnings and errors", self.diagnostics.len());
+    }
+}
+
 /// Builds everything with `features`; fails if anything does not compile or has a warning.
 pub(super) fn check(features: &[&str]) -> Outcome {
     match run(features) {
         Ok(build) if build.compiles && build.diagnostics.is_empty() => Outcome::Passed,
         Ok(build) => {
-            for diagnostic in &build.diagnostics {
-                eprintln!("{diagnostic}");
-            }
-            eprintln!("{} warnings and errors", build.diagnostics.len());
+            build.print();
             Outcome::Failed
         }
         Err(error) => {
@@ -60,9 +66,7 @@ pub(super) fn check(features: &[&str]) -> Outcome {
 pub(super) fn build(features: &[&str]) -> io::Result<Option<Vec<Program>>> {
     let build = run(features)?;
     if !build.compiles {
-        for diagnostic in &build.diagnostics {
-            eprintln!("{diagnostic}");
-        }
+        build.print();
     }
     Ok(build.compiles.then_some(build.programs))
 }

@@ -1,7 +1,7 @@
 //! `/why`: the stories of failed and slow requests.
 
+use maglor_admin::parameters;
 use maglor_telemetry::story::Story;
-use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use crate::telemetry::stories::Stories;
@@ -55,9 +55,8 @@ pub(super) fn describe(stories: &Stories, query: &str) -> Result<Value, QueryErr
 impl Filter {
     fn read(query: &str) -> Result<Self, QueryError> {
         let mut filter = Self::default();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+        for (name, value) in parameters(query) {
+            let value = value.into_owned();
             let bad = |name, expected| QueryError::Value {
                 name,
                 value: value.clone(),

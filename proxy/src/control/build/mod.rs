@@ -128,10 +128,11 @@ pub(crate) fn one_cluster(
     now: Time,
 ) -> Result<Arc<Cluster>, BuildError> {
     let stays_tls = !files_changed || !matches!(wanted.tls, Some(Origination::Names(_)));
-    let unchanged =
-        |old: &config::Cluster| std::ptr::eq(old, wanted.as_ref()) || same(old, wanted.as_ref());
     match old {
-        Some(old) if stays_tls && unchanged(old.config()) => Ok(old),
+        // Resources of the control plane that did not change are the same object.
+        Some(old) if stays_tls && (Arc::ptr_eq(old.config(), wanted) || old.config() == wanted) => {
+            Ok(old)
+        }
         old => cluster(wanted, old.as_deref(), sources, metrics, now).map(Arc::new),
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use maglor_admin::parameters;
 use maglor_balance::guard::rate::RateParams;
 use maglor_config::listener::TrafficDirection;
-use percent_encoding::percent_decode_str;
 
 use crate::telemetry::record::{Entry, direction_name};
 
@@ -63,9 +63,8 @@ impl Wanted {
     pub(super) fn read(query: &str) -> Result<(Self, RateParams), TapError> {
         let mut wanted = Self::default();
         let mut rate = RATE;
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+        for (name, value) in parameters(query) {
+            let value = value.into_owned();
             let bad = |name, expected| TapError::Value {
                 name,
                 value: value.clone(),

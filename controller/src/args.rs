@@ -304,7 +304,7 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(command) => cluster::command(command),
+        Some(command) => cluster::command(&command),
         None => serve(cli.run),
     };
     match done {
@@ -350,7 +350,7 @@ fn serve(mut run: Run) -> Result<(), String> {
     logs::init(&run.log_level, format).map_err(|error| format!("--log-level: {error}"))?;
     let options = options(&run);
     let Some(folder) = run.folder.take() else {
-        return cluster::serve(run, options);
+        return cluster::serve(&run, &options);
     };
     block_on(async {
         let outcome = app::run(options, folder, termination()?).await;

@@ -15,22 +15,22 @@ use crate::scope::{Certificates, Scope};
 use crate::webhook;
 
 /// Runs a command.
-pub(super) fn command(command: Command) -> Result<(), String> {
+pub(super) fn command(command: &Command) -> Result<(), String> {
     match command {
         Command::CleanUp {
             namespace,
             revision,
         } => once(async |client| {
-            let revision = revision.unwrap_or_default();
-            lifecycle::clean_up::clean_up(&client, &namespace, &revision, &say).await
+            let revision = revision.clone().unwrap_or_default();
+            lifecycle::clean_up::clean_up(&client, namespace, &revision, &say).await
         }),
         Command::Crds { apply: false } => crds(),
         Command::Crds { apply: true } => {
             once(async |client| lifecycle::definitions::apply(&client, &say).await)
         }
         Command::Uninject { patience, revision } => once(async |client| {
-            let revision = revision.unwrap_or_default();
-            lifecycle::uninject(&client, &revision, patience, &say).await
+            let revision = revision.clone().unwrap_or_default();
+            lifecycle::uninject(&client, &revision, *patience, &say).await
         }),
     }
 }
@@ -60,48 +60,46 @@ fn crds() -> Result<(), String> {
 }
 
 /// Serves a cluster until the process is terminated.
-pub(super) fn serve(run: Run, options: Options) -> Result<(), String> {
-    let settings = settings(run, &options);
+pub(super) fn serve(run: &Run, options: &Options) -> Result<(), String> {
+    let settings = settings(run, options);
     block_on(async {
-        let outcome = on_kubernetes::run(options, settings, termination()?).await;
+        let outcome = on_kubernetes::run(options.clone(), settings, termination()?).await;
         outcome.map_err(|error| error.to_string())
     })
 }
 
-fn settings(run: Run, options: &Options) -> Settings {
-    let revision = run.revision.unwrap_or_default();
-    let mut sidecar = run.sidecar;
-    sidecar.revision = revision.name().unwrap_or_default().to_owned();
+fn settings(run: &Run, options: &Options) -> Settings {
+    let revision = run.revision.clone().unwrap_or_default();
+    let mut sidecar = run.sidecar.clone();
+    revision
+        .name()
+        .unwrap_or_default()
+        .clone_into(&mut sidecar.revision);
     sidecar.complete(&run.namespace, run.identity.trust_domain.as_str());
     let identity = options.identity.as_ref();
     let trust_domain = identity.map(|one| one.trust_domain.to_string());
-    let arguments = run.proxies;
+    let arguments = &run.proxies;
     // A revision leaves ProxyServices to the default control plane.
     let on = arguments.proxy_services && revision.is_default();
-    let inserts = Scope::new(on, &arguments.proxy_services_in);
-    let auto = Limits::patient(arguments.auto_patience);
-    let proxies = proxies(&arguments, &sidecar, trust_domain);
-    let gateways = arguments
-        .gateways
-        .then(|| gateways(arguments, proxies.clone()));
-    let webhook = run.webhook.map(|listen| webhook::Options {
-        listen,
-        settings: sidecar,
-    });
+    let proxies = proxies(arguments, &sidecar, trust_domain);
+    let process = || format!("process-{}", std::process::id());
     Settings {
-        namespace: run.namespace,
-        replica: run
-            .replica
-            .unwrap_or_else(|| format!("process-{}", std::process::id())),
+        namespace: run.namespace.clone(),
+        replica: run.replica.clone().unwrap_or_else(process),
         revision,
+        inserts: Scope::new(on, &arguments.proxy_services_in),
+        gateways: arguments
+            .gateways
+            .then(|| gateways(arguments, proxies.clone())),
         proxies,
-        inserts,
-        gateways,
         moves: Scope::new(run.placement, &run.placement_in),
         tunes: Scope::new(run.tuning, &run.tuning_in),
-        webhook,
+        webhook: run.webhook.map(|listen| webhook::Options {
+            listen,
+            settings: sidecar,
+        }),
         external_metrics: run.external_metrics,
-        auto,
+        auto: Limits::patient(arguments.auto_patience),
     }
 }
 
@@ -129,17 +127,17 @@ fn proxies(
 }
 
 fn gateways(
-    arguments: super::Proxies,
+    arguments: &super::Proxies,
     settings: proxy_service::Settings,
 ) -> Box<gateway::run::Options> {
     let scope = Scope::new(true, &arguments.gateways_in);
     let certificates = match arguments.gateway_all_certificates {
         true => Certificates::All(scope.clone()),
-        false => Certificates::Named(arguments.gateway_certificates.into_iter().collect()),
+        false => Certificates::Named(arguments.gateway_certificates.iter().cloned().collect()),
     };
     Box::new(gateway::run::Options {
         settings,
-        service_type: arguments.gateway_service_type,
+        service_type: arguments.gateway_service_type.clone(),
         replicas: arguments.gateway_replicas,
         scope,
         certificates,

@@ -4,7 +4,7 @@ use super::{Command, Run};
 use crate::app::Options;
 
 /// Returns why no command is available: all are for clusters.
-pub(super) fn command(command: Command) -> Result<(), String> {
+pub(super) fn command(command: &Command) -> Result<(), String> {
     let name = match command {
         Command::CleanUp { .. } => "clean-up",
         Command::Crds { .. } => "crds",
@@ -14,7 +14,7 @@ pub(super) fn command(command: Command) -> Result<(), String> {
 }
 
 /// Returns why the controller cannot run without `--folder`, and names an argument that is for clusters only.
-pub(super) fn serve(run: Run, _: Options) -> Result<(), String> {
+pub(super) fn serve(run: &Run, _: &Options) -> Result<(), String> {
     let arguments = [
         ("--gateways", run.proxies.gateways),
         ("--revision", run.revision.is_some()),
@@ -47,7 +47,7 @@ mod tests {
             let arguments = ["maglor-controller"].iter().chain(arguments);
             let run = Cli::parse_from(arguments).run;
             let options = super::super::options(&run);
-            serve(run, options).unwrap_err()
+            serve(&run, &options).unwrap_err()
         };
         for (arguments, expected) in [
             (
@@ -61,7 +61,7 @@ mod tests {
             let error = error(arguments);
             assert!(error.starts_with(expected), "{error}");
         }
-        let error = command(Command::Crds { apply: false }).unwrap_err();
+        let error = command(&Command::Crds { apply: false }).unwrap_err();
         assert!(error.starts_with("crds: requires Kubernetes"), "{error}");
     }
 }

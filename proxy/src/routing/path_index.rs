@@ -105,8 +105,7 @@ mod tests {
         prop_oneof![
             path().prop_map(PathMatch::Exact),
             path().prop_map(PathMatch::Prefix),
-            "/(a|b)[ab/]{0,3}"
-                .prop_map(|text| PathMatch::Regex(regex::Regex::new(&text).unwrap())),
+            "/(a|b)[ab/]{0,3}".prop_map(|text| PathMatch::Regex(regex::Regex::new(&text).unwrap())),
             Just(PathMatch::Prefix("/".to_owned())),
         ]
     }

@@ -27,6 +27,10 @@ use crate::telemetry::metrics::{FaultMetrics, Metrics, RouteMetrics};
 use crate::telemetry::record::RouteName;
 use crate::upstream::{Cluster, Clusters};
 
+/// Number of routes in a table up to which all series of each route exist from the start. Of more routes, only those
+/// that have requests have series: six lines each would make every scrape slow.
+const SERIES_FROM_START: usize = 1000;
+
 /// A compiled route table.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -83,7 +87,7 @@ impl Host {
 /// A compiled route.
 #[derive(Debug)]
 pub(crate) struct Route {
-    pub(crate) config: config::Route,
+    pub(crate) config: Arc<config::Route>,
     pub(crate) metrics: Arc<RouteMetrics>,
     /// Names in records of requests.
     pub(crate) named: Arc<RouteName>,
@@ -139,7 +143,7 @@ impl Table {
     /// Compiles a validated table, all of whose clusters exist.
     pub(crate) fn compile(
         table: &config::RouteTable,
-        listener: &str,
+        listener: &Arc<str>,
         clusters: &Clusters,
         metrics: &Metrics,
         rate_limit: Option<&Arc<Limiter>>,
@@ -156,6 +160,12 @@ impl Table {
             rate_limit: rate_limit.cloned(),
         };
         let before = before.map(Self::by_name).unwrap_or_default();
+        let routes: usize = table
+            .virtual_hosts
+            .iter()
+            .map(|host| host.routes.len())
+            .sum();
+        let from_start = routes <= SERIES_FROM_START;
         for host in &table.virtual_hosts {
             let index = compiled.hosts.len();
             for domain in &host.domains {
@@ -168,9 +178,9 @@ impl Table {
             }
             let domains: Vec<_> = host.domains.iter().map(domain_text).collect();
             let domains: Arc<str> = domains.join(", ").into();
-            let route = |route: &config::Route| {
+            let route = |route: &Arc<config::Route>| {
                 let before = before.get(&*route.name).copied();
-                let names = (listener, &domains);
+                let names = (listener, &domains, from_start);
                 compile_route(route, names, clusters, metrics, before)
             };
             let routes = host.routes.iter().map(route).collect();
@@ -247,8 +257,8 @@ impl Table {
 }
 
 fn compile_route(
-    route: &config::Route,
-    (listener, domains): (&str, &Arc<str>),
+    route: &Arc<config::Route>,
+    (listener, domains, from_start): (&Arc<str>, &Arc<str>, bool),
     clusters: &Clusters,
     metrics: &Metrics,
     before: Option<&Route>,
@@ -260,8 +270,8 @@ fn compile_route(
     let mirror = |mirror: &Mirror| Some((clusters.get(&mirror.cluster)?, mirror.percent));
     let limited = before.and_then(|before| before.rate_limit.as_ref());
     Route {
-        config: route.clone(),
-        metrics: metrics.route(listener, &route.name),
+        config: Arc::clone(route),
+        metrics: metrics.route(listener, &route.name, from_start),
         named: Arc::new(RouteName {
             host: Arc::clone(domains),
             name: Arc::clone(&route.name),

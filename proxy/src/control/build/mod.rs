@@ -266,10 +266,10 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Applies the new routes and clusters, also to open connections.
-    pub(crate) fn commit(self) -> Arc<Listener> {
+    /// Applies the new routes and clusters, also to open connections. Adds the replaced tables to `superseded`.
+    pub(crate) fn commit(self, superseded: &mut Vec<Arc<Table>>) -> Arc<Listener> {
         for (chain, table) in self.routes {
-            chain.routes.store(Arc::new(table));
+            superseded.push(chain.routes.swap(Arc::new(table)));
         }
         for (chain, cluster) in self.clusters {
             chain.cluster.store(Some(cluster));
@@ -423,7 +423,7 @@ impl Build<'_> {
                 let known = old.and_then(|old| old.on_demand.clone());
                 OnDemand::new(wanted, self.name, self.asks, known)
             }),
-            unrouted: self.metrics.route(self.name, UNROUTED),
+            unrouted: self.metrics.route(self.name, &UNROUTED.into(), true),
         })
     }
 

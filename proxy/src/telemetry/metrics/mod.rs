@@ -113,8 +113,16 @@ impl Metrics {
     }
 
     /// Returns the handles of a route.
-    pub(crate) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {
-        self.downstream.route(listener, route)
+    ///
+    /// `from_start`: whether the series of all status classes exist before the first request, so that rates of a class
+    /// are 0 rather than absent. The others begin with the first request that has their class.
+    pub(crate) fn route(
+        &self,
+        listener: &Arc<str>,
+        route: &Arc<str>,
+        from_start: bool,
+    ) -> Arc<RouteMetrics> {
+        self.downstream.route(listener, route, from_start)
     }
 
     /// Returns the handles of a route that injects faults.

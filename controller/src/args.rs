@@ -1,9 +1,12 @@
 //! Command line arguments.
 
 mod dashboard;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod proxies;
+#[cfg(not(feature = "kubernetes"))]
+mod without_kubernetes;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,19 +16,18 @@ use clap::{Parser, Subcommand};
 use maglor_config::raw;
 use maglor_identity::{MAX_TTL, TrustDomain};
 use maglor_service_graph::Averaging;
-use maglor_service_graph::policy_choice::Limits;
 use maglor_telemetry::logs::{self, Format};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::{self, Options, Source};
-use crate::crd;
+#[cfg(feature = "kubernetes")]
+use self::kubernetes as cluster;
+#[cfg(not(feature = "kubernetes"))]
+use self::without_kubernetes as cluster;
+use crate::app::{self, Options};
 use crate::graph;
-use crate::identity::external::SignerName;
+use crate::identity::signer::SignerName;
 use crate::identity::start::{CaSource, Settings};
-use crate::lifecycle;
 use crate::revision::Revision;
-use crate::scope::Scope;
-use crate::webhook;
 use dashboard::Dashboard;
 use proxies::Proxies;
 
@@ -237,24 +239,24 @@ struct Identity {
 }
 
 impl Identity {
-    fn settings(self, namespace: &str, revision: &Revision) -> Option<Settings> {
+    fn settings(&self, namespace: &str, revision: &Revision) -> Option<Settings> {
         (!self.plain_text).then(|| Settings {
-            trust_domain: self.trust_domain,
+            trust_domain: self.trust_domain.clone(),
             namespace: namespace.to_owned(),
             service: revision.service(),
             ttl: self.leaf_ttl,
-            ca: match (self.ca_dir, self.signer) {
-                (Some(folder), _) => CaSource::Folder(folder),
+            ca: match (&self.ca_dir, &self.signer) {
+                (Some(folder), _) => CaSource::Folder(folder.clone()),
                 (None, Some(name)) => CaSource::Signer {
-                    name,
-                    roots: self.ca_secret,
+                    name: name.clone(),
+                    roots: self.ca_secret.clone(),
                 },
                 (None, None) => CaSource::Secret {
-                    name: self.ca_secret,
+                    name: self.ca_secret.clone(),
                 },
             },
             deadline: self.rotation_deadline,
-            tokens: self.tokens,
+            tokens: self.tokens.clone(),
         })
     }
 }
@@ -302,21 +304,7 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(Command::CleanUp {
-            namespace,
-            revision,
-        }) => once(async |client| {
-            let revision = revision.unwrap_or_default();
-            lifecycle::clean_up::clean_up(&client, &namespace, &revision, &say).await
-        }),
-        Some(Command::Crds { apply: false }) => crds(),
-        Some(Command::Crds { apply: true }) => {
-            once(async |client| lifecycle::definitions::apply(&client, &say).await)
-        }
-        Some(Command::Uninject { patience, revision }) => once(async |client| {
-            let revision = revision.unwrap_or_default();
-            lifecycle::uninject(&client, &revision, patience, &say).await
-        }),
+        Some(command) => cluster::command(&command),
         None => serve(cli.run),
     };
     match done {
@@ -332,96 +320,54 @@ fn sidecar(text: &str) -> Result<maglor_inject::Settings, String> {
     maglor_inject::Settings::parse(text).map_err(|error| error.to_string())
 }
 
-fn say(line: &str) {
-    println!("{line}");
-}
-
-/// Runs a task on the cluster of the kubeconfig, or of the pod's service account, and exits.
-fn once<F>(task: impl FnOnce(kube::Client) -> F) -> Result<(), String>
-where
-    F: Future<Output = Result<(), lifecycle::LifecycleError>>,
-{
+/// Runs a task to its end.
+fn block_on(task: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("runtime: {error}"))?;
-    runtime.block_on(async {
-        let client = crate::api_server::client().await;
-        let client = client.map_err(|error| format!("no cluster: {error}"))?;
-        task(client).await.map_err(|error| error.to_string())
+    runtime.block_on(task)
+}
+
+/// Returns a future that resolves when the process should end.
+fn termination() -> Result<impl Future<Output = ()>, String> {
+    let failed = |error| format!("signals: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     })
 }
 
-fn crds() -> Result<(), String> {
-    let mut out = std::io::stdout().lock();
-    for (_, text) in crd::yaml().map_err(|error| error.to_string())? {
-        write!(out, "---\n{text}").map_err(|error| format!("cannot write: {error}"))?;
-    }
-    Ok(())
-}
-
-fn serve(run: Run) -> Result<(), String> {
+fn serve(mut run: Run) -> Result<(), String> {
     let format: Format = run
         .log_format
         .parse()
         .map_err(|error| format!("--log-format: {error}"))?;
     logs::init(&run.log_level, format).map_err(|error| format!("--log-level: {error}"))?;
-    let revision = run.revision.unwrap_or_default();
-    let mut sidecar = run.sidecar;
-    sidecar.revision = revision.name().unwrap_or_default().to_owned();
-    sidecar.complete(&run.namespace, run.identity.trust_domain.as_str());
-    let identity = run.identity.settings(&run.namespace, &revision);
-    let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
-    let auto = Limits::patient(run.proxies.auto_patience);
-    let inserts = run.proxies.inserts(&revision);
-    let (proxies, gateways) = run.proxies.settings(&sidecar, trust_domain);
-    let webhook = run.webhook.map(|listen| webhook::Options {
-        listen,
-        settings: sidecar,
-    });
-    let source = match run.folder {
-        Some(folder) => Source::Folder(folder),
-        None => Source::Kubernetes {
-            namespace: run.namespace,
-            replica: run
-                .replica
-                .unwrap_or_else(|| format!("process-{}", std::process::id())),
-            revision,
-            proxies,
-            inserts,
-            gateways,
-            moves: Scope::new(run.placement, &run.placement_in),
-            tunes: Scope::new(run.tuning, &run.tuning_in),
-        },
+    let options = options(&run);
+    let Some(folder) = run.folder.take() else {
+        return cluster::serve(&run, &options);
     };
-    let options = Options {
-        source,
+    block_on(async {
+        let outcome = app::run(options, folder, termination()?).await;
+        outcome.map_err(|error| error.to_string())
+    })
+}
+
+/// Returns the options of every controller.
+fn options(run: &Run) -> Options {
+    let revision = run.revision.clone().unwrap_or_default();
+    Options {
         listen: run.listen,
-        identity,
+        identity: run.identity.settings(&run.namespace, &revision),
         graph: run.graph.settings(),
         dashboard: run.dashboard.options(),
         admin: run.admin,
         admin_opened: run.admin_remote_access == "full",
-        webhook,
-        external_metrics: run.external_metrics,
-        auto,
-        ready_file: run.ready_file,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("runtime: {error}"))?;
-    runtime.block_on(async {
-        let failed = |error| format!("signals: {error}");
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let stop = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
-        let outcome = app::run(options, stop).await;
-        outcome.map_err(|error| error.to_string())
-    })
+        ready_file: run.ready_file.clone(),
+    }
 }

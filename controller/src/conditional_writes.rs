@@ -20,7 +20,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::client::Body;
 use kube::{Api, Client};
-use maglor_telemetry::{Counter, Registry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -28,6 +27,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::lease::{self, Term};
+use crate::metrics::writes::{WriteMetrics, WriteResult};
 
 /// The field manager of writes that have no specific one.
 pub const FIELD_MANAGER: &str = "maglor-controller";
@@ -308,39 +308,13 @@ enum FenceError {
     Path(#[from] http::Error),
 }
 
-/// Counters of the results of write requests.
-#[derive(Clone, Debug)]
-pub struct WriteMetrics {
-    conflict: Counter,
-    done: Counter,
-    failed: Counter,
-    late: Counter,
-}
-
-impl WriteMetrics {
-    pub(crate) fn new(registry: &Registry) -> Self {
-        let family = registry.counter(
-            "controller_writes_total",
-            "Write requests of the leader, by result.",
-            &["result"],
-        );
-        let with = |result| family.with(&[result]);
-        Self {
-            conflict: with("conflict"),
-            done: with("done"),
-            failed: with("failed"),
-            late: with("late"),
-        }
-    }
-
-    fn count(&self, sent: &Result<Sent, FenceError>) {
-        let counter = match sent {
-            Ok(Ok(response)) if response.status().is_success() => &self.done,
-            Ok(Ok(response)) if response.status() == StatusCode::CONFLICT => &self.conflict,
-            Err(FenceError::Over) => &self.late,
-            _ => &self.failed,
-        };
-        counter.add_shared(1);
+/// Returns the result of a write request for the metrics.
+fn result(sent: &Result<Sent, FenceError>) -> WriteResult {
+    match sent {
+        Ok(Ok(response)) if response.status().is_success() => WriteResult::Done,
+        Ok(Ok(response)) if response.status() == StatusCode::CONFLICT => WriteResult::Conflict,
+        Err(FenceError::Over) => WriteResult::Late,
+        _ => WriteResult::Failed,
     }
 }
 
@@ -359,7 +333,7 @@ pub(crate) fn fenced(
                 return Ok(client.send(request).await?);
             }
             let sent = send_in_term(&client, request, &term).await;
-            metrics.count(&sent);
+            metrics.count(result(&sent));
             Ok::<_, BoxError>(sent??)
         }
     };

@@ -1,6 +1,8 @@
 //! Metrics of the controller. Names and labels are documented in docs/controller.md.
 
+pub(crate) mod admissions;
 pub(crate) mod on_call;
+pub(crate) mod writes;
 
 use std::time::Duration;
 
@@ -9,15 +11,15 @@ use maglor_telemetry::metrics::Exposition;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
 use crate::clients::{ClientMetrics, PORTS};
-use crate::conditional_writes::WriteMetrics;
 use crate::identity::certify::CertifyMetrics;
 use crate::identity::rotation::Phase;
 use crate::index::facts::Kind;
 use crate::index::{Change, ResourceKind};
 use crate::resource_server::Table;
 use crate::source::Event;
-use crate::webhook::metrics::AdmissionMetrics;
+use admissions::AdmissionMetrics;
 use on_call::OnCall;
+use writes::WriteMetrics;
 
 /// All metric families of the controller.
 #[derive(Debug)]

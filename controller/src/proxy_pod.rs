@@ -9,8 +9,6 @@ use crate::api_server;
 /// Time for which a terminating proxy continues to accept connections, in seconds: by its end, every node has stopped
 /// sending to the proxy.
 pub(crate) const FAREWELL_SECONDS: u32 = 5;
-/// Default drain time of a proxy, in seconds.
-pub(crate) const DRAIN_SECONDS: u32 = 30;
 
 /// Returns the grace period after which a pod is killed, in seconds. `drain` is as for [`pod`].
 pub(crate) fn grace_seconds(drain: u32) -> u32 {

@@ -5,11 +5,9 @@
 //! deploys the operators' objects. Both use the same certificate authority, so their workloads authenticate each
 //! other.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 
 use crate::names::is_label;
 
@@ -85,12 +83,10 @@ pub const PODS: &str = "app.kubernetes.io/part-of=maglor";
 /// The label that contains the name of a pod's program.
 const NAME: &str = "app.kubernetes.io/name";
 
-/// Returns whether a pod is a replica of a control plane of any revision.
+/// Returns whether a pod with these labels is a replica of a control plane of any revision.
 #[must_use]
-pub fn is_replica(pod: &Pod) -> bool {
-    pod.labels()
-        .get(NAME)
-        .is_some_and(|name| is_controller(name))
+pub fn is_replica(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(NAME).is_some_and(|name| is_controller(name))
 }
 
 fn is_controller(name: &str) -> bool {

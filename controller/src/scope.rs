@@ -6,9 +6,6 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
-
 use crate::names::{is_label, is_subdomain};
 
 /// The namespaces where a feature may write.
@@ -41,22 +38,6 @@ impl Scope {
             Self::Everywhere => true,
             Self::In(some) => some.contains(namespace),
             Self::Off => false,
-        }
-    }
-
-    /// Returns clients for the objects of a kind in these namespaces.
-    pub(crate) fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        match self {
-            Self::Everywhere => vec![Api::all(client.clone())],
-            Self::In(some) => {
-                let some = some.iter();
-                some.map(|one| Api::namespaced(client.clone(), one))
-                    .collect()
-            }
-            Self::Off => Vec::new(),
         }
     }
 

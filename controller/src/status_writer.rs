@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use kube::api::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::conditional_writes::{Manager, Precondition};
 use crate::crd::{GROUP, VERSION};
 use crate::index::facts::gateway::GATEWAY_CONTROLLER;
 use crate::index::facts::{Key, Kind};
-use crate::index::{CONTROLLER, Status};
+use crate::index::{CONTROLLER, Status, Wanted};
 use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
 
@@ -29,9 +29,6 @@ const REST: Duration = Duration::from_secs(1);
 const MOST_REST: Duration = Duration::from_secs(60);
 /// Delay during which changes of one resource are merged into one write.
 const SETTLE: Duration = Duration::from_millis(20);
-
-/// The desired status of an object; `None` if another controller writes the status from now on.
-pub type Wanted = (Kind, Key, Option<Status>);
 
 /// The desired statuses, and the keys of those that are not written yet.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Wall-clock times that remain valid after a restart: durations since 1970, and the format of statuses.
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use maglor_balance::Time;
 
 /// Returns the current time.

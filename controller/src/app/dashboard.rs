@@ -5,52 +5,54 @@ use std::sync::Arc;
 
 use maglor_dashboard::{Access, Dashboard, Reviewer};
 
-use super::kubernetes::Kubernetes;
 use super::threads::{Thread, Threads};
 use super::{RunError, bind};
-use crate::api_server;
-use crate::dashboard::{self, Decisions, Feed, Options, Reviews};
+use crate::dashboard::{self, Decisions, Feed, Options};
 use crate::graph::Graphs;
 use crate::https::Serving;
 use crate::resource_server::Table;
 
-/// Starts the dashboard if it is enabled; returns its loopback address. `serving` is the webhook's certificate.
+/// What a cluster adds to the dashboard.
+#[derive(Default)]
+pub(super) struct Sources {
+    /// The name of this replica.
+    pub(super) replica: Option<String>,
+    /// The decisions of operators; `None` if there are no operators.
+    pub(super) decisions: Option<Arc<dyn Decisions>>,
+    /// Reviews the tokens of users; `None` without HTTPS.
+    pub(super) reviewer: Option<Arc<dyn Reviewer>>,
+    /// The webhook's certificate, for HTTPS.
+    pub(super) serving: Option<Serving>,
+}
+
+/// The started dashboard.
+pub(super) struct Page {
+    /// Its data.
+    pub(super) feed: Arc<Feed>,
+    /// Its loopback address.
+    pub(super) address: Option<SocketAddr>,
+}
+
+/// Starts the dashboard if it is enabled.
 pub(super) async fn start(
     options: Options,
-    (kubernetes, graphs, table): (Option<&Kubernetes>, &Arc<Graphs>, &Table),
-    serving: Option<Serving>,
+    (graphs, table): (&Arc<Graphs>, &Table),
+    sources: Sources,
     threads: &mut Threads,
-) -> Result<Option<SocketAddr>, RunError> {
+) -> Result<Option<Page>, RunError> {
     if !options.is_enabled() {
         return Ok(None);
     }
-    let mut access = Access {
+    let access = Access {
         host_names: options.host_names,
-        reviewer: None,
+        reviewer: sources.reviewer,
     };
-    let (mut decisions, mut replica) = (Decisions::default(), None);
-    if let Some(kubernetes) = kubernetes {
-        let client = threads
-            .make(Thread::Dashboard, api_server::client())
-            .await?;
-        let (watched, followed) = dashboard::watch(&client);
-        threads.spawn(Thread::Dashboard, "policies of the dashboard", followed);
-        decisions = watched.into();
-        replica = Some(kubernetes.replica.clone());
-        if options.https.is_some() {
-            access.reviewer = Some(Arc::new(Reviews::new(client)) as Arc<dyn Reviewer>);
-        }
-    }
-    let feed = Feed::new(graphs, table, (replica, decisions), options.proxies);
-    let feed = Arc::new(feed);
-    if let Some(kubernetes) = kubernetes {
-        let followed = Arc::clone(&feed).follow(kubernetes.replicas());
-        threads.spawn(
-            Thread::Dashboard,
-            "graph of replicas for the dashboard",
-            followed,
-        );
-    }
+    let origin = (sources.replica, sources.decisions);
+    let feed = Arc::new(Feed::new(graphs, table, origin, options.proxies));
+    let mut page = Page {
+        feed: Arc::clone(&feed),
+        address: None,
+    };
     let dashboard = Dashboard::new(feed, access);
     let runs = dashboard.clone();
     threads.spawn(
@@ -58,22 +60,21 @@ pub(super) async fn start(
         "dashboard",
         async move { runs.run().await },
     );
-    if let (Some(address), Some(serving)) = (options.https, serving) {
+    if let (Some(address), Some(serving)) = (options.https, sources.serving) {
         let socket = threads.make(Thread::Dashboard, bind(address)).await?;
         tracing::info!(address = ?socket.local_addr().ok(), "dashboard listening (HTTPS)");
         let served = dashboard::serve(dashboard.clone(), socket, serving);
         threads.spawn(Thread::Dashboard, "dashboard (HTTPS)", served);
     }
-    let Some(address) = options.address else {
-        return Ok(None);
-    };
-    let socket = threads.make(Thread::Dashboard, bind(address)).await?;
-    let address = socket.local_addr().ok();
-    tracing::info!(?address, "dashboard listening");
-    threads.spawn(
-        Thread::Dashboard,
-        "dashboard server",
-        dashboard.serve_socket(socket),
-    );
-    Ok(address)
+    if let Some(address) = options.address {
+        let socket = threads.make(Thread::Dashboard, bind(address)).await?;
+        page.address = socket.local_addr().ok();
+        tracing::info!(address = ?page.address, "dashboard listening");
+        threads.spawn(
+            Thread::Dashboard,
+            "dashboard server",
+            dashboard.serve_socket(socket),
+        );
+    }
+    Ok(Some(page))
 }

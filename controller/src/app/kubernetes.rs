@@ -1,15 +1,15 @@
 //! The parts of the controller that use the API server.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use k8s_openapi::api::core::v1::Pod;
 use maglor_service_graph::policy_choice::Limits;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::RunError;
 use super::threads::{Thread, Threads};
-use super::{RunError, Source};
 use crate::api_server;
 use crate::clients;
 use crate::conditional_writes::fenced;
@@ -20,6 +20,7 @@ use crate::graph::Graphs;
 use crate::graph::publish::Publisher;
 use crate::graph::replicas::{Connector, Replicas, watched};
 use crate::https::{self, Serving};
+use crate::identity::on_kubernetes::Replica;
 use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::placement;
@@ -71,18 +72,37 @@ impl Clients {
     }
 }
 
+/// Options of a controller of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The namespace of the Lease that allows one replica to write.
+    pub(crate) namespace: String,
+    /// The unique name of this replica.
+    pub(crate) replica: String,
+    /// The revision that this control plane serves.
+    pub(crate) revision: Revision,
+    /// Settings of the proxies of `ProxyService`s.
+    pub(crate) proxies: proxy_service::Settings,
+    /// The namespaces where proxies of `ProxyService`s may be deployed.
+    pub(crate) inserts: Scope,
+    /// Options for the proxies of Gateways; `None` if Gateways have no proxies and Secrets are not read.
+    pub(crate) gateways: Option<Box<gateway::run::Options>>,
+    /// The namespaces where `PlacementPolicy`s may move pods.
+    pub(crate) moves: Scope,
+    /// The namespaces where `TuningPolicy`s may change Deployments.
+    pub(crate) tunes: Scope,
+    /// Options of the admission webhook; `None` if it is disabled.
+    pub(crate) webhook: Option<webhook::Options>,
+    /// The address of the external metrics server, which uses the webhook's certificate; `None` if it is disabled.
+    pub(crate) external_metrics: Option<SocketAddr>,
+    /// Thresholds for adding and removing proxies of `ProxyService`s in automatic mode.
+    pub(crate) auto: Limits,
+}
+
 /// The connection to the API server, and the leadership of this replica.
 pub(super) struct Kubernetes {
     pub(super) clients: Clients,
-    pub(super) namespace: String,
-    pub(super) replica: String,
-    pub(super) revision: Revision,
-    pub(super) proxies: proxy_service::Settings,
-    pub(super) inserts: Scope,
-    pub(super) auto: Limits,
-    pub(super) moves: Scope,
-    pub(super) tunes: Scope,
-    pub(super) gateways: Option<Box<gateway::run::Options>>,
+    pub(super) settings: Settings,
     /// Leadership of the default control plane, which a revision never has.
     pub(super) term: watch::Sender<Term>,
     /// Leadership among the replicas of this control plane. The leader maintains the webhook's certificate.
@@ -94,56 +114,45 @@ pub(super) struct Kubernetes {
 }
 
 impl Kubernetes {
-    pub(super) async fn of(
-        source: &Source,
-        auto: Limits,
-        listener: &TcpListener,
+    /// Creates the clients. `port` is the xDS port, which is the same for all replicas.
+    pub(super) async fn connect(
+        settings: Settings,
+        port: u16,
         (threads, metrics): (&mut Threads, &Metrics),
-    ) -> Result<Option<Self>, RunError> {
-        let Source::Kubernetes {
-            namespace,
-            replica,
-            revision,
-            proxies,
-            inserts,
-            gateways,
-            moves,
-            tunes,
-        } = source
-        else {
-            return Ok(None);
-        };
-        let port = listener.local_addr().map_or(0, |address| address.port());
+    ) -> Result<Self, RunError> {
         let term = watch::Sender::new(Term::default());
-        let own_term = match revision.is_default() {
+        let own_term = match settings.revision.is_default() {
             true => term.clone(),
             false => watch::Sender::new(Term::default()),
         };
-        let clients = Clients::of(threads, (&term, &own_term), metrics).await?;
-        let (pods, watched) = watched(clients.operators.clone(), namespace);
+        let clients = Clients::of(threads, (&term, &own_term), metrics).await;
+        let clients = clients.map_err(|error| RunError::Kubernetes(error.into()))?;
+        let (pods, watched) = watched(clients.operators.clone(), &settings.namespace);
         threads.spawn(Thread::Operators, "pods of replicas", watched);
-        Ok(Some(Self {
+        Ok(Self {
             clients,
-            pods,
-            namespace: namespace.clone(),
-            replica: replica.clone(),
-            revision: revision.clone(),
-            proxies: proxies.clone(),
-            inserts: inserts.clone(),
-            auto,
-            moves: moves.clone(),
-            tunes: tunes.clone(),
-            gateways: gateways.clone(),
+            settings,
             term,
             own_term,
             connector: Connector { port, tls: None },
-        }))
+            pods,
+        })
+    }
+
+    /// Returns what the identity service uses.
+    pub(super) fn identity(&self) -> Replica {
+        Replica {
+            client: self.clients.discovery.clone(),
+            writer: self.clients.identity.clone(),
+            name: self.settings.replica.clone(),
+            term: self.term.subscribe(),
+        }
     }
 
     pub(super) fn replicas(&self) -> Replicas {
         Replicas {
             pods: self.pods.clone(),
-            replica: self.replica.clone(),
+            replica: self.settings.replica.clone(),
             connector: self.connector.clone(),
         }
     }
@@ -163,12 +172,17 @@ impl Kubernetes {
         metrics: &Metrics,
     ) -> placement::run::Options {
         let metrics = metrics.placement.clone();
-        self.policies("maglor.dev/placement", graphs, metrics, &self.moves)
+        self.policies(
+            "maglor.dev/placement",
+            graphs,
+            metrics,
+            &self.settings.moves,
+        )
     }
 
     pub(super) fn tuning(&self, graphs: &Arc<Graphs>, metrics: &Metrics) -> tuning::run::Options {
         let metrics = metrics.tuning.clone();
-        self.policies("maglor.dev/tuning", graphs, metrics, &self.tunes)
+        self.policies("maglor.dev/tuning", graphs, metrics, &self.settings.tunes)
     }
 
     fn policies<M>(
@@ -180,7 +194,7 @@ impl Kubernetes {
     ) -> Options<M> {
         let client = self.clients.operators.clone();
         Options {
-            events: Events::new(client.clone(), reporter, &self.replica),
+            events: Events::new(client.clone(), reporter, &self.settings.replica),
             client,
             replicas: self.replicas(),
             graphs: Arc::clone(graphs),
@@ -212,14 +226,14 @@ impl Kubernetes {
         Webhook {
             client: self.clients.webhook.clone(),
             writer: self.clients.certificate.clone(),
-            namespace: self.namespace.clone(),
+            namespace: self.settings.namespace.clone(),
             events: Events::new(
                 self.clients.webhook.clone(),
                 "maglor.dev/webhook",
-                &self.replica,
+                &self.settings.replica,
             ),
             settings: options.settings,
-            revision: self.revision.clone(),
+            revision: self.settings.revision.clone(),
             term: self.own_term.subscribe(),
             metrics: Arc::clone(metrics),
             ready: Arc::clone(ready),

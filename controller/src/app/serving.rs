@@ -14,12 +14,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::{AT_ONCE, RunError};
 use crate::graph::Graphs;
 use crate::index::Changes;
+use crate::index::Wanted;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::proxy_port::Port;
 use crate::resource_server::Table;
 use crate::source::Event;
-use crate::status_writer::Wanted;
 
 /// Interval at which the graph's vertices are updated from the index, which changes more often.
 const MAP_EVERY: Duration = Duration::from_secs(1);

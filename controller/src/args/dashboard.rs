@@ -26,12 +26,12 @@ pub(super) struct Dashboard {
 }
 
 impl Dashboard {
-    pub(super) fn options(self) -> Options {
+    pub(super) fn options(&self) -> Options {
         Options {
             address: self.dashboard,
             https: self.dashboard_https,
-            host_names: self.dashboard_hosts,
-            proxies: self.dashboard_proxies,
+            host_names: self.dashboard_hosts.clone(),
+            proxies: self.dashboard_proxies.clone(),
         }
     }
 }

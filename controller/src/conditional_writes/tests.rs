@@ -13,6 +13,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Config;
 use tokio::net::TcpListener;
 
+use maglor_telemetry::Registry;
+
 use super::*;
 
 /// A request to the API server: method, path with query, body.

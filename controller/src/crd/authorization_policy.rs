@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use kube::CustomResource;
 use maglor_config::raw;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,24 +12,28 @@ use super::schema::Shape;
 
 /// Authorizes requests to the pods that `selector` matches, or to all pods of the namespace if it is absent. The
 /// rules of all policies for a pod are evaluated together: first deny rules, then allow rules.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "maglor.dev",
-    version = "v1alpha1",
-    kind = "AuthorizationPolicy",
-    plural = "authorizationpolicies",
-    namespaced,
-    status = "PolicyStatus",
-    schema = "disabled",
-    shortname = "ap",
-    category = "maglor",
-    derive = "PartialEq",
-    derive = "Default",
-    printcolumn = r#"{"name": "Default", "type": "string", "jsonPath": ".spec.default"}"#,
-    printcolumn = r#"{"name": "Audit", "type": "boolean", "jsonPath": ".spec.audit"}"#,
-    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].reason"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[cfg_attr(
+    feature = "kubernetes",
+    derive(kube::CustomResource),
+    kube(
+        group = "maglor.dev",
+        version = "v1alpha1",
+        kind = "AuthorizationPolicy",
+        plural = "authorizationpolicies",
+        namespaced,
+        status = "PolicyStatus",
+        schema = "disabled",
+        shortname = "ap",
+        category = "maglor",
+        derive = "PartialEq",
+        derive = "Default",
+        printcolumn = r#"{"name": "Default", "type": "string", "jsonPath": ".spec.default"}"#,
+        printcolumn = r#"{"name": "Audit", "type": "boolean", "jsonPath": ".spec.audit"}"#,
+        printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+        printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].reason"}"#,
+        printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuthorizationPolicySpec {

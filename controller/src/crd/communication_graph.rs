@@ -1,6 +1,5 @@
 //! `CommunicationGraph`: the observed calls between services.
 
-use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,22 +18,26 @@ const MOST_EDGES: u32 = 2000;
 /// The observed calls between services of the mesh, with rates and latencies. The only object is named `default`; the
 /// controller creates it and updates its status, at most once a minute, when it has changed significantly. `maglor
 /// graph` shows more details.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "maglor.dev",
-    version = "v1alpha1",
-    kind = "CommunicationGraph",
-    plural = "communicationgraphs",
-    status = "CommunicationGraphStatus",
-    schema = "disabled",
-    shortname = "mcg",
-    category = "maglor",
-    derive = "PartialEq",
-    derive = "Default",
-    printcolumn = r#"{"name": "Services", "type": "integer", "jsonPath": ".status.services"}"#,
-    printcolumn = r#"{"name": "Calls/s", "type": "number", "jsonPath": ".status.callsPerSecond"}"#,
-    printcolumn = r#"{"name": "Observed", "type": "date", "jsonPath": ".status.observedAt"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[cfg_attr(
+    feature = "kubernetes",
+    derive(kube::CustomResource),
+    kube(
+        group = "maglor.dev",
+        version = "v1alpha1",
+        kind = "CommunicationGraph",
+        plural = "communicationgraphs",
+        status = "CommunicationGraphStatus",
+        schema = "disabled",
+        shortname = "mcg",
+        category = "maglor",
+        derive = "PartialEq",
+        derive = "Default",
+        printcolumn = r#"{"name": "Services", "type": "integer", "jsonPath": ".status.services"}"#,
+        printcolumn = r#"{"name": "Calls/s", "type": "number", "jsonPath": ".status.callsPerSecond"}"#,
+        printcolumn = r#"{"name": "Observed", "type": "date", "jsonPath": ".status.observedAt"}"#,
+        printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommunicationGraphSpec {

@@ -1,6 +1,5 @@
 //! `MeshConfig`: settings of the whole mesh.
 
-use kube::CustomResource;
 use maglor_config::raw;
 use maglor_identity::TrustDomain;
 use schemars::JsonSchema;
@@ -12,21 +11,25 @@ use super::traffic_policy::limit_blocks;
 use super::{LocalFirst, MESH_CONFIG_NAME, PolicyStatus, SpecError, check};
 
 /// Settings of the whole mesh. Only the object named `default` has an effect; without it, the defaults apply.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "maglor.dev",
-    version = "v1alpha1",
-    kind = "MeshConfig",
-    plural = "meshconfigs",
-    status = "PolicyStatus",
-    schema = "disabled",
-    category = "maglor",
-    derive = "PartialEq",
-    derive = "Default",
-    printcolumn = r#"{"name": "mTLS", "type": "string", "jsonPath": ".spec.mtls"}"#,
-    printcolumn = r#"{"name": "Trust domain", "type": "string", "jsonPath": ".spec.trustDomain"}"#,
-    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[cfg_attr(
+    feature = "kubernetes",
+    derive(kube::CustomResource),
+    kube(
+        group = "maglor.dev",
+        version = "v1alpha1",
+        kind = "MeshConfig",
+        plural = "meshconfigs",
+        status = "PolicyStatus",
+        schema = "disabled",
+        category = "maglor",
+        derive = "PartialEq",
+        derive = "Default",
+        printcolumn = r#"{"name": "mTLS", "type": "string", "jsonPath": ".spec.mtls"}"#,
+        printcolumn = r#"{"name": "Trust domain", "type": "string", "jsonPath": ".spec.trustDomain"}"#,
+        printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+        printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MeshConfigSpec {

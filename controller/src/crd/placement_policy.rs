@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,26 +12,30 @@ use crate::names::is_label;
 
 /// Places services so that few calls cross nodes (docs/placement.md). By default moves are only recommended. With
 /// `mode: Apply` pods are moved, a few at a time, and moved back if their services became worse.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "maglor.dev",
-    version = "v1alpha1",
-    kind = "PlacementPolicy",
-    plural = "placementpolicies",
-    status = "PlacementPolicyStatus",
-    schema = "disabled",
-    shortname = "pp",
-    category = "maglor",
-    derive = "PartialEq",
-    derive = "Default",
-    printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#,
-    printcolumn = r#"{"name": "Calls/s", "type": "number", "jsonPath": ".status.callsPerSecond"}"#,
-    printcolumn = r#"{"name": "Cross-node", "type": "number", "jsonPath": ".status.crossNodeCallsPerSecond"}"#,
-    printcolumn = r#"{"name": "Predicted", "type": "number", "jsonPath": ".status.predictedCrossNodeCallsPerSecond"}"#,
-    printcolumn = r#"{"name": "Moved", "type": "integer", "jsonPath": ".status.movesDone"}"#,
-    printcolumn = r#"{"name": "Settled", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].status"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].reason"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[cfg_attr(
+    feature = "kubernetes",
+    derive(kube::CustomResource),
+    kube(
+        group = "maglor.dev",
+        version = "v1alpha1",
+        kind = "PlacementPolicy",
+        plural = "placementpolicies",
+        status = "PlacementPolicyStatus",
+        schema = "disabled",
+        shortname = "pp",
+        category = "maglor",
+        derive = "PartialEq",
+        derive = "Default",
+        printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#,
+        printcolumn = r#"{"name": "Calls/s", "type": "number", "jsonPath": ".status.callsPerSecond"}"#,
+        printcolumn = r#"{"name": "Cross-node", "type": "number", "jsonPath": ".status.crossNodeCallsPerSecond"}"#,
+        printcolumn = r#"{"name": "Predicted", "type": "number", "jsonPath": ".status.predictedCrossNodeCallsPerSecond"}"#,
+        printcolumn = r#"{"name": "Moved", "type": "integer", "jsonPath": ".status.movesDone"}"#,
+        printcolumn = r#"{"name": "Settled", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].status"}"#,
+        printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].reason"}"#,
+        printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlacementPolicySpec {

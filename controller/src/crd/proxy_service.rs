@@ -1,6 +1,5 @@
 //! `ProxyService`: dedicated proxies in front of a Service, which see all of its requests.
 
-use kube::CustomResource;
 use maglor_balance::PolicySpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::schema::{Shape, without};
 use super::{LabelSelector, Resources, SpecError, TargetRef};
-use crate::proxy_pod::DRAIN_SECONDS;
 
 mod autoscaling;
 mod status;
@@ -16,31 +14,38 @@ mod status;
 use autoscaling::Autoscaling;
 pub use status::{AutoStatus, ProxyServiceStatus, ServiceBalance};
 
+/// Default drain time of a proxy, in seconds.
+pub(crate) const DRAIN_SECONDS: u32 = 30;
+
 /// Deploys dedicated proxies in front of a Service. Because they see all of its requests, they balance better than
 /// many callers that each see a few (docs/proxy-service.md). The Service keeps its name, addresses and ports; clients
 /// need no change.
 ///
 /// Without `targetRef` it applies to all Services of its namespace, or of the mesh if it is in the controller's
 /// namespace. Each Service gets proxies only while they are worthwhile (`mode: Auto`).
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "maglor.dev",
-    version = "v1alpha1",
-    kind = "ProxyService",
-    plural = "proxyservices",
-    namespaced,
-    status = "ProxyServiceStatus",
-    schema = "disabled",
-    shortname = "ps",
-    category = "maglor",
-    derive = "PartialEq",
-    derive = "Default",
-    printcolumn = r#"{"name": "Service", "type": "string", "jsonPath": ".spec.targetRef.name"}"#,
-    printcolumn = r#"{"name": "Policy", "type": "string", "jsonPath": ".spec.policy"}"#,
-    printcolumn = r#"{"name": "Proxies", "type": "string", "jsonPath": ".status.proxies"}"#,
-    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[cfg_attr(
+    feature = "kubernetes",
+    derive(kube::CustomResource),
+    kube(
+        group = "maglor.dev",
+        version = "v1alpha1",
+        kind = "ProxyService",
+        plural = "proxyservices",
+        namespaced,
+        status = "ProxyServiceStatus",
+        schema = "disabled",
+        shortname = "ps",
+        category = "maglor",
+        derive = "PartialEq",
+        derive = "Default",
+        printcolumn = r#"{"name": "Service", "type": "string", "jsonPath": ".spec.targetRef.name"}"#,
+        printcolumn = r#"{"name": "Policy", "type": "string", "jsonPath": ".spec.policy"}"#,
+        printcolumn = r#"{"name": "Proxies", "type": "string", "jsonPath": ".status.proxies"}"#,
+        printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
+        printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+        printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyServiceSpec {

@@ -1,6 +1,5 @@
 //! `TrafficPolicy`: load balancing, limits and retries of requests to Services.
 
-use kube::CustomResource;
 use maglor_config::raw;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,24 +13,28 @@ use super::{LocalFirst, PolicyStatus, SpecError, TargetRef, check};
 /// Services, otherwise to all Services of its namespace. Several policies for a Service are merged field by field: a
 /// policy for the port takes precedence over one for the Service, followed by the namespace and by `MeshConfig`. On
 /// the same level the older policy takes precedence, or the first by name if they are equally old.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "maglor.dev",
-    version = "v1alpha1",
-    kind = "TrafficPolicy",
-    plural = "trafficpolicies",
-    namespaced,
-    status = "PolicyStatus",
-    schema = "disabled",
-    shortname = "tp",
-    category = "maglor",
-    derive = "PartialEq",
-    derive = "Default",
-    printcolumn = r#"{"name": "Targets", "type": "string", "jsonPath": ".spec.targetRefs[*].name"}"#,
-    printcolumn = r#"{"name": "Policy", "type": "string", "jsonPath": ".spec.cluster.policy"}"#,
-    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].reason"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[cfg_attr(
+    feature = "kubernetes",
+    derive(kube::CustomResource),
+    kube(
+        group = "maglor.dev",
+        version = "v1alpha1",
+        kind = "TrafficPolicy",
+        plural = "trafficpolicies",
+        namespaced,
+        status = "PolicyStatus",
+        schema = "disabled",
+        shortname = "tp",
+        category = "maglor",
+        derive = "PartialEq",
+        derive = "Default",
+        printcolumn = r#"{"name": "Targets", "type": "string", "jsonPath": ".spec.targetRefs[*].name"}"#,
+        printcolumn = r#"{"name": "Policy", "type": "string", "jsonPath": ".spec.cluster.policy"}"#,
+        printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+        printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].reason"}"#,
+        printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TrafficPolicySpec {

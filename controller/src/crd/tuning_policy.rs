@@ -1,6 +1,5 @@
 //! `TuningPolicy`: which services are tuned by observations, within what limits.
 
-use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,27 +14,31 @@ pub use status::{ServiceTuning, TunedValue, TuningChange, TuningMeasure, TuningP
 /// Tunes services of its namespace by observations (docs/generated.md): replicas, CPU and memory requests, and the
 /// callers' limits, timeouts and retries. By default changes are only recommended; with `mode: Apply` they are made,
 /// a few at a time, and rolled back if they made a service worse.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[kube(
-    group = "maglor.dev",
-    version = "v1alpha1",
-    kind = "TuningPolicy",
-    plural = "tuningpolicies",
-    namespaced,
-    status = "TuningPolicyStatus",
-    schema = "disabled",
-    shortname = "tup",
-    category = "maglor",
-    derive = "PartialEq",
-    derive = "Default",
-    printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#,
-    printcolumn = r#"{"name": "Requested", "type": "string", "jsonPath": ".status.requested"}"#,
-    printcolumn = r#"{"name": "Advised", "type": "string", "jsonPath": ".status.advised"}"#,
-    printcolumn = r#"{"name": "Changed", "type": "integer", "jsonPath": ".status.changesDone"}"#,
-    printcolumn = r#"{"name": "Taken back", "type": "integer", "jsonPath": ".status.takenBack"}"#,
-    printcolumn = r#"{"name": "Settled", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].status"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].reason"}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[cfg_attr(
+    feature = "kubernetes",
+    derive(kube::CustomResource),
+    kube(
+        group = "maglor.dev",
+        version = "v1alpha1",
+        kind = "TuningPolicy",
+        plural = "tuningpolicies",
+        namespaced,
+        status = "TuningPolicyStatus",
+        schema = "disabled",
+        shortname = "tup",
+        category = "maglor",
+        derive = "PartialEq",
+        derive = "Default",
+        printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#,
+        printcolumn = r#"{"name": "Requested", "type": "string", "jsonPath": ".status.requested"}"#,
+        printcolumn = r#"{"name": "Advised", "type": "string", "jsonPath": ".status.advised"}"#,
+        printcolumn = r#"{"name": "Changed", "type": "integer", "jsonPath": ".status.changesDone"}"#,
+        printcolumn = r#"{"name": "Taken back", "type": "integer", "jsonPath": ".status.takenBack"}"#,
+        printcolumn = r#"{"name": "Settled", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].status"}"#,
+        printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Settled\")].reason"}"#,
+        printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TuningPolicySpec {

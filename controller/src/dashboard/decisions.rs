@@ -1,7 +1,6 @@
 //! The decisions of operators with their reasons: the statuses of placement and tuning policies and of
 //! Proxy-Services, as any replica has written them.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use kube::{Api, Client, Resource, ResourceExt};
@@ -9,28 +8,15 @@ use maglor_dashboard::Move;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::{Decisions, moves};
 use crate::crd::{PlacementPolicy, ProxyService, ServicePlacement, TuningPolicy};
 use crate::reconcile::cache::{self, Cache, Watch};
 
-/// Maximum number of moves.
-const MOST_MOVES: usize = 500;
-
 /// The watched policies.
-#[derive(Clone)]
 pub(crate) struct Watched {
     placement: Cache<PlacementPolicy>,
     proxies: Cache<ProxyService>,
     tuning: Cache<TuningPolicy>,
-}
-
-/// The decisions; none without Kubernetes, where no operator runs.
-#[derive(Clone, Default)]
-pub(crate) struct Decisions(Option<Watched>);
-
-impl From<Watched> for Decisions {
-    fn from(watched: Watched) -> Self {
-        Self(Some(watched))
-    }
 }
 
 /// Watches the policies; the returned future keeps them up to date.
@@ -49,13 +35,11 @@ pub(crate) fn watch(client: &Client) -> (Watched, impl Future<Output = ()> + use
     (watched, followed)
 }
 
-impl Decisions {
-    /// Returns a number that changes with the decisions.
-    pub(crate) fn version(&self) -> u64 {
-        let Some(watched) = &self.0 else { return 0 };
-        let mut versions = versions(&watched.placement);
-        versions.extend(self::versions(&watched.proxies));
-        versions.extend(self::versions(&watched.tuning));
+impl Decisions for Watched {
+    fn version(&self) -> u64 {
+        let mut versions = versions(&self.placement);
+        versions.extend(self::versions(&self.proxies));
+        versions.extend(self::versions(&self.tuning));
         versions.sort();
         let mut hasher = DefaultHasher::new();
         versions.hash(&mut hasher);
@@ -63,21 +47,16 @@ impl Decisions {
         hasher.finish() >> 12
     }
 
-    /// Returns the statuses as objects, ordered by kind and name.
-    pub(crate) fn all(&self) -> Vec<Value> {
-        let Some(watched) = &self.0 else {
-            return Vec::new();
-        };
-        let mut all = values("PlacementPolicy", &watched.placement);
-        all.extend(values("ProxyService", &watched.proxies));
-        all.extend(values("TuningPolicy", &watched.tuning));
+    fn all(&self) -> Vec<Value> {
+        let mut all = values("PlacementPolicy", &self.placement);
+        all.extend(values("ProxyService", &self.proxies));
+        all.extend(values("TuningPolicy", &self.tuning));
         all.sort_by_cached_key(|one| (one["kind"].to_string(), one["name"].to_string()));
         all
     }
 
-    /// Returns the planned moves of all placement policies; `None` if there is no policy with a status.
-    pub(crate) fn moves(&self) -> Option<Vec<Move>> {
-        let policies = self.0.as_ref()?.placement.all();
+    fn moves(&self) -> Option<Vec<Move>> {
+        let policies = self.placement.all();
         let statuses: Vec<_> = policies
             .iter()
             .filter_map(|policy| policy.status.as_ref())
@@ -86,39 +65,20 @@ impl Decisions {
             return None;
         }
         let services = statuses.iter().flat_map(|status| &status.services);
-        Some(services.flat_map(moves).take(MOST_MOVES).collect())
+        Some(services.flat_map(of_service).take(moves::MOST).collect())
     }
 }
 
 /// Returns the moves of a service, one for each replica.
-fn moves(service: &ServicePlacement) -> Vec<Move> {
-    if service.wanted.is_empty() || service.wanted == service.nodes {
+fn of_service(service: &ServicePlacement) -> Vec<Move> {
+    if service.wanted.is_empty() {
         return Vec::new();
     }
-    let more = |than: &BTreeMap<String, u32>, of: &BTreeMap<String, u32>| {
-        let nodes = of.iter().flat_map(|(node, count)| {
-            let other = than.get(node).copied().unwrap_or(0);
-            std::iter::repeat_n(node.clone(), count.saturating_sub(other) as usize)
-        });
-        nodes.collect::<Vec<String>>()
-    };
-    let (from, to) = (
-        more(&service.wanted, &service.nodes),
-        more(&service.nodes, &service.wanted),
-    );
     let reason = match service.reason.is_empty() {
         true => service.state.clone(),
         false => format!("{}: {}", service.state, service.reason),
     };
-    let pairs = from.into_iter().zip(to);
-    pairs
-        .map(|(from, to)| Move {
-            vertex: service.name.clone(),
-            from,
-            to,
-            reason: reason.clone(),
-        })
-        .collect()
+    moves::between(&service.name, (&service.nodes, &service.wanted), &reason)
 }
 
 fn versions<K: cache::Watched>(cache: &Cache<K>) -> Vec<(String, String)> {
@@ -163,36 +123,31 @@ fn values<K: cache::Watched + Serialize + Resource>(kind: &str, cache: &Cache<K>
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
-    fn nodes(counts: &[(&str, u32)]) -> BTreeMap<String, u32> {
-        let counts = counts.iter();
-        counts
-            .map(|(node, count)| ((*node).to_owned(), *count))
-            .collect()
-    }
-
     #[test]
-    fn each_moved_replica_is_a_move() {
+    fn a_service_without_a_plan_stays() {
+        let nodes = |node: &str| BTreeMap::from([(node.to_owned(), 1)]);
         let service = ServicePlacement {
             name: "shop/cart".to_owned(),
             state: "Planned".to_owned(),
-            nodes: nodes(&[("a", 3), ("b", 1)]),
-            wanted: nodes(&[("b", 2), ("c", 2)]),
+            nodes: nodes("a"),
+            wanted: nodes("b"),
             ..ServicePlacement::default()
         };
-        let ends: Vec<_> = moves(&service)
-            .into_iter()
-            .map(|one| (one.from, one.to))
-            .collect();
-        let expected =
-            [("a", "b"), ("a", "c"), ("a", "c")].map(|(from, to)| (from.to_owned(), to.to_owned()));
-        assert_eq!(ends, expected);
+        let expected = Move {
+            vertex: "shop/cart".to_owned(),
+            from: "a".to_owned(),
+            to: "b".to_owned(),
+            reason: "Planned".to_owned(),
+        };
+        assert_eq!(of_service(&service), [expected]);
         let settled = ServicePlacement {
-            wanted: service.nodes.clone(),
+            wanted: BTreeMap::new(),
             ..service
         };
-        assert!(moves(&settled).is_empty());
-        assert_eq!(Decisions::default().moves(), None);
+        assert!(of_service(&settled).is_empty());
     }
 }

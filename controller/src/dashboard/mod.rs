@@ -4,8 +4,13 @@
 //! A replica has the reports of the proxies that are connected to it; those of the other replicas are requested every
 //! two seconds while there are viewers, and every ten seconds for the history.
 
+#[cfg(feature = "kubernetes")]
 mod decisions;
 mod details;
+mod moves;
+#[cfg(feature = "kubernetes")]
+mod other_replicas;
+#[cfg(feature = "kubernetes")]
 mod review;
 mod serve;
 mod views;
@@ -14,33 +19,45 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use maglor_dashboard::{About, Details, Mesh, Source, View};
+use maglor_dashboard::{About, Details, Mesh, Move, Source, View};
 use maglor_xds::server::{Delivery, Receipt};
 use serde_json::{Value, json};
 
-pub(crate) use self::decisions::{Decisions, watch};
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::decisions::watch;
+#[cfg(feature = "kubernetes")]
 pub(crate) use self::review::Reviews;
 pub use self::serve::Options;
 pub(crate) use self::serve::serve;
 use crate::graph::parts::Part;
-use crate::graph::replicas::Replicas;
 use crate::graph::{Graphs, Recent};
 use crate::resource_server::Table;
 
-/// Interval of the requests to other replicas while there are viewers, and otherwise.
-const OFTEN: Duration = Duration::from_secs(2);
-const SELDOM: Duration = Duration::from_secs(10);
 /// Why live requests are not available.
 const NO_TAPS: &str = "In a cluster, the admin port of a sidecar is reachable from its own pod only. Use `maglor tap`, \
                        which connects by port-forward with your permissions. Without Kubernetes, name the proxies by \
                        `maglor-controller --dashboard-proxy NAME=ADDR`.";
+
+/// The decisions of operators with their reasons.
+pub(crate) trait Decisions: Send + Sync {
+    /// Returns a number that changes with the decisions.
+    fn version(&self) -> u64;
+
+    /// Returns the statuses as objects, ordered by kind and name.
+    fn all(&self) -> Vec<Value>;
+
+    /// Returns the planned moves of all placement policies; `None` if there is no policy with a status.
+    fn moves(&self) -> Option<Vec<Move>>;
+}
 
 /// The source of the dashboard's data.
 pub(crate) struct Feed {
     graphs: Arc<Graphs>,
     table: Table,
     replica: Option<String>,
-    decisions: Decisions,
+    /// `None` without Kubernetes, where no operator runs.
+    decisions: Option<Arc<dyn Decisions>>,
+    proposal: moves::Proposal,
     /// Proxies whose admin ports can be reached.
     proxies: Vec<(String, SocketAddr)>,
     /// The observations of other replicas.
@@ -54,7 +71,7 @@ impl Feed {
     pub(crate) fn new(
         graphs: &Arc<Graphs>,
         table: &Table,
-        (replica, decisions): (Option<String>, Decisions),
+        (replica, decisions): (Option<String>, Option<Arc<dyn Decisions>>),
         proxies: Vec<(String, SocketAddr)>,
     ) -> Self {
         Self {
@@ -62,24 +79,11 @@ impl Feed {
             table: table.clone(),
             replica,
             decisions,
+            proposal: moves::Proposal::default(),
             proxies,
             others: Mutex::default(),
             watched: Mutex::default(),
             epoch: Mutex::default(),
-        }
-    }
-
-    /// Requests the observations of other replicas; never returns.
-    pub(crate) async fn follow(self: Arc<Self>, replicas: Replicas) {
-        loop {
-            let watched = *locked(&self.watched);
-            let path = match watched {
-                true => "/graph?recent&watched",
-                false => "/graph?recent",
-            };
-            let answers = replicas.ask::<Vec<Part>>(path).await;
-            *locked(&self.others) = answers.all;
-            tokio::time::sleep(if watched { OFTEN } else { SELDOM }).await;
         }
     }
 
@@ -150,8 +154,15 @@ impl Source for Feed {
         };
         mesh.window = recent.window;
         mesh.receipts = self.table.last_change();
-        mesh.decisions = self.decisions.version();
-        mesh.moves = self.decisions.moves();
+        mesh.moves = match &self.decisions {
+            Some(decisions) => {
+                mesh.decisions = decisions.version();
+                decisions.moves()
+            }
+            // Without viewers, only the history is recorded, which has no moves.
+            None if *locked(&self.watched) => self.proposal.moves(&self.graphs),
+            None => None,
+        };
         mesh
     }
 
@@ -170,7 +181,10 @@ impl Source for Feed {
     }
 
     fn decisions(&self) -> Vec<Value> {
-        self.decisions.all()
+        let decisions = self.decisions.as_ref();
+        decisions
+            .map(|decisions| decisions.all())
+            .unwrap_or_default()
     }
 
     fn interval(&self) -> Option<Duration> {
@@ -182,6 +196,14 @@ impl Source for Feed {
             true => Err(NO_TAPS),
             false => Ok(self.proxies.clone()),
         }
+    }
+
+    fn vertex_of_proxy(&self, proxy: &str) -> Option<String> {
+        Some(self.graphs.topology().vertex_of_node(proxy))
+    }
+
+    fn vertex_of_cluster(&self, cluster: &str) -> Option<String> {
+        self.graphs.topology().vertex_of_cluster(cluster)
     }
 
     fn set_watched(&self, watched: bool) {

@@ -50,10 +50,10 @@ pub(super) fn services(recent: &Recent, topology: &Topology) -> Mesh {
         .parts
         .iter()
         .filter(|part| !part.taken && !part.version);
-    let guards = guards(calls.map(|part| ((&*part.edge.from, &*part.edge.to), part)));
+    let reported = reported(calls.map(|part| ((&*part.edge.from, &*part.edge.to), part)));
     let edges = snapshot.edges.iter().map(|one| {
-        let guards = guards.get(&(&*one.from, &*one.to));
-        edge(one, guards.copied().unwrap_or_default(), recent, topology)
+        let reported = reported.get(&(&*one.from, &*one.to));
+        edge(one, reported.copied().unwrap_or_default(), recent, topology)
     });
     Mesh {
         edges: edges.collect(),
@@ -76,12 +76,7 @@ fn ready(vertex: &str, topology: &Topology) -> Option<u32> {
     })
 }
 
-fn edge(
-    edge: &graph::Edge,
-    (retries, ejected): Guards,
-    recent: &Recent,
-    topology: &Topology,
-) -> Edge {
+fn edge(edge: &graph::Edge, reported: Reported, recent: &Recent, topology: &Topology) -> Edge {
     let splits = recent.snapshot.splits.iter();
     let mut splits = splits.filter(|split| split.service == edge.to);
     let split = splits.next().map(|split| {
@@ -105,26 +100,46 @@ fn edge(
         connections_per_second: Some(edge.connections_per_second),
         tcp: edge.rps == 0.0 && (edge.bytes_per_second > 0.0 || edge.in_flight > 0.0),
         mtls: topology.secured.get(&edge.to).copied(),
+        mtls_share: reported.mtls_share(),
         policy: topology.balancing.get(&edge.to).cloned(),
         split: split.unwrap_or_default(),
-        retries,
-        ejected,
+        retries: reported.retries,
+        ejected: reported.ejected,
         ..Edge::default()
     }
 }
 
-/// Retries per second, and ejected endpoints.
-type Guards = (Option<f64>, Option<u32>);
+/// What callers report of an edge besides its calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reported {
+    /// Retries per second.
+    retries: Option<f64>,
+    /// Ejected endpoints of the caller with the most of them.
+    ejected: Option<u32>,
+    /// Calls by mutual TLS, and all calls.
+    mutual_tls: Option<(f64, f64)>,
+}
 
-/// Returns the retries of the parts of each key, and the ejected endpoints of the caller with the most of them.
-fn guards<'a, K: Ord>(parts: impl Iterator<Item = (K, &'a Part)>) -> BTreeMap<K, Guards> {
-    let mut all: BTreeMap<K, Guards> = BTreeMap::new();
+impl Reported {
+    fn mtls_share(&self) -> Option<f64> {
+        let (by, all) = self.mutual_tls?;
+        (all > 0.0).then(|| (by / all).clamp(0.0, 1.0))
+    }
+}
+
+/// Returns what the parts of each key report together.
+fn reported<'a, K: Ord>(parts: impl Iterator<Item = (K, &'a Part)>) -> BTreeMap<K, Reported> {
+    let mut all: BTreeMap<K, Reported> = BTreeMap::new();
     for (key, part) in parts {
-        let (retries, ejected) = all.entry(key).or_default();
+        let sum = all.entry(key).or_default();
         if let Some(more) = part.retries {
-            *retries = Some(retries.unwrap_or(0.0) + more);
+            sum.retries = Some(sum.retries.unwrap_or(0.0) + more);
         }
-        *ejected = (*ejected).max(part.ejected);
+        sum.ejected = sum.ejected.max(part.ejected);
+        if let Some((by, calls)) = part.mutual_tls {
+            let (own, all) = sum.mutual_tls.unwrap_or_default();
+            sum.mutual_tls = Some((own + by, all + calls));
+        }
     }
     all
 }
@@ -199,12 +214,12 @@ pub(super) fn workloads(recent: &Recent, topology: &Topology) -> Mesh {
             .filter(|part| !part.taken && !part.version);
         parts.map(|part| ((caller(part), part.edge.to.clone()), part))
     };
-    let guards = guards(calls());
+    let reported = reported(calls());
     for (key, calls) in sums(calls())
         .into_iter()
         .filter(|(_, calls)| calls.traffic().is_some())
     {
-        let guards = guards.get(&key).copied().unwrap_or_default();
+        let reported = reported.get(&key).copied().unwrap_or_default();
         let (from, to) = key;
         let named = graph::Edge {
             from: from.clone(),
@@ -213,7 +228,7 @@ pub(super) fn workloads(recent: &Recent, topology: &Topology) -> Mesh {
         };
         mesh.edges.push(Edge {
             to: target(&named.to),
-            ..edge(&named, guards, recent, topology)
+            ..edge(&named, reported, recent, topology)
         });
         mesh.vertices.entry(from).or_default();
     }

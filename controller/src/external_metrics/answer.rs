@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{ExternalMetrics, GROUP, REQUESTS, SERVICE, Whose};

@@ -6,9 +6,10 @@ use maglor_inject::INJECTED;
 use serde_json::{Map, Value, json};
 
 use super::SERVICE_TYPE;
+use crate::crd::DRAIN_SECONDS;
 use crate::index::facts::gateway::GATEWAY_NAME;
 use crate::index::made_name;
-use crate::proxy_pod::{self, DRAIN_SECONDS, Settings};
+use crate::proxy_pod::{self, Settings};
 use crate::proxy_service::manifests::marked;
 
 /// The label that distinguishes this mesh's objects from those of other controllers' Gateways.

@@ -340,8 +340,8 @@ impl Made {
             + kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
             + Serialize,
     {
-        let wanted =
-            Watch::<K>::new(scope.apis(client)).labels(&format!("{GATEWAY_NAME},{PART_OF}=maglor"));
+        let wanted = Watch::<K>::new(apis(scope, client))
+            .labels(&format!("{GATEWAY_NAME},{PART_OF}=maglor"));
         let gateway = |object: &K| {
             let of = object.labels().get(GATEWAY_NAME).map(String::as_str);
             let namespace = object.namespace().unwrap_or_default();
@@ -351,6 +351,22 @@ impl Made {
             resource: ApiResource::erase::<K>(&()),
             there: Box::new(watches.open(wanted, gateway, Vec::new)),
         }
+    }
+}
+
+/// Returns clients for the objects of a kind in the namespaces of a scope.
+fn apis<K>(scope: &Scope, client: &Client) -> Vec<Api<K>>
+where
+    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+{
+    match scope {
+        Scope::Everywhere => vec![Api::all(client.clone())],
+        Scope::In(some) => {
+            let some = some.iter();
+            some.map(|one| Api::namespaced(client.clone(), one))
+                .collect()
+        }
+        Scope::Off => Vec::new(),
     }
 }
 

@@ -4,24 +4,17 @@
 //! workload calls other Services, and not whenever calls pause.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Time;
 use maglor_xds::MOST_AHEAD;
-use tokio::time::{MissedTickBehavior, interval};
 
-use super::Graphs;
-use super::replicas::Replicas;
 use crate::index::Called;
 use crate::index::facts::Key;
 use crate::index::topology::port_of_cluster;
 
 /// Idle time after which a port counts as no longer called.
 const REMEMBERED: Duration = Duration::from_secs(900);
-
-/// Interval of requests to the other replicas of the controller.
-const ASK_EVERY: Duration = Duration::from_secs(15);
 
 /// The format used between replicas: lists of `NAMESPACE/SERVICE:PORT`, by the `NAMESPACE/NAME` of the owner of the
 /// calling pods.
@@ -35,20 +28,6 @@ pub(super) struct Calls {
     /// The reports of other replicas.
     elsewhere: Called,
     reported: Called,
-}
-
-/// Collects the called Services from other replicas periodically; never returns.
-pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
-    let mut tick = interval(ASK_EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        let answers = replicas.ask::<Words>("/graph?called").await;
-        // If a replica did not respond, the previous list is kept.
-        if answers.missing == 0 {
-            graphs.called_elsewhere(&answers.all);
-        }
-    }
 }
 
 fn key(text: &str) -> Option<Key> {

@@ -12,19 +12,24 @@ mod history;
 pub(crate) mod page;
 pub mod parts;
 pub(crate) mod peers;
+pub mod plan;
+#[cfg(feature = "kubernetes")]
 pub(crate) mod publish;
 mod recent;
+#[cfg(feature = "kubernetes")]
 pub(crate) mod replicas;
 mod report_limits;
 mod snapshot;
+#[cfg(feature = "kubernetes")]
 pub(crate) mod usage;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use maglor_balance::Time;
 use maglor_service_graph::{Averaging, Counters, LiveEdge, Times, Traffic};
 use maglor_xds::load::{ClusterLoad, LoadReport};
@@ -90,6 +95,19 @@ pub struct Usage {
     pub containers: Vec<(Box<str>, f64, f64)>,
 }
 
+/// The future of [`UsageSource::read`].
+pub(crate) type Reading<'a> =
+    Pin<Box<dyn Future<Output = Option<HashMap<Key, Usage>>> + Send + 'a>>;
+
+/// A source of the usage of pods.
+pub(crate) trait UsageSource: Send + Sync {
+    /// Returns new values; `None` if the current ones stay in use.
+    fn read(&self) -> Reading<'_>;
+
+    /// Returns whether the values are too old to be those of the present.
+    fn is_outdated(&self) -> bool;
+}
+
 /// The observed communication graph; see the module's documentation.
 pub struct Graphs {
     settings: Settings,
@@ -99,7 +117,7 @@ pub struct Graphs {
     /// Changes when proxies should report at another interval.
     interval_changes: watch::Sender<()>,
     /// The source of usage, on Kubernetes.
-    usage: Option<usage::Source>,
+    usage: Option<Box<dyn UsageSource>>,
 }
 
 struct State {
@@ -181,10 +199,10 @@ impl Graphs {
         *current = Arc::new(topology);
     }
 
-    /// Reads the usage of pods by this client whenever it is needed.
-    pub(crate) fn with_usage(self, client: kube::Client) -> Self {
+    /// Reads the usage of pods from this source whenever it is needed.
+    pub(crate) fn with_usage(self, source: Box<dyn UsageSource>) -> Self {
         Self {
-            usage: Some(usage::Source::new(client)),
+            usage: Some(source),
             ..self
         }
     }
@@ -206,7 +224,7 @@ impl Graphs {
         let is_called = self.state().averages.edges.edges(now).next().is_some();
         if is_called {
             self.refresh_usage().await;
-        } else if self.usage.as_ref().is_some_and(usage::Source::is_outdated) {
+        } else if self.usage.as_ref().is_some_and(|usage| usage.is_outdated()) {
             self.set_usage(HashMap::new());
         }
     }

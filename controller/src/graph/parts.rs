@@ -31,6 +31,10 @@ pub struct Part {
     /// The number of endpoints that the proxy has ejected; only over the last seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ejected: Option<u32>,
+    /// Calls by mutual TLS, and all calls, of the last report with any; connections if there were no calls. `None` if the
+    /// proxy does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual_tls: Option<(f64, f64)>,
     /// The proxy's private resident memory in bytes; only over the last seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -84,6 +88,7 @@ impl Part {
             version: false,
             retries: None,
             ejected: None,
+            mutual_tls: None,
             memory_bytes: None,
             edge: Edge::new(from, to, part.traffic),
             times: part.times.ranges().collect(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use maglor_balance::Time;
 use maglor_service_graph::{Averaging, Spread, Times, Traffic};
 use maglor_xds::load::ClusterLoad;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::averages::Averages;
 use super::parts::{Part, current};
-use super::{Edge, Graphs, Snapshot, snapshot};
+use super::{Edge, Graphs, MAX_CLUSTERS, Snapshot, snapshot};
 
 /// Interval of reports while there are viewers.
 const WATCHED_INTERVAL: Duration = Duration::from_secs(2);
@@ -40,6 +40,9 @@ struct Last {
     memory: Option<u64>,
     /// Retries per second and ejected endpoints of each called vertex.
     called: BTreeMap<String, (f64, u32)>,
+    /// Calls by mutual TLS, and all calls, per second, of each called vertex: as of the last report with any, so that
+    /// the share of an edge with few calls does not come and go.
+    mutual_tls: BTreeMap<String, (f64, f64)>,
 }
 
 /// The graph of the last seconds, and the calls that were accepted.
@@ -116,6 +119,10 @@ impl RecentEdges {
             *retries += load.retries.min(load.requests()) as f64 / seconds;
             *ejected = ejected.saturating_add(u32::try_from(load.ejected).unwrap_or(u32::MAX));
         }
+        if last.mutual_tls.len() > MAX_CLUSTERS {
+            last.mutual_tls.clear();
+        }
+        last.mutual_tls.extend(mutual_tls(called, seconds));
     }
 
     pub(super) fn expire(&mut self, now: Time) {
@@ -153,11 +160,34 @@ impl RecentEdges {
                 memory_bytes: last.memory,
                 retries: called.map(|(retries, _)| *retries),
                 ejected: called.map(|(_, ejected)| *ejected),
+                mutual_tls: last
+                    .mutual_tls
+                    .get(&part.edge.to)
+                    .filter(|_| calls)
+                    .copied(),
                 ..part
             }
         };
         self.averages.parts(now).map(last).collect()
     }
+}
+
+/// Returns the calls by mutual TLS, and all calls, per second, of each vertex with any in a report; connections of a
+/// vertex without calls.
+fn mutual_tls(called: &[(String, &ClusterLoad)], seconds: f64) -> BTreeMap<String, (f64, f64)> {
+    let mut sums: BTreeMap<&str, [(u64, u64); 2]> = BTreeMap::new();
+    for (to, load) in called {
+        let Some(by) = load.mutual_tls else { continue };
+        let counts = [(by.requests, load.requests()), (by.opened, load.opened)];
+        for (sum, (by, all)) in sums.entry(to).or_default().iter_mut().zip(counts) {
+            *sum = (sum.0.saturating_add(by.min(all)), sum.1.saturating_add(all));
+        }
+    }
+    let sums = sums.into_iter().filter_map(|(to, counts)| {
+        let (by, all) = counts.into_iter().find(|(_, all)| *all > 0)?;
+        Some((to.to_owned(), (by as f64 / seconds, all as f64 / seconds)))
+    });
+    sums.collect()
 }
 
 impl Graphs {
@@ -238,8 +268,35 @@ impl Graphs {
 
 #[cfg(test)]
 mod tests {
+    use maglor_xds::load::MutualTls;
+
     use super::*;
     use crate::graph::Settings;
+
+    #[test]
+    fn the_share_of_mutual_tls_is_that_of_the_last_calls() {
+        let load = |succeeded, opened, by: Option<(u64, u64)>| ClusterLoad {
+            succeeded,
+            opened,
+            mutual_tls: by.map(|(requests, opened)| MutualTls { requests, opened }),
+            ..ClusterLoad::default()
+        };
+        let mut edges = RecentEdges::new(None);
+        let mut note = |load: &ClusterLoad, second: u64| {
+            let now = Time::from_nanos(second * 1_000_000_000);
+            let called = [("shop/cart".to_owned(), load)];
+            edges.note("shop/web-0", (now, Duration::from_secs(2)), None, &called);
+            edges.last["shop/web-0"]
+                .mutual_tls
+                .get("shop/cart")
+                .copied()
+        };
+        assert_eq!(note(&load(10, 1, None), 1), None);
+        assert_eq!(note(&load(10, 1, Some((8, 1))), 2), Some((4.0, 5.0)));
+        assert_eq!(note(&load(0, 0, Some((0, 0))), 3), Some((4.0, 5.0)));
+        // Without calls, connections count.
+        assert_eq!(note(&load(0, 4, Some((0, 1))), 4), Some((0.5, 2.0)));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn reports_are_frequent_while_there_are_viewers() {

@@ -18,10 +18,11 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::called::Words;
 use super::delays::Delay;
 use super::parts::Part;
 use super::{Graphs, Snapshot};
@@ -30,6 +31,8 @@ use crate::revision::{PODS, is_replica};
 
 /// Timeout of a request to another replica.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval of requests for the Services that pods call.
+const ASK_EVERY: Duration = Duration::from_secs(15);
 /// Maximum size of a response in bytes, sufficient for a hundred thousand edges of proxies.
 const LONGEST: usize = 32 << 20;
 
@@ -97,7 +100,7 @@ impl Replicas {
     /// Requests the same path from all other replicas. Until the replicas are known, one counts as missing.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> Answers<T> {
         let (mut all, mut missing) = (Vec::new(), u32::from(!self.pods.is_complete()));
-        let other = |pod: &Pod| is_replica(pod) && pod.name_any() != self.replica;
+        let other = |pod: &Pod| is_replica(pod.labels()) && pod.name_any() != self.replica;
         for pod in self.pods.filter(other) {
             let status = pod.status.as_ref();
             let running = status.is_some_and(|status| status.phase.as_deref() == Some("Running"));
@@ -115,6 +118,20 @@ impl Replicas {
             }
         }
         Answers { all, missing }
+    }
+
+    /// Collects the called Services from other replicas periodically; never returns.
+    pub(crate) async fn share_called(self, graphs: Arc<Graphs>) {
+        let mut tick = interval(ASK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let answers = self.ask::<Words>("/graph?called").await;
+            // If a replica did not respond, the previous list is kept.
+            if answers.missing == 0 {
+                graphs.called_elsewhere(&answers.all);
+            }
+        }
     }
 
     /// Returns the observations of the other replicas, followed by those of this replica.

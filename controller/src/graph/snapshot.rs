@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use maglor_service_graph::{Graph, LiveEdge, Routing, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

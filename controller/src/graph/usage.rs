@@ -15,7 +15,7 @@ use maglor_inject::quantity;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::Usage;
+use super::{Reading, Usage, UsageSource};
 use crate::index::facts::Key;
 
 /// Age up to which values are used without another request, the same as the interval of metrics-server's measurements,
@@ -28,13 +28,14 @@ const KEPT: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Reads the usage when it is needed, since the metrics API has no watches.
-pub(super) struct Source {
+pub(crate) struct Source {
     api: Api<DynamicObject>,
     readings: Mutex<Readings>,
 }
 
 impl Source {
-    pub(super) fn new(client: Client) -> Self {
+    /// Reads usage with this client.
+    pub(crate) fn new(client: Client) -> Self {
         let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", "PodMetrics");
         let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
         Self {
@@ -43,9 +44,8 @@ impl Source {
         }
     }
 
-    /// Returns new values; `None` if the current ones stay in use. Nothing is requested if the last request was made
-    /// less than [`FRESH`] ago.
-    pub(super) async fn read(&self) -> Option<HashMap<Key, Usage>> {
+    /// Requests new values, unless the last request was made less than [`FRESH`] ago.
+    async fn request(&self) -> Option<HashMap<Key, Usage>> {
         if !self.readings().begin(Instant::now()) {
             return None;
         }
@@ -55,13 +55,18 @@ impl Source {
         self.readings().after(answer, Instant::now())
     }
 
-    /// Returns whether the values are too old to be those of the present.
-    pub(super) fn is_outdated(&self) -> bool {
-        self.readings().expire(Instant::now())
-    }
-
     fn readings(&self) -> MutexGuard<'_, Readings> {
         self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UsageSource for Source {
+    fn read(&self) -> Reading<'_> {
+        Box::pin(self.request())
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.readings().expire(Instant::now())
     }
 }
 

@@ -7,7 +7,7 @@ use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::external::ExternalSigner;
+use super::signer::RemoteSigner;
 
 /// The current issuer and trust bundle.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub enum Issuer {
     /// A certificate authority whose key the controller has.
     Authority(Box<Authority>),
     /// A signer outside the mesh that has the key.
-    Signer(Arc<ExternalSigner>),
+    Signer(Arc<dyn RemoteSigner>),
 }
 
 impl Issuer {

@@ -14,7 +14,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_admin::network_of;
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
@@ -27,7 +26,6 @@ pub use self::outcome::{CertifyError, CertifyMetrics};
 use super::authenticate::{Authenticator, Caller, TokenError};
 use super::authority::{InForce, Issuer, Watched};
 use crate::clients::BySource;
-use crate::events::Events;
 
 /// The response to a client.
 enum Answer {
@@ -57,6 +55,12 @@ const SOURCES: usize = 4096;
 /// Minimum time between log lines about rejections, because remote peers can cause them.
 const LOG: Duration = Duration::from_secs(1);
 
+/// Reports rejected requests of pods to their owners.
+pub trait Rejections: Send + Sync {
+    /// Reports why a pod got no certificate; never blocks.
+    fn report(&self, namespace: &str, pod: &str, error: &CertifyError);
+}
+
 /// Issues certificates to clients.
 pub struct Certifier {
     in_force: Watched,
@@ -70,7 +74,7 @@ pub struct Certifier {
     barred: Mutex<HashMap<IpAddr, Instant>>,
     /// When the last rejection was logged, and the number of rejections since then that were not.
     logged: Mutex<(Option<Instant>, u64)>,
-    events: Option<Events>,
+    rejections: Option<Box<dyn Rejections>>,
 }
 
 impl Certifier {
@@ -98,14 +102,14 @@ impl Certifier {
             refused: BySource::new(REFUSED.0, REFUSED.1),
             barred: Mutex::default(),
             logged: Mutex::default(),
-            events: None,
+            rejections: None,
         }
     }
 
-    /// Emits events about rejections for the affected pods, if the token identifies them.
+    /// Reports rejections for the affected pods, if the token identifies them.
     #[must_use]
-    pub fn telling(self, events: Option<Events>) -> Self {
-        Self { events, ..self }
+    pub fn reporting(self, rejections: Option<Box<dyn Rejections>>) -> Self {
+        Self { rejections, ..self }
     }
 
     /// Handles a request from an address.
@@ -146,16 +150,9 @@ impl Certifier {
     }
 
     fn report(&self, caller: Option<&Caller>, error: &CertifyError) {
-        let pod = caller.and_then(|caller| Some((caller, caller.pod.clone()?)));
-        if let (Some(events), Some((caller, pod))) = (&self.events, pod) {
-            let about = ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                namespace: Some(caller.namespace.clone()),
-                name: Some(pod),
-                ..ObjectReference::default()
-            };
-            events.warn(about, "CertificateRefused", "Certify", &error.to_string());
+        let pod = caller.and_then(|caller| Some((caller, caller.pod.as_deref()?)));
+        if let (Some(rejections), Some((caller, pod))) = (&self.rejections, pod) {
+            rejections.report(&caller.namespace, pod, error);
         }
     }
 

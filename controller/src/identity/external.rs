@@ -6,108 +6,26 @@
 //! ([`maglor_identity::NamedRequest`]). The root's key stays with the signer. Every replica requests certificates;
 //! this needs no leader.
 
-mod name;
 mod object;
 
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, Client};
-use maglor_identity::{Error, Issued, NamedRequest, TrustBundle, TrustDomain};
+use maglor_identity::{Issued, NamedRequest, TrustBundle, TrustDomain};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout_at};
 
-pub use self::name::{SignerName, SignerNameError};
 use self::object::State;
+use super::signer::{AT_ONCE, LIMIT, RemoteSigner, Signed, SignerError, SignerName};
 use crate::api_server;
 use crate::conditional_writes::{self, FIELD_MANAGER, Manager, Precondition};
 
-/// Maximum number of requests of this replica that wait for the signer at the same time.
-const AT_ONCE: usize = 64;
-/// Timeout for a certificate, including the wait until the request may be sent ([`AT_ONCE`]).
-const LIMIT: Duration = Duration::from_secs(30);
 /// Maximum time of this wait; the rest of the time is left to the signer.
 const PLACE_LIMIT: Duration = Duration::from_secs(10);
 /// Initial and maximum interval at which an object is polled. The interval grows by half each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// Reason why the signer has issued no certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum SignerError {
-    /// Too many requests wait for the signer.
-    #[error("signer `{signer}`: too many pending requests, maximum {AT_ONCE}; retry later")]
-    Busy {
-        /// Name of the signer.
-        signer: SignerName,
-    },
-    /// The object was deleted before there was a certificate.
-    #[error(
-        "signer `{signer}`: CertificateSigningRequest `{object}` was deleted by another client"
-    )]
-    Deleted {
-        /// Name of the signer.
-        signer: SignerName,
-        /// Name of the object.
-        object: String,
-    },
-    /// The request was denied, although the controller has approved it.
-    #[error("signer `{signer}` denied the request: {why}")]
-    Denied {
-        /// Name of the signer.
-        signer: SignerName,
-        /// Reason and message of the denial.
-        why: String,
-    },
-    /// The signer could not issue the certificate.
-    #[error("signer `{signer}` failed: {why}")]
-    Failed {
-        /// Name of the signer.
-        signer: SignerName,
-        /// Reason and message of the failure.
-        why: String,
-    },
-    /// The API server has rejected a step or cannot be reached.
-    #[error("signer `{signer}`: cannot {step} the CertificateSigningRequest: {source}")]
-    Kubernetes {
-        /// Name of the signer.
-        signer: SignerName,
-        /// The attempted step.
-        step: &'static str,
-        /// The error of the API server.
-        source: kube::Error,
-    },
-    /// The signer did not respond in time.
-    #[error(
-        "signer `{signer}` issued no certificate within {LIMIT:?}; check that it is running and serves this signerName"
-    )]
-    Timeout {
-        /// Name of the signer.
-        signer: SignerName,
-    },
-    /// The certificate that the signer has issued is not what was requested.
-    #[error("signer `{signer}`: {source}")]
-    Unusable {
-        /// Name of the signer.
-        signer: SignerName,
-        /// How the certificate differs from the request.
-        source: Error,
-    },
-}
-
-impl SignerError {
-    /// Returns whether a retry can succeed only after an operator has made a change.
-    #[must_use]
-    pub fn is_lasting(&self) -> bool {
-        match self {
-            Self::Denied { .. } | Self::Failed { .. } | Self::Unusable { .. } => true,
-            Self::Busy { .. }
-            | Self::Deleted { .. }
-            | Self::Kubernetes { .. }
-            | Self::Timeout { .. } => false,
-        }
-    }
-}
 
 /// Requests certificates from a signer.
 #[derive(Debug)]
@@ -173,25 +91,7 @@ impl ExternalSigner {
         (signer, cleaned)
     }
 
-    /// Returns the name of the signer.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
-    /// Returns the trust domain of the requested IDs.
-    #[must_use]
-    pub fn trust_domain(&self) -> &TrustDomain {
-        &self.trust_domain
-    }
-
-    /// Requests a certificate and verifies it with `roots`. `requester` is part of the approval's message. Takes at
-    /// most 30 s.
-    ///
-    /// # Errors
-    /// If the API server or the signer rejects the request or does not respond, or if the certificate differs from
-    /// the request.
-    pub async fn sign(
+    async fn issue(
         &self,
         request: &NamedRequest,
         requester: &str,
@@ -295,8 +195,27 @@ impl ExternalSigner {
         move |source| SignerError::Kubernetes {
             signer,
             step,
-            source,
+            source: source.into(),
         }
+    }
+}
+
+impl RemoteSigner for ExternalSigner {
+    fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    fn trust_domain(&self) -> &TrustDomain {
+        &self.trust_domain
+    }
+
+    fn sign<'a>(
+        &'a self,
+        request: &'a NamedRequest,
+        requester: &'a str,
+        roots: &'a TrustBundle,
+    ) -> Signed<'a> {
+        Box::pin(self.issue(request, requester, roots))
     }
 }
 

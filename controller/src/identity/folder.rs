@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use maglor_identity::{Fingerprint, TrustDomain};
 use tokio::sync::watch;
 
 use super::authority::{Ca, InForce, Signer, Texts};
-use super::rotation::{Circumstances, Phase, Spread};
-use super::secret::Progress;
+use super::rotation::{Circumstances, Phase, Progress, Spread};
 use super::succession::{Succession, SuccessionError};
 use crate::resource_server::Table;
 

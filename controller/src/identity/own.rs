@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::authority::{InForce, Issuer, Watched};
-use super::external::{ExternalSigner, SignerError};
+use super::signer::{RemoteSigner, SignerError};
 use crate::metrics::on_call::Expiries;
 
 /// Timeout of a handshake.
@@ -138,14 +138,14 @@ impl ControllerIdentity {
                 if let Some(live) = live {
                     live.trust(in_force.bundle.clone())?;
                 }
-                self.request(signer, in_force).await
+                self.request(&**signer, in_force).await
             }
         }
     }
 
     async fn request(
         &self,
-        signer: &ExternalSigner,
+        signer: &dyn RemoteSigner,
         in_force: &InForce,
     ) -> Result<Identity, OwnError> {
         let key = KeyRequest::generate()?;
@@ -178,7 +178,7 @@ impl ControllerIdentity {
             }
         }
         self.expiries.of_controller(expires);
-        let shown = k8s_openapi::jiff::Timestamp::try_from(expires).ok();
+        let shown = jiff::Timestamp::try_from(expires).ok();
         let expires = shown.map(tracing::field::display);
         tracing::info!(expires, "controller certificate loaded");
         let now = SystemTime::now();

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
 use maglor_identity::{Error, TrustBundle};
 use tokio::sync::watch;
 
 use super::authority::{InForce, Issuer};
-use super::external::ExternalSigner;
-use super::rotation::{BUNDLE, Phase};
-use super::secret::{Progress, WatchEvent, watch_event};
+use super::rotation::{BUNDLE, Phase, Progress};
+use super::secret::{WatchEvent, watch_event};
+use super::signer::RemoteSigner;
 use crate::api_server;
 
 /// Pause after a failure.
@@ -54,7 +54,7 @@ enum RootsError {
 pub async fn follow(
     client: Client,
     place: Place,
-    signer: Arc<ExternalSigner>,
+    signer: Arc<dyn RemoteSigner>,
     in_force: watch::Sender<Option<Arc<InForce>>>,
     progress: watch::Sender<Option<Progress>>,
 ) {
@@ -84,7 +84,7 @@ pub async fn follow(
 
 struct Roots {
     place: Place,
-    signer: Arc<ExternalSigner>,
+    signer: Arc<dyn RemoteSigner>,
     in_force: watch::Sender<Option<Arc<InForce>>>,
     progress: watch::Sender<Option<Progress>>,
 }

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp};
 use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 
 use super::authority::{Ca, Signer, Texts};
@@ -52,6 +52,20 @@ pub struct Stored {
     pub data: BTreeMap<String, Vec<u8>>,
     /// Values by annotation name.
     pub annotations: BTreeMap<String, String>,
+}
+
+/// The state of a rotation, shown to operators.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Progress {
+    /// The phase.
+    pub phase: Phase,
+    /// When the phase began.
+    pub since: Timestamp,
+    /// The clients that do not trust the new root yet, according to the latest reports read by this replica.
+    pub missing: Vec<String>,
+    /// Why the current content of the source is not used and the previous authority continues to be used; `None` if
+    /// it is used.
+    pub refused: Option<String>,
 }
 
 /// The phase of a rotation.

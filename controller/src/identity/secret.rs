@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use maglor_identity::TrustDomain;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::authority::{InForce, Signer};
 use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::replicas::Replicas;
-use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
+use super::rotation::{Circumstances, Phase, Progress, RotationError, Spread, Stored};
 use super::succession::{Succession, SuccessionError};
 use crate::api_server;
 use crate::conditional_writes::Manager;
@@ -50,20 +50,6 @@ pub struct Settings {
     pub ttl: Duration,
     /// Maximum time for which a new root is announced.
     pub deadline: Duration,
-}
-
-/// The state of a rotation, shown to operators.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Progress {
-    /// The phase.
-    pub phase: Phase,
-    /// When the phase began.
-    pub since: Timestamp,
-    /// The clients that do not trust the new root yet, according to the latest reports read by this replica.
-    pub missing: Vec<String>,
-    /// Why the current content of the source is not used and the previous authority continues to be used; `None` if
-    /// it is used.
-    pub refused: Option<String>,
 }
 
 /// Maintains the certificate authority of a Secret.

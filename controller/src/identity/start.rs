@@ -5,25 +5,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
 use maglor_identity::tls::{self, OpenServer};
 use maglor_identity::{SpiffeError, SpiffeId, TrustDomain};
 use tokio::sync::watch;
 
 use super::authenticate::Authenticator;
 use super::authority::{InForce, Watched};
-use super::certify::{Certifier, CertifyMetrics};
-use super::external::{ExternalSigner, SignerName};
+use super::certify::{Certifier, CertifyMetrics, Rejections};
 use super::folder::{CaDirError, Follower};
 use super::own::{ControllerIdentity, Serving};
-use super::replicas;
-use super::review::Reviews;
-use super::roots;
-use super::secret::{self, Keeper, Progress};
+use super::rotation::Progress;
+use super::signer::SignerName;
 use super::tokens::{FileError, Tokens};
-use super::trust_bundles;
-use crate::events::Events;
-use crate::lease::Term;
 use crate::metrics::on_call::Expiries;
 use crate::resource_server::Table;
 
@@ -91,16 +84,26 @@ pub enum StartError {
     Tokens(#[from] FileError),
 }
 
-/// The API server access of one replica.
-pub struct Replica {
-    /// The client for reads.
-    pub client: Client,
-    /// The client for leader-only writes.
-    pub writer: Client,
-    /// The unique name of the replica.
-    pub name: String,
-    /// The leadership of this replica.
-    pub term: watch::Receiver<Term>,
+/// What the identity service uses of a cluster. Without one, the authority and the tokens are files.
+pub(crate) trait Cluster {
+    /// Returns the validator of the cluster's own tokens.
+    fn authenticator(&self) -> Box<dyn Authenticator>;
+
+    /// Returns where rejected requests of pods are reported.
+    fn rejections(&self) -> Box<dyn Rejections>;
+
+    /// Starts to follow an authority or a signer; never called with [`CaSource::Folder`].
+    fn follow(&self, settings: &Settings, published: Published, spawn: Spawn<'_>);
+
+    /// Starts to distribute the trusted roots to starting pods, and to report to the other replicas which roots this
+    /// replica's clients trust. Returns whether the replica has reported once.
+    fn share(
+        &self,
+        settings: &Settings,
+        ca: &Watched,
+        table: &Table,
+        spawn: Spawn<'_>,
+    ) -> watch::Receiver<bool>;
 }
 
 /// The running identity service.
@@ -131,7 +134,7 @@ pub(crate) type Spawn<'a> =
 /// If the authority's directory or the tokens cannot be used.
 pub(crate) fn start(
     settings: &Settings,
-    replica: Option<&Replica>,
+    cluster: Option<&dyn Cluster>,
     (metrics, expiries): (CertifyMetrics, &Expiries),
     spawn: Spawn<'_>,
 ) -> Result<Service, StartError> {
@@ -144,15 +147,13 @@ pub(crate) fn start(
     let (sender, ca) = watch::channel(None);
     expiries.of_authority(ca.clone());
     let (progressing, progress) = watch::channel(None);
-    let authenticator: Box<dyn Authenticator> = match (&settings.tokens, replica) {
+    let authenticator: Box<dyn Authenticator> = match (&settings.tokens, cluster) {
         (Some(path), _) => Box::new(Tokens::open(path)?),
-        (None, Some(replica)) => Box::new(Reviews::new(replica.client.clone())),
+        (None, Some(cluster)) => cluster.authenticator(),
         (None, None) => return Err(StartError::NoTokens),
     };
-    let events = replica
-        .map(|replica| Events::new(replica.client.clone(), "maglor.dev/identity", &replica.name));
     let certifier = Certifier::new(ca.clone(), authenticator, settings.ttl, metrics);
-    let certifier = certifier.telling(events);
+    let certifier = certifier.reporting(cluster.map(Cluster::rejections));
     let table = Table::certifying(certifier);
     let (server, tls) = watch::channel(None);
     let (to_replicas, replicas) = watch::channel(None);
@@ -163,16 +164,11 @@ pub(crate) fn start(
         replicas: to_replicas,
         failure: failing,
     };
-    let registered = match replica {
-        Some(replica) => report(replica, settings, &ca, &table, spawn),
+    let registered = match cluster {
+        Some(cluster) => cluster.share(settings, &ca, &table, spawn),
         None => watch::channel(true).1,
     };
-    follow(settings, replica, (sender, progressing), &table, spawn)?;
-    if let Some(replica) = replica {
-        let (client, term) = (replica.writer.clone(), replica.term.clone());
-        let kept = trust_bundles::keep(client, ca.clone(), term);
-        spawn("trust bundles", Box::pin(kept));
-    }
+    follow(settings, cluster, (sender, progressing), &table, spawn)?;
     let certified = certify_own(own, ca.clone(), registered, serving);
     spawn("own certificate", Box::pin(certified));
     spawn(
@@ -191,7 +187,7 @@ pub(crate) fn start(
 }
 
 /// Publishers of the current issuer and roots, and of the progress of their replacement.
-type Published = (
+pub(crate) type Published = (
     watch::Sender<Option<Arc<InForce>>>,
     watch::Sender<Option<Progress>>,
 );
@@ -199,12 +195,12 @@ type Published = (
 /// Starts to follow the source of the issuer and the roots.
 fn follow(
     settings: &Settings,
-    replica: Option<&Replica>,
+    cluster: Option<&dyn Cluster>,
     (in_force, progress): Published,
     table: &Table,
     spawn: Spawn<'_>,
 ) -> Result<(), StartError> {
-    match (&settings.ca, replica) {
+    match (&settings.ca, cluster) {
         (CaSource::Folder(path), _) => {
             let deadline = settings.deadline;
             let follower = Follower::open(path, &settings.trust_domain, settings.ttl, deadline)?;
@@ -214,49 +210,11 @@ fn follow(
         }
         (CaSource::Secret { .. }, None) => return Err(StartError::NoSecret),
         (CaSource::Signer { .. }, None) => return Err(StartError::NoSigner),
-        (CaSource::Secret { name }, Some(replica)) => {
-            let secret = secret::Settings {
-                namespace: settings.namespace.clone(),
-                name: name.clone(),
-                trust_domain: settings.trust_domain.clone(),
-                ttl: settings.ttl,
-                deadline: settings.deadline,
-            };
-            let (client, term) = (replica.writer.clone(), replica.term.clone());
-            let keeper = Keeper::new(client, secret, term, in_force, progress);
-            spawn("authority", Box::pin(keeper.keep()));
-        }
-        (CaSource::Signer { name, roots }, Some(replica)) => {
-            // Not the fenced client, because every replica creates requests, not only the leader.
-            let client = replica.client.clone();
-            let domain = &settings.trust_domain;
-            let (signer, cleaned) = ExternalSigner::new(client.clone(), name, domain, settings.ttl);
-            spawn("certificate signing requests", Box::pin(cleaned));
-            let place = roots::Place {
-                namespace: settings.namespace.clone(),
-                name: roots.clone(),
-            };
-            let followed = roots::follow(client, place, Arc::new(signer), in_force, progress);
-            spawn("roots of the signer", Box::pin(followed));
+        (CaSource::Secret { .. } | CaSource::Signer { .. }, Some(cluster)) => {
+            cluster.follow(settings, (in_force, progress), spawn);
         }
     }
     Ok(())
-}
-
-/// Starts to report to the other replicas which roots this replica's clients trust.
-fn report(
-    replica: &Replica,
-    settings: &Settings,
-    ca: &Watched,
-    table: &Table,
-    spawn: Spawn<'_>,
-) -> watch::Receiver<bool> {
-    let (sender, registered) = watch::channel(false);
-    let (namespace, name) = (settings.namespace.clone(), replica.name.clone());
-    let client = replica.client.clone();
-    let reported = replicas::report(client, namespace, name, ca.clone(), table.clone(), sender);
-    spawn("report of trust", Box::pin(reported));
-    registered
 }
 
 /// Maintains the controller's certificate once the replica is registered. The port is not served before that, so that

@@ -17,7 +17,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp};
 use maglor_identity::{
     Authority, Error, Identity, LeafRequest, Live, SpiffeError, SpiffeId, TrustBundle, TrustDomain,
 };

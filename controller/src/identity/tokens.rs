@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 
 use super::authenticate::{Authenticated, Authenticator, Caller, TokenError};
 

@@ -51,6 +51,9 @@ pub use resource::{
 };
 pub use status::{CONTROLLER, ParentRef, ParentStatus, Status};
 
+/// The desired status of an object; `None` if another controller writes the status from now on.
+pub type Wanted = (Kind, Key, Option<Status>);
+
 /// Default trust domain and DNS domain, unless `MeshConfig` sets them.
 const DOMAIN: &str = "cluster.local";
 

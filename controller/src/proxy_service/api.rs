@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::try_join;
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};

@@ -8,14 +8,15 @@
 //! no endpoint is a proxy ─► [`LEFT`] ─► farewell ─► the ports are closed ─► open requests finish ─► done
 //! ```
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::group::Group;
 use super::manifests::{marked, of_target};
 use super::observed::Observed;
+use crate::crd::DRAIN_SECONDS;
 use crate::index::facts::service::PROXY_PORTS;
-use crate::proxy_pod::{DRAIN_SECONDS, FAREWELL_SECONDS, grace_seconds};
+use crate::proxy_pod::{FAREWELL_SECONDS, grace_seconds};
 
 /// The annotation of the target Service that contains the time since which no client of the Service is sent to shared
 /// proxies (RFC 3339).

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use maglor_service_graph::policy_choice::Choice;
 use serde_json::Value;
 

@@ -1,7 +1,9 @@
 //! Sources of objects: a directory of files, or an API server. Both produce the same [`Event`]s.
 
+#[cfg(feature = "kubernetes")]
 mod definition;
 pub mod folder;
+#[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 
 use crate::index::facts::{Key, Kind, Object};

@@ -24,16 +24,6 @@ pub struct Decision {
 /// `warned`.
 pub type Word = &'static str;
 
-/// Returns each webhook with each of its possible outcomes.
-pub(crate) fn asked() -> impl Iterator<Item = (&'static str, Word)> {
-    let inject = ["failed", "injected", "refused", "repaired"].into_iter();
-    let inject = inject.chain(maglor_inject::Skip::ALL.map(maglor_inject::Skip::word));
-    let keys = ["accepted", "refused", "warned"].map(|word| ("keys", word));
-    let validate = ["accepted", "refused"].map(|word| ("validate", word));
-    let inject = inject.map(|word| ("inject", word));
-    inject.chain(keys).chain(validate)
-}
-
 fn denied(reason: String) -> Decision {
     Decision {
         verdict: Verdict::Denied { reason },
@@ -202,6 +192,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::metrics::admissions::decisions;
 
     fn review(object: Value, old_object: Value) -> Review {
         Review {
@@ -363,7 +354,7 @@ mod tests {
         assert!(text.starts_with("metadata.annotations.maglor.dev/mtls: unknown value `stict`"));
         assert_eq!(keys(&review(wrong.clone(), wrong)).word, "warned");
         for word in ["accepted", "refused", "warned"] {
-            assert!(asked().any(|known| known == ("keys", word)));
+            assert!(decisions().any(|known| known == ("keys", word)));
         }
     }
 
@@ -433,7 +424,7 @@ mod tests {
             "cannot inject a sidecar: spec.containers: must be a list"
         );
         for word in [injected.word, host.word, "refused"] {
-            assert!(super::asked().any(|known| known == ("inject", word)));
+            assert!(decisions().any(|known| known == ("inject", word)));
         }
     }
 }

@@ -11,7 +11,6 @@
 mod admission;
 mod certificate;
 mod keep;
-pub(crate) mod metrics;
 mod server;
 
 use std::net::SocketAddr;

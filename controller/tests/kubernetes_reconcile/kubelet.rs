@@ -25,7 +25,7 @@ pub(crate) async fn run(client: Client) {
     nodes.create(&Default::default(), &node).await.unwrap();
     let alive = async {
         loop {
-            let now = k8s_openapi::jiff::Timestamp::now().to_string();
+            let now = jiff::Timestamp::now().to_string();
             let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now,
                 "reason": "Simulated", "message": ""});
             let status = json!({"conditions": [ready], "capacity": room, "allocatable": room});

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use maglor_controller::proxy_service::{
     Claim, Front, Group, Observed, Progress, Settings, Step, holding, next,
 };

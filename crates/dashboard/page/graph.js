@@ -165,7 +165,7 @@ export class Graph {
       const text = labelText(edge);
       const [x, y, anchor] = this.#labelPlace(name, edge, id, size);
       // The lock fits only where the layout has left room for it.
-      const lock = edge.mtls && !far && anchor === "start";
+      const lock = isSecured(edge) && !far && anchor === "start";
       const width = text.length * size * CHARACTER + (lock ? LOCK : 0);
       const left = anchor === "start" ? x : anchor === "end" ? x - width : x - width / 2;
       // The layout has left room for labels that are near.
@@ -287,8 +287,15 @@ export function labelText(edge) {
   if (edge.tcp) return `${bytes(edge.bytes_per_second)}/s`;
   if (edge.rps === undefined && edge.delay_ms !== undefined) return `delay ${milliseconds(edge.delay_ms)}`;
   // There is room for one value beside the rate.
-  return `${rate(edge.rps)} · ${edge.success < 0.99 ? `${percent(1 - edge.success)} fail` : milliseconds(edge.mean_ms ?? edge.p50_ms)}`;
+  const value = edge.success < 0.99 ? `${percent(1 - edge.success)} fail` : isPartlySecured(edge) ? `${percent(edge.mtls_share)} mTLS` : milliseconds(edge.mean_ms ?? edge.p50_ms);
+  return `${rate(edge.rps)} · ${value}`;
 }
+
+/** Whether only a part of the calls is by mutual TLS. */
+const isPartlySecured = ({ mtls_share }) => mtls_share > 0 && mtls_share < 1;
+
+/** Whether all calls are by mutual TLS: as callers report, else as the configuration says. */
+const isSecured = ({ mtls, mtls_share }) => (mtls_share === undefined ? mtls : mtls_share === 1);
 
 function warningOf({ ready, replicas, contradicted, meshed }) {
   if (ready < replicas) return `${ready} of ${replicas} ready`;

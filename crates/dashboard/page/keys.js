@@ -3,7 +3,7 @@
 import { html } from "./elements.js";
 
 const LIST = [
-  ["/", "Search"], ["1 … 5", "Graph, Services, Tap, Receipts, Decisions"], ["t", "Graph or table"], ["p", "Pause or resume the tap"], ["l", "Back to the present"],
+  ["/", "Search"], ["1 … 6", "Graph, Services, Tap, Why, Receipts, Decisions"], ["t", "Graph or table"], ["p", "Pause or resume the tap"], ["l", "Back to the present"],
   ["arrows", "In the graph: to the next service"], ["Space", "In the graph: select"], ["Enter", "In the graph: open"], ["+ − 0", "In the graph: zoom in, out, show all"], ["Esc", "Clear the selection"], ["?", "This list"],
 ];
 

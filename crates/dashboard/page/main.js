@@ -14,8 +14,9 @@ import { link, onPlace, place, setFields } from "./router.js";
 import { search } from "./search.js";
 import { service, services } from "./service.js";
 import { tap } from "./tap.js";
+import { why } from "./why.js";
 
-const VIEWS = { graph: overview, services, service, tap, receipts, decisions };
+const VIEWS = { graph: overview, services, service, tap, why, receipts, decisions };
 /** The server patches the time of the mesh every two seconds. */
 const STALE_MS = 10_000;
 
@@ -108,7 +109,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
 const go = (view) => () => (location.hash = link(view));
 keys({
   "/": () => document.getElementById("search").focus(),
-  1: go("graph"), 2: go("services"), 3: go("tap"), 4: go("receipts"), 5: go("decisions"),
+  1: go("graph"), 2: go("services"), 3: go("tap"), 4: go("why"), 5: go("receipts"), 6: go("decisions"),
   t: () => state.view.toggleTable?.(),
   p: () => state.view.pause?.(),
   l: () => time.goLive(),

@@ -12,7 +12,7 @@ export function search(field, list, vertices) {
 
   function show() {
     const words = field.value.trim().toLowerCase();
-    found = words ? matches(vertices(), words) : [];
+    found = words ? [...matches(vertices(), words), ...request(field.value.trim())] : [];
     at = 0;
     list.hidden = !words;
     setAttribute(field, "aria-expanded", String(Boolean(words)));
@@ -34,6 +34,7 @@ export function search(field, list, vertices) {
   function choose(index) {
     const [id, { kind, service }] = found[index];
     close();
+    if (kind === "request") return (location.hash = link("why", id));
     if (place().view === "graph") setFields({ select: id });
     else location.hash = kind === "node" ? link("graph", "", { by: "node", select: id }) : serviceLink(service ?? id);
   }
@@ -65,4 +66,9 @@ export function search(field, list, vertices) {
 function matches(vertices, words) {
   const rank = ([id, { name }]) => (String(name ?? id).toLowerCase().startsWith(words) ? 0 : 1);
   return Object.entries(vertices).filter(([id]) => id.toLowerCase().includes(words)).sort((a, b) => rank(a) - rank(b) || a[0].localeCompare(b[0])).slice(0, MOST);
+}
+
+/** A text that may be the identifier of a request or a trace is offered as one. */
+function request(text) {
+  return /^[\w.:-]*\d[\w.:-]*$/.test(text) && text.length >= 8 ? [[text, { kind: "request" }]] : [];
 }

@@ -5,10 +5,13 @@ import { live, once, query, repeat } from "./documents.js";
 import { html, keyed, setAttribute, setText } from "./elements.js";
 import { bytes, health, milliseconds, number, percent, rate, span, split } from "./format.js";
 import { link, place } from "./router.js";
+import { storyTable } from "./stories.js";
 import { linked, serviceTable, signalColumns, table } from "./tables.js";
 
 /** How often the charts are fetched again. */
 const SERIES_MS = 10_000;
+/** How often the failed and slow requests are fetched again, and how many. */
+const [STORIES_MS, STORIES] = [5000, 8];
 /** The longest and the shortest time that the charts show, in seconds. */
 const [HOUR, LEAST] = [3600, 120];
 
@@ -39,11 +42,15 @@ export function service(name) {
   const callers = edgeTable("Callers");
   const callees = edgeTable("Calls");
   const configuration = html("div", { class: "thirds" });
+  const stories = storyTable("Failed and slow requests");
+  const why = section("Failed and slow requests", "", html("div", { class: "scroll" }, stories));
+  why.firstChild.append(html("a", { href: link("why", "", { service: name }) }, "All"));
+  why.hidden = true;
   const cards = [
     html("div", { class: "charts" }, charts),
     section("Endpoints", "Requests in flight as counted by each endpoint's own proxy. Even bars show that balancing works.", endpoints),
     html("div", { class: "columns" }, section("Callers", "", callers), section("Calls", "", callees)),
-    configuration,
+    why, configuration,
   ];
   const element = html("div", { class: "view" },
     html("div", {}, html("div", { class: "toolbar" }, html("h1", {}, own.name), state, html("span", { class: "spacer" }),
@@ -83,9 +90,23 @@ export function service(name) {
     };
     const begin = (oldest) => (stops[1] = at ? once(series(oldest), drawn) : repeat(() => series(oldest), SERIES_MS, drawn));
     stops = [at ? once(path, { change: show, state: failed }) : live(path, { change: show, state: failed })];
-    stops[1] = once("about", { change: ({ history }) => begin(history?.oldest), state: () => begin() });
+    why.hidden = true;
+    stops[1] = once("about", {
+      change({ history, tap }) {
+        begin(history?.oldest);
+        // Stories are of the last minutes, from the admin ports that can be reached.
+        if (!at && tap?.available) stops[2] = repeat(() => query("why", { service: name, limit: STORIES }), STORIES_MS, explained);
+      },
+      state: () => begin(),
+    });
   }
 
+  const explained = {
+    change({ stories: kept }) {
+      why.hidden = !kept.length;
+      stories.show(kept);
+    },
+  };
   let last;
   return {
     element,
@@ -164,7 +185,7 @@ function edgeTable(title) {
 /** Shows a table's rows, or that there are none. */
 function showOptional(wrapper, items, key) {
   const list = wrapper.list ?? (wrapper.list = wrapper.querySelector("table"));
-  const none = wrapper.none ?? (wrapper.none = html("p", { class: "empty" }, "None"));
+  const none = wrapper.none ?? (wrapper.none = html("p", { class: "none" }, "None"));
   const shown = items.length ? list : none;
   if (wrapper.firstChild !== shown) wrapper.replaceChildren(shown);
   list.show(items, key);

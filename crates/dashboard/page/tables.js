@@ -53,7 +53,7 @@ export function signalColumns(of) {
   ];
 }
 
-const lock = ({ mtls }) => (mtls === undefined ? "–" : mtls ? "yes" : "no");
+const lock = ({ mtls, mtls_share }) => (mtls_share !== undefined ? percent(mtls_share) : mtls === undefined ? "–" : mtls ? "yes" : "no");
 
 /** The table with the same data as the graph. */
 export function graphTable() {

@@ -4,6 +4,7 @@ import { announce } from "./announce.js";
 import { query } from "./documents.js";
 import { html, keyed, setText } from "./elements.js";
 import { clock, count, milliseconds, number } from "./format.js";
+import { link } from "./router.js";
 import { follow } from "./stream.js";
 
 const MOST_ROWS = 200;
@@ -121,7 +122,8 @@ function row(request) {
 function all(request) {
   const facts = Object.entries(request).flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value))]);
   const dialog = html("dialog", { "aria-labelledby": "request-title", onclose: () => dialog.remove() },
-    html("h2", { id: "request-title" }, "Request"), html("dl", { class: "facts" }, facts), html("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Close"));
+    html("h2", { id: "request-title" }, "Request"), html("dl", { class: "facts" }, facts),
+    html("div", { class: "toolbar" }, request.request_id && html("a", { class: "button", href: link("why", request.request_id), onclick: () => dialog.close() }, "Explain"), html("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Close")));
   document.body.append(dialog);
   dialog.showModal();
 }

@@ -167,6 +167,7 @@ fn edge_fields(edge: &Edge) -> Fields {
     fields.number("connections_per_second", edge.connections_per_second);
     fields.flag("tcp", edge.tcp);
     fields.set_known("mtls", edge.mtls);
+    fields.number("mtls_share", edge.mtls_share);
     fields.set_known("ejected", edge.ejected);
     fields.set_known("policy", edge.policy.clone());
     fields.number("delay_ms", edge.delay_ms);

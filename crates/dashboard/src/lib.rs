@@ -6,6 +6,7 @@
 //! Invariants: no request changes anything; memory is bounded by the number of streams, the size of the graph and the
 //! limit of the history; nothing is shown that was not measured.
 
+mod admin_port;
 mod answer;
 mod assets;
 mod documents;
@@ -20,6 +21,7 @@ mod server;
 mod stream;
 mod tap;
 mod tokens;
+mod why;
 
 pub use model::{
     About, Details, Edge, Endpoint, Mesh, Move, Proxy, Share, Signals, Source, Vertex, View,

@@ -112,8 +112,10 @@ pub struct Edge {
     pub connections_per_second: Option<f64>,
     /// Whether the edge has connections only, which are not calls.
     pub tcp: bool,
-    /// Whether the callers use mutual TLS.
+    /// Whether the callers use mutual TLS, by the published configuration.
     pub mtls: Option<bool>,
+    /// The share of the calls, or of the connections if there are no calls, that callers report to be by mutual TLS.
+    pub mtls_share: Option<f64>,
     /// Number of endpoints that callers have ejected.
     pub ejected: Option<u32>,
     /// Load balancing policy of the callers.
@@ -250,6 +252,12 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// If live requests are not available, with the reason for users.
     fn taps(&self) -> Result<Vec<(String, SocketAddr)>, &'static str>;
+
+    /// Returns the service of a proxy of [`Source::taps`]; `None` if unknown.
+    fn vertex_of_proxy(&self, proxy: &str) -> Option<String>;
+
+    /// Returns the service that proxies call by a cluster of this name; `None` if unknown.
+    fn vertex_of_cluster(&self, cluster: &str) -> Option<String>;
 
     /// Records whether there are viewers, so that reports can be more frequent.
     fn set_watched(&self, watched: bool);

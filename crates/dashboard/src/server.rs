@@ -17,7 +17,7 @@ use maglor_admin::{Connections, Limits, Place, Via, foreign_site};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::answer::{self, Answer};
@@ -28,6 +28,7 @@ use crate::query::{Query, QueryError};
 use crate::stream::Content;
 use crate::tap::{self, Tap};
 use crate::tokens::{Denied, Reviewer, Tokens};
+use crate::why::{self, Why};
 use crate::{assets, documents, stream};
 
 /// Timeout for a request's head, which includes the wait for a further request.
@@ -38,6 +39,11 @@ const BUFFER: usize = 16 * 1024;
 const REST: Duration = Duration::from_millis(100);
 /// Capacity of a tap's queue; requests beyond it wait in the proxy, which counts those that it drops.
 const TAPPED: usize = 64;
+/// Maximum number of requests for explanations that are answered at a time, because each may take megabytes.
+const EXPLANATIONS: usize = 2;
+/// Response to a request for an explanation of which there is nothing.
+const NOTHING_KEPT: &str = "Nothing is kept of this request. Proxies keep failed requests and the slowest 1 % for ten minutes, if `stories` is \
+                            true in their configuration or the MeshConfig.";
 /// Maximum and default number of points of a series.
 const POINTS: (usize, usize) = (2000, 300);
 /// Limits of the port. A page has up to three streams and a few connections for files.
@@ -74,6 +80,7 @@ pub struct Dashboard {
     host_names: Arc<[String]>,
     tokens: Option<Arc<Tokens>>,
     connections: Arc<Connections>,
+    explanations: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Dashboard {
@@ -100,6 +107,7 @@ impl Dashboard {
                 .reviewer
                 .map(|reviewer| Arc::new(Tokens::new(reviewer))),
             connections: Arc::new(Connections::new(LIMITS)),
+            explanations: Arc::new(Semaphore::new(EXPLANATIONS)),
         }
     }
 
@@ -205,6 +213,7 @@ impl Dashboard {
             "v1/series" => self.series(head),
             "v1/service" => self.service(head),
             "v1/tap" => self.tap(head),
+            "v1/why" => self.why(head).await,
             _ => Ok(answer::error(StatusCode::NOT_FOUND, "no such page")),
         };
         result.unwrap_or_else(|error| answer::error(StatusCode::BAD_REQUEST, &error.to_string()))
@@ -396,6 +405,22 @@ impl Dashboard {
                 let value: Value = documents::series(edge.or(name), to, &series);
                 answer::document(head, &Document::new(value))
             }
+        })
+    }
+
+    async fn why(&self, head: &Parts) -> Result<Answer, QueryError> {
+        let query = Query::parse(head.uri.query(), &why::PARAMETERS)?;
+        let why = Why::new(&query)?;
+        let source = &self.hub.source;
+        let proxies = match source.taps() {
+            Ok(proxies) => proxies,
+            Err(reason) => return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, reason)),
+        };
+        // The semaphore is never closed.
+        let _permit = self.explanations.acquire().await;
+        Ok(match why.answer(&**source, proxies).await {
+            Some(document) => answer::document(head, &Document::new(document)),
+            None => answer::error(StatusCode::NOT_FOUND, NOTHING_KEPT),
         })
     }
 

@@ -4,18 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
+use crate::admin_port;
 use crate::hub::Stream;
 use crate::query::{Query, QueryError};
 
@@ -35,8 +31,6 @@ const RATES: (u32, u32) = (20, 100);
 const MOST_PROXIES: usize = 64;
 /// Maximum length of a line.
 const LONGEST: usize = 16 * 1024;
-/// Timeout to connect to a proxy, and to receive the head of its response.
-const CONNECT: Duration = Duration::from_secs(3);
 /// Interval of comments, by which an intermediary notices that the stream is in use.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -102,7 +96,7 @@ impl Tap {
                         &json!({"proxy": name, "state": state, "reason": reason}),
                     )
                 };
-                let ended = match connect(address, &path).await {
+                let ended = match admin_port::get(address, &path).await {
                     Err(reason) => reason,
                     Ok(body) => {
                         if events.send(state("connected", None)).await.is_err() {
@@ -128,42 +122,6 @@ impl Tap {
         }
         drop(stream);
     }
-}
-
-/// Requests the tap of a proxy; the error is the reason for the viewer.
-async fn connect(address: SocketAddr, path: &str) -> Result<Incoming, String> {
-    let connected = async {
-        let socket = TcpStream::connect(address).await?;
-        let (mut client, connection) = http1::handshake(TokioIo::new(socket))
-            .await
-            .map_err(std::io::Error::other)?;
-        tokio::spawn(connection);
-        let request = Request::get(path)
-            .header(header::HOST, address.to_string())
-            .body(Empty::<Bytes>::new())
-            .map_err(std::io::Error::other)?;
-        let response = client.send_request(request).await;
-        response.map_err(std::io::Error::other)
-    };
-    let response = match timeout(CONNECT, connected).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err(format!("no response within {} s", CONNECT.as_secs())),
-    };
-    if response.status() == StatusCode::OK {
-        return Ok(response.into_body());
-    }
-    let status = response.status();
-    let body = timeout(CONNECT, response.into_body().collect()).await;
-    let text = body
-        .ok()
-        .and_then(Result::ok)
-        .map(http_body_util::Collected::to_bytes);
-    let text = text.unwrap_or_default();
-    Err(format!(
-        "{status}: {}",
-        String::from_utf8_lossy(&text).trim()
-    ))
 }
 
 /// Relays the lines of a proxy; returns why it ended.

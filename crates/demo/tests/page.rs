@@ -1,4 +1,5 @@
-//! The demo with a controller: the page shows the calls, a killed replica, and live requests.
+//! The demo with a controller: the page shows the calls, a killed replica, live requests, explanations, and what a
+//! placement would move.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(40);
+/// What is kept of a service.
+const WHY: &str = "/api/v1/why?service=bookinfo/reviews";
 
 struct Demo {
     child: Child,
@@ -78,6 +81,12 @@ impl Demo {
         serde_json::from_str(body).unwrap()
     }
 
+    /// Returns the lines of a stream.
+    fn follow(&self, path: &str) -> impl Iterator<Item = String> + use<> {
+        let stream = self.request(path, "accept: text/event-stream\r\n");
+        BufReader::new(stream).lines().map(Result::unwrap)
+    }
+
     #[track_caller]
     fn until(&self, what: &str, path: &str, is: impl Fn(&Value) -> bool) -> Duration {
         let begun = Instant::now();
@@ -132,15 +141,33 @@ fn the_page_shows_the_demo() {
         service["proxies"][0]["memory_bytes"].as_u64() > Some(500_000),
         "{service:#}"
     );
-    let tap = demo.request(
-        "/api/v1/tap?proxy=bookinfo/reviews-1",
-        "accept: text/event-stream\r\n",
-    );
-    let mut lines = BufReader::new(tap).lines().map(Result::unwrap);
+    let mut lines = demo.follow("/api/v1/tap?proxy=bookinfo/reviews-1");
     let request = lines.find_map(|line| {
         Some(line.strip_prefix("data: ")?.to_owned()).filter(|data| data.contains("\"status\":200"))
     });
     assert!(request.is_some_and(|data| data.contains("bookinfo/reviews-1")));
+    let reviews = &graph["edges"]["bookinfo/productpage>bookinfo/reviews"];
+    assert_eq!(reviews["mtls_share"], 1, "{reviews:#}");
+    demo.until("each slow request is kept", WHY, |kept| {
+        kept["stories"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty())
+    });
+    let kept = demo.get(WHY);
+    assert_eq!(
+        kept["without_stories"],
+        Value::Array(Vec::new()),
+        "{kept:#}"
+    );
+    let id = kept["stories"][0]["id"].as_str().unwrap();
+    let explained = demo.get(&format!("/api/v1/why?id={id}"));
+    let story = &explained["stories"][0];
+    assert!(explained["sentence"].is_string() && story["spent"].is_array());
+    // The replicas are spread regardless of their calls, so another placement is better.
+    let mut nodes = demo.follow("/api/v1/mesh?view=node");
+    let proposed = nodes.find(|line| line.contains("a proposal: "));
+    assert!(proposed.is_some_and(|line| line.contains("\"moves\":[{")));
+    drop(nodes);
     demo.until("the killed replica is gone", page, |service| {
         service["endpoints"].as_array().unwrap().len() == 2
     });

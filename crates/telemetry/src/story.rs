@@ -1,18 +1,23 @@
 //! Stories of requests: what a proxy keeps of a request that failed or was slow, and why it went as it did.
 //!
-//! A proxy writes them as JSON, `maglor why` reads them. [`explain`] finds the cause, without I/O.
+//! A proxy writes them as JSON; `maglor why` and the dashboard read them ([`Filter`], [`Collected`]). [`explain`] finds
+//! the cause, without I/O.
 
 mod cause;
 mod chain;
+mod collect;
 mod kind;
 mod slow;
+mod spent;
 mod words;
 
 use serde::{Deserialize, Serialize};
 
 pub use cause::explain;
 pub use chain::explain_all;
+pub use collect::{Collected, Explained, Filter, Listed, Page, StoryDetails};
 pub use kind::{Cause, CauseKind};
+pub use spent::{Part, Spent, spent};
 pub use words::duration;
 
 /// What a proxy keeps of one request, or of a connection that failed before it had one.

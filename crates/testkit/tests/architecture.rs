@@ -33,7 +33,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
     (
         "maglor-dashboard",
-        &["maglor-admin", "maglor-service-graph"],
+        &["maglor-admin", "maglor-service-graph", "maglor-telemetry"],
     ),
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
@@ -187,6 +187,9 @@ const SUBDIVIDED: &[&str] = &["mesh::load_feedback"];
 /// How many packages the proxy may be made of, itself included.
 const PROXY_PACKAGES: usize = 250;
 
+/// How many packages the controller of `cargo xtask demo` may add to those of the proxy and the demo.
+const DEMO_PACKAGES: usize = 12;
+
 /// How many lines a source file may have before its tests.
 const LINES: usize = 500;
 
@@ -210,7 +213,7 @@ fn packages_depend_only_where_the_table_allows() {
 fn forbidden_packages_are_not_linked() {
     let mut wrong = Vec::new();
     for (package, forbidden) in FORBIDDEN {
-        let Some(linked) = metadata::Linked::of(package) else {
+        let Some(linked) = metadata::Linked::of(package, &[]) else {
             continue;
         };
         for target in *forbidden {
@@ -224,7 +227,7 @@ fn forbidden_packages_are_not_linked() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 
-    let proxy = metadata::Linked::of("maglor-proxy").expect("the workspace has a proxy");
+    let proxy = metadata::Linked::of("maglor-proxy", &[]).expect("the workspace has a proxy");
     let count = proxy.names().len();
     println!("the proxy is made of {count} packages");
     assert!(
@@ -235,6 +238,47 @@ fn forbidden_packages_are_not_linked() {
         count <= PROXY_PACKAGES,
         "the proxy is made of {count} packages, more than {PROXY_PACKAGES}"
     );
+}
+
+/// `cargo xtask demo` builds the controller without Kubernetes, so that the first request of a fresh clone takes minutes.
+#[test]
+fn the_controller_of_the_demo_is_small() {
+    let of = |flags: &[&str]| metadata::Linked::of("maglor-controller", flags).unwrap();
+    let whole = of(&[]);
+    assert!(whole.way_to("kube").is_some(), "the search finds something");
+    let small = of(&["--no-default-features"]);
+    for package in ["kube", "kube-client", "k8s-openapi"] {
+        assert_eq!(small.way_to(package), None);
+    }
+    let proxy = metadata::Linked::of("maglor-proxy", &[]).unwrap();
+    let demo = metadata::Linked::of("maglor-demo", &[]).unwrap();
+    let (small, proxy, demo) = (small.names(), proxy.names(), demo.names());
+    let built: BTreeSet<&str> = proxy.union(&demo).copied().collect();
+    let more = Vec::from_iter(small.difference(&built));
+    println!("the controller adds {} packages: {more:?}", more.len());
+    assert!(more.len() <= DEMO_PACKAGES, "{more:?}");
+}
+
+/// Features of the controller are not scattered: they select whole modules, imports from these, and the derive of kube.
+#[test]
+fn the_feature_of_the_controller_selects_modules() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources::files(&metadata::root()) {
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        for pair in lines.windows(2).filter(|_| path.starts_with("controller/")) {
+            let selects = pair[0].starts_with("#[cfg(") && pair[0].contains("\"kubernetes\"");
+            let item = pair[1]
+                .trim_start_matches("pub(crate) ")
+                .trim_start_matches("pub ");
+            let is_whole = ["mod ", "use ", "#["]
+                .iter()
+                .any(|one| item.starts_with(one));
+            if selects && !is_whole {
+                wrong.push(format!("{path}: {}", pair[1]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Dependencies that no source names: they choose a version or a feature of another package.

@@ -53,8 +53,19 @@ pub struct ClusterLoad {
     pub retries: u64,
     /// The number of endpoints that are ejected at the time of the report.
     pub ejected: u64,
+    /// What of it was by mutual TLS between members of the mesh; `None` if the client does not report it.
+    pub mutual_tls: Option<MutualTls>,
     /// The round-trip times to servers that were measured; at most [`MAX_ROUND_TRIPS`].
     pub round_trips: Vec<RoundTrip>,
+}
+
+/// The part of a cluster's load that was by mutual TLS.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct MutualTls {
+    /// The number of finished attempts.
+    pub requests: u64,
+    /// The number of connections opened.
+    pub opened: u64,
 }
 
 /// The maximum number of ranges in a cluster's histogram of response times.
@@ -291,6 +302,10 @@ mod tests {
                     opened: 4,
                     retries: 2,
                     ejected: 1,
+                    mutual_tls: Some(MutualTls {
+                        requests: 90,
+                        opened: 3,
+                    }),
                     round_trips: vec![
                         round_trip("10.0.0.7:8080", 350),
                         round_trip("[fd00::7]:8080", 20_000),

@@ -147,7 +147,10 @@ impl Step {
     fn run(self, options: &Options, interrupted: &AtomicBool) -> Outcome {
         match self {
             Self::Fmt => checks::fmt(),
-            Self::Build => programs::check(&ALL),
+            Self::Build => match programs::check(&ALL) {
+                Outcome::Passed => checks::controller_of_the_demo(),
+                other => other,
+            },
             Self::Spelling => checks::spelling(),
             Self::Test => {
                 if !options.quick {

@@ -7,7 +7,7 @@ use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
 use maglor_xds_server::{Code, Status};
 
 use crate::identity::authenticate::TokenError;
-use crate::identity::external::SignerError;
+use crate::identity::signer::SignerError;
 
 /// Reason why no certificate was issued.
 #[derive(Debug, thiserror::Error)]

@@ -115,32 +115,39 @@ async fn reviews_that_fail_bar_no_source() {
     assert!(certifier.may_show(source).is_ok());
 }
 
-/// With a signer and an API server on which nothing works: requests that are rejected before the signer is used.
+/// With a signer that issues nothing: requests that are rejected before the signer is used.
 mod with_a_signer {
-    use std::convert::Infallible;
-
-    use http::{Request, Response, StatusCode};
-    use kube::Client;
-    use kube::client::Body;
-    use maglor_identity::SpiffeId;
+    use maglor_identity::{SpiffeId, TrustBundle};
     use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, KeyPair, SanType};
 
-    use super::super::super::external::ExternalSigner;
+    use super::super::super::signer::{RemoteSigner, Signed, SignerError};
     use super::*;
 
     const CART: &str = "spiffe://mesh.example/ns/shop/sa/cart";
 
+    /// A signer that is always busy.
+    #[derive(Debug)]
+    struct Busy(TrustDomain);
+
+    impl RemoteSigner for Busy {
+        fn name(&self) -> &'static str {
+            "a.test/b"
+        }
+
+        fn trust_domain(&self) -> &TrustDomain {
+            &self.0
+        }
+
+        fn sign<'a>(&'a self, _: &'a NamedRequest, _: &'a str, _: &'a TrustBundle) -> Signed<'a> {
+            let signer = self.name().parse().unwrap();
+            Box::pin(async { Err(SignerError::Busy { signer }) })
+        }
+    }
+
     fn signing() -> Certifier {
         let domain: TrustDomain = "mesh.example".parse().unwrap();
-        let broken = |_: Request<Body>| async {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            Ok::<_, Infallible>(response)
-        };
-        let client = Client::new(tower::service_fn(broken), "default");
+        let signer = Busy(domain.clone());
         let ttl = Duration::from_secs(3600);
-        let name = "a.test/b".parse().unwrap();
-        let (signer, _) = ExternalSigner::new(client, &name, &domain, ttl);
         let authority = Authority::create(&domain, SystemTime::now()).unwrap();
         let in_force = InForce {
             issuer: Issuer::Signer(Arc::new(signer)),
@@ -171,7 +178,7 @@ mod with_a_signer {
         let response = ask(&certifier, key.der().unwrap()).await.unwrap();
         assert_eq!(response.required_identity, CART);
         assert!(response.chain.is_empty() && response.roots.is_empty());
-        // With this name it reaches the API server.
+        // With this name it reaches the signer.
         let id: SpiffeId = response.required_identity.parse().unwrap();
         let named = key.der_naming(&id, &[]).unwrap();
         let status = ask(&certifier, named).await.unwrap_err();

@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use kube::client::Body;
 use maglor_identity::{Authority, TrustDomain};
 
+use super::super::external::ExternalSigner;
 use super::*;
 
 fn secret(data: &[(&str, String)]) -> Secret {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::ByteString;
+use data_encoding::BASE64;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -422,9 +422,13 @@ impl ReferenceGrant {
 impl Secret {
     pub(super) fn read(value: &Value) -> Self {
         let text = |name: &str| {
-            let bytes = ByteString::deserialize(&value["data"][name]);
-            let bytes = bytes.map_err(|_| format!("`{name}` is missing"))?;
-            String::from_utf8(bytes.0).map_err(|_| format!("`{name}` is not PEM"))
+            let encoded = match &value["data"][name] {
+                Value::Null => Some(""),
+                encoded => encoded.as_str(),
+            };
+            let bytes = encoded.and_then(|encoded| BASE64.decode(encoded.as_bytes()).ok());
+            let bytes = bytes.ok_or_else(|| format!("`{name}` is not base64"))?;
+            String::from_utf8(bytes).map_err(|_| format!("`{name}` is not PEM"))
         };
         let certificate = text("tls.crt").and_then(|chain| Ok((chain, text("tls.key")?)));
         let certificate = certificate

@@ -6,15 +6,12 @@ mod page;
 use std::process::ExitCode;
 
 use futures_util::stream::{self, StreamExt as _};
-use maglor_telemetry::story::{Story, explain, explain_all};
+use maglor_telemetry::story::{Collected, Filter, Page};
 use maglor_terminal::output;
-use serde::{Deserialize, Serialize};
 
-use self::listed::Listed;
 use super::LiveError;
 use super::access::{Instance, Pods, Target, Where};
 use super::table::{Format, formatted, serialized, show};
-use super::tap::escaped;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,82 +83,52 @@ pub(crate) struct Options {
     place: Where,
 }
 
-/// The page of a proxy.
-#[derive(Debug, Deserialize)]
-struct Page {
-    on: bool,
-    #[serde(default)]
-    dropped: u64,
-    stories: Vec<Story>,
-}
-
-/// An explained request, as JSON and YAML.
-#[derive(Debug, Serialize)]
-struct Explained<'a> {
-    cause: &'static str,
-    sentence: &'a str,
-    stories: &'a [Story],
-}
-
 pub(crate) fn run(options: &Options) -> ExitCode {
     super::run(async {
         let mut pods = options.pods.clone();
         // The proxies of a request may be in several namespaces.
         pods.all_namespaces |= options.id.is_some() && pods.namespace.is_none();
         let proxies = options.place.proxies(&pods, options.of.as_ref()).await?;
-        let mut found = ask(&proxies, &query(options)).await?;
+        let filter = filter(options);
+        let found = ask(&proxies, &filter.path()).await?;
         match &options.id {
-            Some(id) => one(id, &mut found, options.output),
+            Some(id) => one(id, found, options.output),
             None => {
-                list(found, options);
+                let listed = found.list(&filter);
+                show(&listed, options.output, "nothing is kept that matches");
                 Ok(())
             }
         }
     })
 }
 
-/// Returns the path of the admin page with the filters.
-fn query(options: &Options) -> String {
-    let mut query = match &options.id {
-        Some(_) => "/why?limit=100".to_owned(),
-        None => format!("/why?limit={}", options.limit),
-    };
-    let filters = [
-        ("id", &options.id),
-        ("route", &options.route),
-        ("cluster", &options.cluster),
-        ("flag", &options.flag),
-        ("client", &options.client),
-    ];
-    for (name, value) in filters {
-        if let Some(value) = value {
-            query.push_str(&format!("&{name}={}", escaped(value)));
-        }
+fn filter(options: &Options) -> Filter {
+    Filter {
+        id: options.id.clone(),
+        route: options.route.clone(),
+        cluster: options.cluster.clone(),
+        flag: options.flag.clone(),
+        client: options.client.clone(),
+        slowest: options.slowest,
+        limit: options.limit.into(),
     }
-    if options.slowest {
-        query.push_str("&slowest=true");
-    }
-    query
 }
 
 /// Returns the stories of all proxies. One that does not respond is reported, unless none does.
-async fn ask(proxies: &[Instance], query: &str) -> Result<Vec<Story>, LiveError> {
+async fn ask(proxies: &[Instance], query: &str) -> Result<Collected, LiveError> {
     let pages = stream::iter(proxies).map(|proxy| async move {
         let page = proxy.admin.json::<Page>(query).await;
         (&proxy.name, page)
     });
     let pages: Vec<_> = pages.buffered(AT_ONCE).collect().await;
-    let mut found = Vec::new();
+    let mut found = Collected::default();
     let (mut answered, mut failed) = (false, None);
     for (name, page) in pages {
         match page {
             Ok(page) => {
                 answered = true;
                 warn(name, &page);
-                found.extend(page.stories.into_iter().map(|story| Story {
-                    proxy: Some(name.clone()),
-                    ..story
-                }));
+                found.add(name, page.stories);
             }
             Err(error) => {
                 if let Some(before) = failed.replace(error) {
@@ -192,43 +159,14 @@ fn warn(name: &str, page: &Page) {
 }
 
 /// Prints one request.
-fn one(id: &str, found: &mut [Story], format: Format) -> Result<(), LiveError> {
-    let Some(cause) = explain_all(found) else {
+fn one(id: &str, found: Collected, format: Format) -> Result<(), LiveError> {
+    let Some(explained) = found.explained() else {
         return Err(LiveError::NoStory { id: id.to_owned() });
     };
     output::print(&match format {
-        Format::Json | Format::Yaml => {
-            let explained = Explained {
-                cause: cause.kind.name(),
-                sentence: &cause.sentence,
-                stories: found,
-            };
-            serialized(&explained, format)
-        }
-        Format::Csv => formatted(&rows(found.to_vec()), format),
-        Format::Table | Format::Wide => page::text(&cause.sentence, found, format),
+        Format::Json | Format::Yaml => serialized(&explained, format),
+        Format::Csv => formatted(&explained.listed(), format),
+        Format::Table | Format::Wide => page::text(&explained, format),
     });
     Ok(())
-}
-
-/// Prints a list of requests.
-fn list(mut found: Vec<Story>, options: &Options) {
-    match options.slowest {
-        true => found.sort_by(|a, b| b.times.total_ms.total_cmp(&a.times.total_ms)),
-        false => found.sort_by(|a, b| b.time.cmp(&a.time)),
-    }
-    found.truncate(options.limit.into());
-    show(&rows(found), options.output, "nothing is kept that matches");
-}
-
-fn rows(stories: Vec<Story>) -> Vec<Listed> {
-    let explained = stories.into_iter().map(|story| {
-        let cause = explain(&story);
-        Listed {
-            cause: cause.kind.name(),
-            sentence: cause.sentence,
-            story,
-        }
-    });
-    explained.collect()
 }

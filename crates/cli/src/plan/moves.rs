@@ -1,15 +1,14 @@
 //! `maglor plan moves`: computes a placement with its predicted gain, also for hypothetical failures of nodes and
 //! growth of services.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use maglor_controller::graph::Snapshot;
-use maglor_service_graph::file::{self, FileError};
-use maglor_service_graph::{
-    Graph, Nodes, Objective, Outcome, Placement, PlannerParams, Routing, cost, partition,
-};
+use maglor_controller::graph::plan::{Moved, PlanError, plan};
+use maglor_service_graph::{Objective, Routing};
 use maglor_terminal::output;
 use serde::Serialize;
 
@@ -241,78 +240,42 @@ fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> 
     Ok(())
 }
 
-#[derive(Debug, thiserror::Error)]
-enum PlanError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error(transparent)]
-    Partition(#[from] maglor_service_graph::PartitionError),
-}
-
 fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
-    let graph = file::graph(&snapshot.graph_file())?;
-    let mut nodes = file::nodes(&snapshot.nodes_file())?;
-    let present = file::placement(&snapshot.placement_file())?;
-    let gone = present.gone(&nodes);
-    nodes.add_gone(&gone);
-    let present = present.of(&graph, &nodes)?;
-    let routing = options.routing.map(Routing::from);
-    let routing = routing.unwrap_or_else(|| snapshot.routing(&graph));
-    let params = PlannerParams {
-        options: maglor_service_graph::Options {
-            seed: options.seed,
-            objective: options.objective,
-            routing,
-            move_cost: options.move_cost,
-            ..maglor_service_graph::Options::default()
-        },
-        ..PlannerParams::default()
+    let search = maglor_service_graph::Options {
+        seed: options.seed,
+        objective: options.objective,
+        move_cost: options.move_cost,
+        ..maglor_service_graph::Options::default()
     };
-    let (now, all) = cost(&graph, &nodes, &present, &params.options);
-    let mut report = Report {
-        feasible: false,
-        reason: None,
-        routing: match routing {
+    let planned = plan(snapshot, search, options.routing.map(Routing::from))?;
+    Ok(Report {
+        feasible: planned.reason.is_none(),
+        routing: match planned.routing {
             Routing::Even => "even",
             Routing::LocalFirst => "local-first",
         },
-        total: graph.rps(),
-        cut_now: present.cut_by(&graph, routing),
-        cut_planned: None,
-        worth_it: false,
-        moves: Vec::new(),
-    };
-    match partition(&graph, &nodes, Some(&present), &params.options)? {
-        Outcome::Infeasible(infeasible) => report.reason = Some(infeasible.to_string()),
-        Outcome::Placed(plan) => {
-            let won = now - plan.cost;
-            let pays = won > params.margin * now && won > params.floor * all;
-            report.feasible = true;
-            report.cut_planned = Some(plan.cut);
-            report.moves = moves(&graph, &nodes, &present, &plan.placement);
-            // Replicas that do not fit on their nodes have to move, regardless of the gain.
-            report.worth_it = pays || !present.is_feasible(&graph, &nodes);
-        }
-    }
-    Ok(report)
+        total: planned.total,
+        cut_now: planned.cut_now,
+        cut_planned: planned.cut_planned,
+        worth_it: planned.worth_it,
+        moves: planned.services.iter().flat_map(moves).collect(),
+        reason: planned.reason,
+    })
 }
 
-fn moves(graph: &Graph, nodes: &Nodes, before: &Placement, after: &Placement) -> Vec<Move> {
-    let mut moves = Vec::new();
-    for (index, service) in graph.services().iter().enumerate() {
-        let counts = before.service(index).iter().zip(after.service(index));
-        for ((before, after), node) in counts.zip(nodes.all()) {
-            if before != after {
-                moves.push(Move {
-                    service: service.name.clone(),
-                    node: node.name.clone(),
-                    before: *before,
-                    after: *after,
-                });
-            }
+/// Returns the nodes where a service would have another number of replicas.
+fn moves(service: &Moved) -> impl Iterator<Item = Move> {
+    let nodes: BTreeSet<&String> = service.now.keys().chain(service.planned.keys()).collect();
+    let moves = nodes.into_iter().map(|node| {
+        let replicas = |counts: &BTreeMap<String, u32>| counts.get(node).copied().unwrap_or(0);
+        Move {
+            service: service.name.clone(),
+            node: node.clone(),
+            before: replicas(&service.now),
+            after: replicas(&service.planned),
         }
-    }
-    moves
+    });
+    moves.filter(|one| one.before != one.after)
 }
 
 fn show(report: &Report, format: Format) {

@@ -35,13 +35,15 @@ const PHONE: Device = Device {
     dark: false,
 };
 /// The views of the page, by the fragment of their address.
-const VIEWS: [&str; 8] = [
+const VIEWS: [&str; 10] = [
     "#/",
     "#/?by=node",
     "#/?form=table",
     "#/services",
     "#/service/shop/reviews",
     "#/tap",
+    "#/why",
+    "#/why/5e1c0f7a-2b64-4a0e-9d6e-5a4c1f0b7d21",
     "#/receipts",
     "#/decisions",
 ];
@@ -111,6 +113,27 @@ async fn the_graph_is_the_ground_truth_while_traffic_changes() {
         .evaluate("document.querySelectorAll('.node').length")
         .await;
     assert_eq!(boxes, 12);
+    assert_no_problems(&page);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edge_has_its_share_of_mutual_tls() {
+    let Some(fixture) = Fixture::start(12, 18).await else {
+        return;
+    };
+    let page = fixture.page(DESKTOP).await;
+    let edge = "shop/productpage>shop/ratings";
+    open(&page, &fixture, &format!("#/?select={edge}")).await;
+    let label = format!("document.querySelector('[data-label-of=\"{edge}\"]')");
+    page.eventually(&format!(
+        "{label}.textContent.endsWith('62.5 % mTLS') && {label}.querySelector('.lock').getAttribute('visibility') === 'hidden'"
+    ))
+    .await;
+    page.eventually("document.querySelector('.details').textContent.includes('62.5 %')")
+        .await;
+    page.press("t").await;
+    page.eventually("[...document.querySelectorAll('table td[data-label=\"Mutual TLS\"]')].some((cell) => cell.textContent === '62.5 %')")
+        .await;
     assert_no_problems(&page);
 }
 
@@ -193,6 +216,84 @@ async fn taps_are_live_filtered_and_paused() {
     ))
     .await;
     assert_no_problems(&page);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_explained() {
+    let Some(fixture) = Fixture::start(12, 18).await else {
+        return;
+    };
+    let [slow, failed] = support::stories();
+    let page = fixture.page(DESKTOP).await;
+    open(&page, &fixture, "#/why").await;
+    let rows = "[...document.querySelectorAll('.tap tbody tr')].map((row) => row.textContent)";
+    page.eventually(&format!("{rows}.length === 2")).await;
+    // Newest first, with the cause in a sentence.
+    page.eventually(&format!(
+        "{rows}[0].includes('waiting for the first byte') && {rows}[1].includes('503 UF')"
+    ))
+    .await;
+    // Filters are in the address. The other service neither sent nor got these requests.
+    for (service, count) in [("shop/cart", 0), ("shop/reviews", 2)] {
+        page.evaluate(&format!(
+            "(() => {{ const field = document.querySelector('[name=service]'); field.value = '{service}'; \
+             field.dispatchEvent(new Event('input', {{ bubbles: true }})); }})()"
+        ))
+        .await;
+        page.eventually(&format!("{rows}.length === {count}")).await;
+        page.eventually("location.hash.startsWith('#/why?service=shop')")
+            .await;
+    }
+    page.evaluate("document.querySelector('.tap tbody a').focus()")
+        .await;
+    page.press("Enter").await;
+    page.eventually("document.querySelector('.because').textContent.includes('10.0.2.1:8080')")
+        .await;
+    // The parts of the time are consecutive, and the bar has them in the same proportions.
+    let parts = "[...document.querySelectorAll('.spent li')].map((part) => part.textContent)";
+    let expected = [
+        "queue of the cluster12 ms",
+        "connecting6 ms",
+        "first byte of the endpoint399 ms",
+        "body of the response21 ms",
+        "client reads1.5 ms",
+    ];
+    let truth: Value = expected.to_vec().into();
+    let shown = page.evaluate(parts).await;
+    assert_eq!(shown, truth);
+    let widths = "
+        const width = (part) => document.querySelector(`.pieces .part-${part}`).getBoundingClientRect().width;
+        const ratio = width('endpoint') / width('body');
+        return ratio > 15 && ratio < 22;";
+    shows(&page, &slow, widths).await;
+    // The queues of the candidates, the chosen one first.
+    let queues =
+        "[...document.querySelectorAll('.candidates tbody tr')].map((row) => row.textContent)";
+    assert_eq!(
+        page.evaluate(queues).await,
+        json!(["10.0.2.1:8080chosen9", "10.0.2.3:80802"])
+    );
+
+    // Search from any view; both attempts are shown with their reasons.
+    page.press("/").await;
+    for letter in failed["id"].as_str().unwrap().chars() {
+        page.press(&letter.to_string()).await;
+    }
+    page.press("Enter").await;
+    page.eventually("document.querySelectorAll('.attempts > li').length === 2")
+        .await;
+    page.eventually(
+        "document.querySelector('.attempts').textContent.includes('Connection refused')",
+    )
+    .await;
+    assert_no_problems(&page);
+    // A service shows its own.
+    open(&page, &fixture, "#/service/shop/reviews").await;
+    page.eventually(&format!("{rows}.length === 2")).await;
+    // What is not kept is said.
+    page.navigate(&fixture.url("#/why/unknown")).await;
+    page.eventually("document.querySelector('.notice').textContent.includes('Nothing is kept')")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,8 +385,9 @@ async fn everything_is_reached_by_keys() {
         ("1", "Communication graph"),
         ("2", "Services"),
         ("3", "Tap"),
-        ("4", "Receipts"),
-        ("5", "Decisions"),
+        ("4", "Why"),
+        ("5", "Receipts"),
+        ("6", "Decisions"),
     ] {
         page.press(key).await;
         page.eventually(&format!(

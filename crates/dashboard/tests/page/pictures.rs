@@ -27,6 +27,11 @@ async fn pictures_of_the_documentation() {
     let pictures = [
         ("dashboard-overview.png", "#/?select=shop/reviews", DESKTOP),
         ("dashboard-service.png", "#/service/shop/reviews", DESKTOP),
+        (
+            "dashboard-why.png",
+            "#/why/5e1c0f7a-2b64-4a0e-9d6e-5a4c1f0b7d21",
+            DESKTOP,
+        ),
         ("dashboard-dark.png", "#/", dark),
         ("dashboard-phone.png", "#/", PHONE),
     ];
@@ -60,7 +65,7 @@ async fn draw(fixture: &Fixture, name: &str, view: &str, device: Device) {
     .await;
     page.eventually("document.querySelectorAll('.chart').length === 0 || document.querySelector('.chart path.line[d]')").await;
     page.eventually(
-        "!document.querySelector('.tap') || document.querySelectorAll('.tap tbody tr').length > 12",
+        "document.querySelector('main h1').textContent !== 'Tap' || document.querySelectorAll('.tap tbody tr').length > 12",
     )
     .await;
     let format = name.rsplit('.').next().unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use maglor_dashboard::{
     About, Details, Edge, Endpoint, Mesh, Move, Proxy, Signals, Source, Vertex, View,
 };
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -132,6 +133,12 @@ impl Simulated {
                 connections_per_second: Some(0.2),
                 tcp,
                 mtls: Some(to % 5 != 4),
+                // Calls to one service are partly by mutual TLS, as during a migration.
+                mtls_share: (!tcp).then_some(match to % 5 {
+                    4 => 0.0,
+                    3 => 0.625,
+                    _ => 1.0,
+                }),
                 policy: Some("lor(choices=2)".to_owned()),
                 ..Edge::default()
             });
@@ -284,12 +291,80 @@ impl Source for Simulated {
         }
     }
 
+    fn vertex_of_proxy(&self, proxy: &str) -> Option<String> {
+        Some(proxy.rsplit_once('-')?.0.to_owned())
+    }
+
+    fn vertex_of_cluster(&self, cluster: &str) -> Option<String> {
+        Some(format!("shop/{cluster}"))
+    }
+
     fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::Relaxed);
     }
 }
 
-/// Starts an admin port that shows a request every 100 ms; returns its address.
+/// The stories of the admin port, the first of which is slow, and the second failed.
+pub(crate) fn stories() -> [Value; 2] {
+    let candidate =
+        |endpoint: &str, in_flight: u32| json!({"endpoint": endpoint, "in_flight": in_flight});
+    let attempt = |number: u32, endpoint: &str, in_flight: u32| {
+        json!({"number": number, "cluster": "reviews", "policy": "lor(choices=2)", "endpoint": endpoint,
+            "tls": "mesh", "in_flight": in_flight, "candidates_total": 3,
+            "candidates": [candidate(endpoint, in_flight), candidate("10.0.2.3:8080", 2)],
+            "began_ms": 0.1, "took_ms": 405.0, "outcome": "status", "status": 200, "answered": true})
+    };
+    let request = |target: &str, status: u16| {
+        json!({"method": "GET", "target": target, "host": "reviews.shop", "status": status,
+            "response_bytes": 120})
+    };
+    let mut slow = json!({"id": "5e1c0f7a-2b64-4a0e-9d6e-5a4c1f0b7d21", "time": "2026-11-27T01:11:16.103Z",
+        "listener": "outbound", "direction": "outbound", "client": "127.0.0.1:51234", "flag": "-",
+        "request": request("/reviews/7", 200), "attempts": [attempt(1, "10.0.2.1:8080", 9)],
+        "route": {"virtual_host": "reviews.shop", "name": "reviews/0", "path": "/*"},
+        "times": {"total_ms": 432.0, "queued_ms": 12.0, "fault_ms": 0.0, "first_byte_ms": 405.0,
+            "body_ms": 21.0, "client_ms": 1.5}});
+    slow["attempts"][0]["connect_ms"] = json!(6.0);
+    slow["attempts"][0]["connected"] = json!(true);
+    let mut failed = json!({"id": "9d6e5a4c-0000-4000-8000-00000000002a", "time": "2026-11-27T01:11:15.001Z",
+        "listener": "outbound", "direction": "outbound", "client": "127.0.0.1:51240", "flag": "UF",
+        "request": request("/reviews/8", 503), "error": "connect failed: Connection refused",
+        "route": {"virtual_host": "reviews.shop", "name": "reviews/0", "path": "/*"},
+        "attempts": [attempt(1, "10.0.2.1:8080", 3), attempt(2, "10.0.2.2:8080", 1)],
+        "times": {"total_ms": 8.0, "queued_ms": 0.0, "fault_ms": 0.0}});
+    for (at, began) in [(0, 0.1), (1, 4.0)] {
+        let attempt = &mut failed["attempts"][at];
+        attempt["began_ms"] = json!(began);
+        attempt["took_ms"] = json!(3.5);
+        attempt["outcome"] = json!("error");
+        attempt["flag"] = json!("UF");
+        attempt["error"] = json!("connect failed: Connection refused");
+        attempt["connected"] = json!(false);
+        attempt["answered"] = json!(false);
+        attempt["status"] = Value::Null;
+        attempt["tls"] = Value::Null;
+    }
+    [slow, failed]
+}
+
+/// Returns the page of stories for a request.
+fn why(head: &str) -> String {
+    let target = head.split(' ').nth(1).unwrap_or_default();
+    let mut pairs = target
+        .split(['?', '&'])
+        .filter_map(|pair| pair.split_once('='));
+    let id = pairs.find(|(name, _)| *name == "id");
+    let id = id.map(|(_, id)| percent_decode_str(id).decode_utf8_lossy().into_owned());
+    let mut stories = stories().to_vec();
+    stories.retain(|story| id.as_ref().is_none_or(|id| story["id"] == **id));
+    let body = json!({"on": true, "dropped": 0, "stories": stories}).to_string();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Starts an admin port that shows a request every 100 ms, and stories; returns its address.
 pub(crate) async fn tapped_proxy() -> SocketAddr {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -298,6 +373,11 @@ pub(crate) async fn tapped_proxy() -> SocketAddr {
             tokio::spawn(async move {
                 let mut head = [0; 1024];
                 let length = tcp.read(&mut head).await.unwrap_or(0);
+                let text = String::from_utf8_lossy(&head[..length]);
+                if text.starts_with("GET /why") {
+                    let _ = tcp.write_all(why(&text).as_bytes()).await;
+                    return;
+                }
                 let only_errors = head[..length].windows(10).any(|part| part == b"status=5xx");
                 let _ = tcp
                     .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")

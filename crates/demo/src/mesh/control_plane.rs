@@ -38,12 +38,12 @@ struct Ready {
 }
 
 impl ControlPlane {
-    /// Starts a controller with resources, and waits until it serves. `proxies` are names and admin addresses, for the
-    /// live requests of the page.
+    /// Starts a controller with resources and the endpoints of replicas, and waits until it serves: the first response
+    /// to a proxy has all of them. `proxies` are names and admin addresses, for the live requests of the page.
     pub(super) async fn start(
         program: &Program,
         folder: &Path,
-        resources: &str,
+        (resources, endpoints): (&str, &[(Replica, SocketAddr)]),
         proxies: &[(String, SocketAddr)],
     ) -> Result<Self, Error> {
         let failed = Error::system("write the resources of the mesh");
@@ -51,6 +51,9 @@ impl ControlPlane {
         fs::create_dir_all(&files)
             .and_then(|()| fs::write(files.join("mesh.yaml"), resources))
             .map_err(failed)?;
+        for (replica, inbound) in endpoints {
+            add(&files, *replica, *inbound)?;
+        }
         let mut command = program.command();
         command
             .arg("--folder")
@@ -74,26 +77,30 @@ impl ControlPlane {
 
     /// Publishes the endpoint of a replica, as a cluster does once a pod is ready.
     pub(super) fn add(&self, replica: Replica, inbound: SocketAddr) -> Result<(), Error> {
-        let text = manifests::endpoint(replica, inbound);
-        let file = self.file(replica);
-        // Renamed into place, so that the controller never reads a part.
-        let new = file.with_extension("new");
-        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &file));
-        written.map_err(Error::system("write a resource"))
+        add(&self.folder, replica, inbound)
     }
 
     /// Removes the endpoint of a replica, as a cluster does when a pod fails.
     pub(super) fn remove(&self, replica: Replica) -> Result<(), Error> {
-        match fs::remove_file(self.file(replica)) {
+        match fs::remove_file(file(&self.folder, replica)) {
             // Killed twice.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             removed => removed.map_err(Error::system("remove a resource")),
         }
     }
+}
 
-    fn file(&self, replica: Replica) -> PathBuf {
-        self.folder.join(format!("{replica}.yaml"))
-    }
+fn file(folder: &Path, replica: Replica) -> PathBuf {
+    folder.join(format!("{replica}.yaml"))
+}
+
+fn add(folder: &Path, replica: Replica, inbound: SocketAddr) -> Result<(), Error> {
+    let text = manifests::endpoint(replica, inbound);
+    let file = file(folder, replica);
+    // Renamed into place, so that the controller never reads a part.
+    let new = file.with_extension("new");
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &file));
+    written.map_err(Error::system("write a resource"))
 }
 
 /// Waits until a controller serves.

@@ -139,7 +139,12 @@ impl Fleet {
                 let resources = manifests::mesh(policy, plan.replicas());
                 let place = folder.path().join("control-plane");
                 let program = program.with_path(controller);
-                Some(ControlPlane::start(&program, &place, &resources, &admins).await?)
+                let inbound = places
+                    .iter()
+                    .map(|(replica, ports)| (*replica, ports.inbound));
+                let inbound: Vec<_> = inbound.collect();
+                let resources = (&*resources, &*inbound);
+                Some(ControlPlane::start(&program, &place, resources, &admins).await?)
             }
         };
         let mesh = Mesh {
@@ -155,9 +160,6 @@ impl Fleet {
         let front = named(INGRESS.into(), None, admin, front)?;
         let mut pods = Vec::new();
         for (replica, ports) in places {
-            if let Some(control_plane) = &control_plane {
-                control_plane.add(replica, ports.inbound)?;
-            }
             let configuration = mesh.sidecar(replica, &ports);
             let service = Some(replica.service);
             let proxy = named(replica.to_string(), service, ports.admin, configuration)?;

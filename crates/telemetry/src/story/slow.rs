@@ -1,84 +1,64 @@
 //! Which part of a slow request took longest.
 
 use super::kind::{Cause, CauseKind};
+use super::spent::{Part, Spent, spent};
 use super::words::{count, list, part};
 use super::{Attempt, Story};
-
-/// A part of a request's time.
-struct Part {
-    kind: CauseKind,
-    ms: f64,
-}
 
 /// Explains a request that was slow.
 pub(super) fn explain(story: &Story) -> Cause {
     let total = story.times.total_ms;
-    let longest = parts(story)
+    let longest = spent(story)
         .into_iter()
         .max_by(|a, b| a.ms.total_cmp(&b.ms));
-    let Some(Part { kind, ms }) = longest.filter(|part| part.ms > 0.0) else {
+    let Some(Spent { part: on, ms }) = longest else {
         let sentence = format!("slow: {} in the proxy", part(total, total));
         return Cause::new(CauseKind::Other, sentence);
     };
-    let spent = format!("slow: {} were spent", part(ms, total));
+    let were = format!("slow: {} were spent", part(ms, total));
     let answer = story.answer();
     let endpoint = answer.map_or("the endpoint", |attempt| &attempt.endpoint);
     let cluster = answer.map_or("-", |attempt| &attempt.cluster);
-    let sentence = match kind {
-        CauseKind::FaultInjected => format!("{spent} in a delay that the route injects"),
-        CauseKind::QueueWait => format!("{spent} in the queue of cluster `{cluster}`"),
-        CauseKind::SlowUpload => {
-            format!("{spent} waiting for the client to send the request's body")
+    let sentence = match on {
+        Part::Fault => format!("{were} in a delay that the route injects"),
+        Part::Queue => format!("{were} in the queue of cluster `{cluster}`"),
+        Part::Upload => {
+            format!("{were} waiting for the client to send the request's body")
         }
-        CauseKind::RetryStorm => format!(
-            "{spent} in {} before the one that answered: {}",
+        Part::FailedAttempts => format!(
+            "{were} in {} before the one that answered: {}",
             count(earlier(story).count() as u64, "failed attempt"),
             list(&earlier(story).map(outcome).collect::<Vec<_>>()),
         ),
-        CauseKind::ConnectionLimit => {
-            format!("{spent} waiting for the limit of connections of cluster `{cluster}`")
+        Part::ConnectionLimit => {
+            format!("{were} waiting for the limit of connections of cluster `{cluster}`")
         }
-        CauseKind::SlowConnect => format!("{spent} connecting to {endpoint}"),
-        CauseKind::SlowBody => format!("{spent} waiting for the rest of the body from {endpoint}"),
-        CauseKind::SlowClient => {
-            format!("{spent} waiting for the client to read the response")
+        Part::Connect => format!("{were} connecting to {endpoint}"),
+        Part::Body => format!("{were} waiting for the rest of the body from {endpoint}"),
+        Part::Client => {
+            format!("{were} waiting for the client to read the response")
         }
-        _ => {
+        Part::Endpoint => {
             let queue = answer.map(queue).unwrap_or_default();
-            format!("{spent} waiting for the first byte from {endpoint}{queue}")
+            format!("{were} waiting for the first byte from {endpoint}{queue}")
         }
     };
-    Cause::new(kind, sentence)
+    Cause::new(cause(on), sentence)
 }
 
-/// Returns how long each part took.
-fn parts(story: &Story) -> Vec<Part> {
-    let times = &story.times;
-    let mut parts = vec![
-        (CauseKind::FaultInjected, times.fault_ms),
-        (CauseKind::QueueWait, times.queued_ms),
-        (CauseKind::SlowBody, times.body_ms.unwrap_or_default()),
-        (CauseKind::SlowClient, times.client_ms.unwrap_or_default()),
-    ];
-    if let Some(answer) = story.answer() {
-        let first = story.attempts.first().unwrap_or(answer);
-        let head = times.first_byte_ms.unwrap_or(times.total_ms);
-        let room = answer.room_ms.unwrap_or_default();
-        let connect = answer.connect_ms.unwrap_or_default();
-        let waited = (head - answer.began_ms - room - connect).max(0.0);
-        // While the client is still sending, the endpoint cannot answer.
-        let upload = times.upload_ms.unwrap_or_default() - answer.began_ms;
-        let upload = upload.clamp(0.0, waited);
-        parts.extend([
-            (CauseKind::RetryStorm, answer.began_ms - first.began_ms),
-            (CauseKind::ConnectionLimit, room),
-            (CauseKind::SlowConnect, connect),
-            (CauseKind::SlowUpload, upload),
-            (CauseKind::SlowEndpoint, waited - upload),
-        ]);
+/// Returns the cause if this part of the time is the longest.
+fn cause(part: Part) -> CauseKind {
+    match part {
+        Part::Body => CauseKind::SlowBody,
+        Part::Client => CauseKind::SlowClient,
+        Part::Connect => CauseKind::SlowConnect,
+        Part::ConnectionLimit => CauseKind::ConnectionLimit,
+        Part::Endpoint => CauseKind::SlowEndpoint,
+        Part::FailedAttempts => CauseKind::RetryStorm,
+        Part::Fault => CauseKind::FaultInjected,
+        Part::Queue => CauseKind::QueueWait,
+        Part::Upload => CauseKind::SlowUpload,
     }
-    let parts = parts.into_iter();
-    parts.map(|(kind, ms)| Part { kind, ms }).collect()
 }
 
 fn earlier(story: &Story) -> impl Iterator<Item = &Attempt> {

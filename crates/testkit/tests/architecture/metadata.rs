@@ -68,13 +68,14 @@ pub(crate) struct Linked {
 }
 
 impl Linked {
-    /// `None` if the workspace does not have the package.
-    pub(crate) fn of(package: &str) -> Option<Self> {
+    /// `None` if the workspace does not have the package. `flags` select its features.
+    pub(crate) fn of(package: &str, flags: &[&str]) -> Option<Self> {
         if !workspace_edges().contains_key(package) {
             return None;
         }
         let args = "tree --locked --edges normal --prefix depth --package";
-        let args: Vec<_> = args.split(' ').chain([package]).collect();
+        let flags = flags.iter().copied();
+        let args: Vec<_> = args.split(' ').chain([package]).chain(flags).collect();
         let lines = cargo(&args).lines().map(parse_line).collect();
         Some(Self { lines })
     }

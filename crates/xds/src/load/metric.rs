@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{ClusterLoad, MAX_RANGES, MAX_ROUND_TRIPS, Range, RoundTrip, sum};
+use super::{ClusterLoad, MAX_RANGES, MAX_ROUND_TRIPS, MutualTls, Range, RoundTrip, sum};
 use crate::proto::envoy::config::endpoint::v3::EndpointLoadMetricStats;
 
 /// The sum of the measured response times in seconds.
@@ -22,6 +22,8 @@ const ROUND_TRIP: &str = "maglor.round_trip_seconds.";
 const RETRIES: &str = "maglor.retries";
 /// The number of ejected endpoints.
 const EJECTED: &str = "maglor.ejected_endpoints";
+/// The number of attempts by mutual TLS; the value is the number of such connections that were opened.
+const MUTUAL_TLS: &str = "maglor.mutual_tls";
 /// The private resident memory of the client, in bytes.
 const MEMORY: &str = "maglor.memory_bytes";
 /// The maximum plausible round-trip time in seconds; longer ones are ignored.
@@ -44,6 +46,9 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
     let counts = [(RETRIES, load.retries), (EJECTED, load.ejected)];
     let counts = counts.into_iter().filter(|(_, count)| *count > 0);
     all.extend(counts.map(|(name, count)| metric(name, count, 0.0)));
+    if let Some(MutualTls { requests, opened }) = load.mutual_tls {
+        all.push(metric(MUTUAL_TLS, requests, opened as f64));
+    }
     for range in &load.times {
         let mut name = TIMES.to_owned();
         match range.most_micros {
@@ -92,6 +97,11 @@ pub(super) fn take(load: &mut ClusterLoad, stats: &EndpointLoadMetricStats) {
         BYTES => sum(&mut load.bytes, value as u64),
         RETRIES => sum(&mut load.retries, count),
         EJECTED => sum(&mut load.ejected, count),
+        MUTUAL_TLS => {
+            let all = load.mutual_tls.get_or_insert_default();
+            sum(&mut all.requests, count);
+            sum(&mut all.opened, value as u64);
+        }
         name => {
             if let Some(most_micros) = name.strip_prefix(TIMES).and_then(bound) {
                 add(&mut load.times, Range { most_micros, count });

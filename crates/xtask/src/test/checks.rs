@@ -28,6 +28,23 @@ pub(super) fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
     outcome
 }
 
+/// Checks the controller without Kubernetes, as `cargo xtask demo` builds it: features of a workspace are unified, so no
+/// other step compiles it.
+pub(super) fn controller_of_the_demo() -> Outcome {
+    let flags = [
+        "--locked",
+        "--package",
+        "maglor-controller",
+        "--no-default-features",
+    ];
+    all([
+        Cargo::new("clippy")
+            .args(flags)
+            .args(["--lib", "--bins", "--", "-D", "warnings"]),
+        Cargo::new("test").args(flags).args(["--lib", "args"]),
+    ])
+}
+
 /// Checks the concurrent types with loom.
 pub(super) fn loom() -> Outcome {
     all([Cargo::new("test")

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 fn secret(chain: &str, key: &str) -> Secret {
-    let data = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+    let data = |text: &str| json!(BASE64.encode(text.as_bytes()));
     Secret::read(&json!({"data": {"tls.crt": data(chain), "tls.key": data(key)}}))
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use maglor_controller::revision::{PODS, is_replica};
 
 use super::super::LiveError;
@@ -148,7 +148,7 @@ impl Cluster {
         let running = list
             .items
             .iter()
-            .filter(|pod| is_running(pod) && is_replica(pod));
+            .filter(|pod| is_running(pod) && is_replica(pod.labels()));
         Ok(running
             .filter_map(|pod| self.instance(pod, CONTROLLER_PORT))
             .collect())

@@ -1,19 +1,9 @@
 //! A line of the list of stories.
 
-use maglor_telemetry::story::{Story, duration};
-use serde::Serialize;
+use maglor_telemetry::story::{Listed, duration};
 
 use super::super::served::short;
 use super::super::table::{Column, Row, or_dash};
-
-/// A story and its cause.
-#[derive(Debug, Serialize)]
-pub(super) struct Listed {
-    pub(super) cause: &'static str,
-    pub(super) sentence: String,
-    #[serde(flatten)]
-    pub(super) story: Story,
-}
 
 impl Row for Listed {
     const COLUMNS: &'static [Column] = &[

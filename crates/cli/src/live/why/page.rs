@@ -1,15 +1,15 @@
 //! The explanation of one request, for people: the cause in a sentence, then what each proxy has kept.
 
-use maglor_telemetry::story::{Attempt, ClusterState, Story, duration};
+use maglor_telemetry::story::{Attempt, ClusterState, Explained, Story, duration};
 use serde::Serialize;
 
 use super::super::served::short;
 use super::super::table::{Column, Format, Row, or_dash, text as table};
 
 /// Formats an explanation. The first line is the cause.
-pub(super) fn text(sentence: &str, stories: &[Story], format: Format) -> String {
-    let mut text = format!("{sentence}\n");
-    for story in stories {
+pub(super) fn text(explained: &Explained, format: Format) -> String {
+    let mut text = format!("{}\n", explained.sentence);
+    for story in explained.stories.iter().map(|one| &one.story) {
         text.push('\n');
         text.push_str(&head(story));
         for (name, value) in facts(story) {
@@ -185,7 +185,7 @@ fn end(attempt: &Attempt) -> String {
 
 #[cfg(test)]
 mod tests {
-    use maglor_telemetry::story::{Candidate, Request, Route, Times};
+    use maglor_telemetry::story::{Candidate, Request, Route, StoryDetails, Times};
 
     use super::*;
 
@@ -234,7 +234,15 @@ mod tests {
             },
             ..Story::default()
         };
-        let text = text("10.0.0.7:80 failed", &[story], Format::Table);
+        let explained = Explained {
+            cause: "upstream-reset",
+            sentence: "10.0.0.7:80 failed".to_owned(),
+            stories: vec![StoryDetails {
+                spent: Vec::new(),
+                story,
+            }],
+        };
+        let text = text(&explained, Format::Table);
         assert_eq!(
             text,
             "10.0.0.7:80 failed\n\

@@ -13,7 +13,9 @@ use std::time::Duration;
 use maglor_telemetry::metrics::Snapshot;
 use maglor_xds::Message as _;
 use maglor_xds::frame::{Deframer, frame};
-use maglor_xds::load::{self, ClusterLoad, LoadReport, MAX_ROUND_TRIPS, Range, RoundTrip, Wish};
+use maglor_xds::load::{
+    self, ClusterLoad, LoadReport, MAX_ROUND_TRIPS, MutualTls, Range, RoundTrip, Wish,
+};
 use maglor_xds::proto::envoy::config::core::v3::Node;
 use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsResponse;
 use tokio::sync::mpsc;
@@ -90,6 +92,16 @@ fn difference(cluster: &Cluster, now: &ClusterTotals, last: &ClusterTotals) -> C
     let last = if anew { &nothing } else { last };
     let (succeeded, failed) = (now.succeeded - last.succeeded, now.failed - last.failed);
     let took = |counts: &ClusterTotals| counts.times.as_ref().map_or(Duration::ZERO, Snapshot::sum);
+    let opened = now.opened.saturating_sub(last.opened);
+    // All connections to the endpoints of a cluster are of one kind, so nothing is counted for each request.
+    let is_mutual = cluster.tls().is_some_and(|tls| tls.mesh().is_some());
+    let mutual_tls = match is_mutual {
+        true => MutualTls {
+            requests: succeeded + failed,
+            opened,
+        },
+        false => MutualTls::default(),
+    };
     ClusterLoad {
         name: Arc::clone(cluster.name()),
         succeeded,
@@ -100,9 +112,10 @@ fn difference(cluster: &Cluster, now: &ClusterTotals, last: &ClusterTotals) -> C
         seconds: took(now).saturating_sub(took(last)).as_secs_f64(),
         times: times(now, last),
         bytes: now.bytes.saturating_sub(last.bytes),
-        opened: now.opened.saturating_sub(last.opened),
+        opened,
         retries: now.retries.saturating_sub(last.retries),
         ejected: now.ejected,
+        mutual_tls: Some(mutual_tls),
         round_trips: Vec::new(),
     }
 }

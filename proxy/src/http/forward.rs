@@ -36,7 +36,7 @@ pub(crate) async fn forward<'a>(
     let now = worker.time(hop.context.started);
     let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
     if let Some(recording) = accounting.recording() {
-        recording.toward(&cluster);
+        recording.forwarded();
     }
     let key = hop.hash_key(request);
     hop.prepare(request, &cluster)?;

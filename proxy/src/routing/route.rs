@@ -57,7 +57,6 @@ pub(crate) struct Route {
     pub(crate) config: config::Route,
     pub(crate) metrics: Arc<RouteMetrics>,
     /// Names in records of requests.
-    pub(crate) named: Arc<RouteName>,
     /// Fault metrics; `None` unless the route injects faults.
     pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
@@ -223,14 +222,14 @@ fn compile_route(
     };
     let mirror = |mirror: &Mirror| Some((clusters.get(&mirror.cluster)?, mirror.percent));
     let limited = before.and_then(|before| before.rate_limit.as_ref());
+    let named = RouteName {
+        host: Arc::clone(domains),
+        name: Arc::clone(&route.name),
+        path: path_pattern(&route.matches.path),
+    };
     Route {
         config: route.clone(),
-        metrics: metrics.route(listener, &route.name),
-        named: Arc::new(RouteName {
-            host: Arc::clone(domains),
-            name: Arc::clone(&route.name),
-            path: path_pattern(&route.matches.path),
-        }),
+        metrics: metrics.route(listener, &route.name, Some(named)),
         faults: route
             .fault
             .as_ref()

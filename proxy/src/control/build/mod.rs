@@ -422,7 +422,7 @@ impl Build<'_> {
                 let known = old.and_then(|old| old.on_demand.clone());
                 OnDemand::new(wanted, self.name, self.asks, known)
             }),
-            unrouted: self.metrics.route(self.name, UNROUTED),
+            unrouted: self.metrics.route(self.name, UNROUTED, None),
         })
     }
 

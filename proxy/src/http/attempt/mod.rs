@@ -244,7 +244,11 @@ impl<'a> Attempts<'a> {
         let count = self.state.count();
         let mut attempt = Attempt::new(worker, self.cluster, picked, count, now, permit);
         if let Some(record) = self.hop.record {
-            attempt.note(record);
+            attempt.record(record);
+            // Attempts in parallel share no notes of their connections and candidates.
+            if self.hop.forward.hedge.is_some() {
+                attempt.note();
+            }
         }
         if self.deadline.is_hurried() {
             attempt.hurry();

@@ -120,7 +120,7 @@ impl Shared {
         let limits = service.limits();
         match inner.poll_head(cx, limits) {
             Poll::Ready(next) => {
-                memory::rebase(inner.input.capacity() + inner.output.gathered.capacity());
+                memory::rebase(inner.input.capacity() + inner.output.capacity());
                 inner.waiting = Waiting::Not;
                 inner.begun = None;
                 Poll::Ready(next)
@@ -346,7 +346,7 @@ impl Interim for Shared {
     /// Queues a 1xx response, which is sent at the next poll of the connection.
     fn send(&self, status: StatusCode, fields: &Fields) {
         let mut inner = self.inner.borrow_mut();
-        let out = &mut inner.output.gathered;
+        let out = inner.output.gathered();
         http1::encode_response(status, fields, out);
         out.extend_from_slice(b"\r\n");
     }

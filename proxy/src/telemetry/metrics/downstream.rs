@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::StatusCode;
-use maglor_telemetry::metrics::Exemplar;
 use maglor_telemetry::trace_context::TraceId;
 use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
 
+use super::exemplar::exemplar;
 use super::status_class::{CLASSES, class};
 use crate::protocol::detect::Protocol;
+use crate::telemetry::record::RouteName;
 
 /// Metric families of client connections and requests.
 #[derive(Debug)]
@@ -110,8 +111,14 @@ impl Downstream {
         })
     }
 
-    pub(super) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {
+    pub(super) fn route(
+        &self,
+        listener: &str,
+        route: &str,
+        named: Option<RouteName>,
+    ) -> Arc<RouteMetrics> {
         Arc::new(RouteMetrics {
+            named,
             requests: CLASSES.map(|class| self.requests.with(&[listener, route, class])),
             duration: self.request_duration.with_exemplars(&[listener]),
             response_bytes: self.response_bytes.with(&[listener]),
@@ -172,6 +179,9 @@ impl ListenerMetrics {
 /// Handles of a route.
 #[derive(Debug)]
 pub(crate) struct RouteMetrics {
+    /// Names in records, which is no metric, but requests hold this struct until they end; `None` for requests that no
+    /// route matches.
+    pub(crate) named: Option<RouteName>,
     requests: [Counter; 6],
     duration: Histogram,
     response_bytes: Counter,
@@ -186,14 +196,7 @@ impl RouteMetrics {
 
     /// Shows a request with an exported trace as the example of its duration.
     pub(crate) fn exemplify(&self, shard: usize, took: Duration, trace_id: TraceId) {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH);
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let exemplar = Exemplar {
-            trace_id,
-            nanos: nanos(took),
-            at: nanos(at.unwrap_or_default()),
-        };
-        self.duration.exemplify(shard, exemplar);
+        self.duration.exemplify(shard, exemplar(took, trace_id));
     }
 
     /// Counts a request that could not be parsed and therefore has no duration.

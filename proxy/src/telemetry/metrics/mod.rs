@@ -9,6 +9,7 @@ mod cluster_totals;
 mod control;
 mod downstream;
 mod endpoint;
+mod exemplar;
 mod guards;
 mod load_feedback;
 mod memory;
@@ -29,6 +30,7 @@ use maglor_telemetry::metrics::Exposition;
 use maglor_telemetry::{Counter, Gauge, Registry};
 
 use crate::os::memory::BudgetMetrics;
+use crate::telemetry::record::RouteName;
 use control::Control;
 use downstream::Downstream;
 use guards::Families;
@@ -113,8 +115,13 @@ impl Metrics {
     }
 
     /// Returns the handles of a route.
-    pub(crate) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {
-        self.downstream.route(listener, route)
+    pub(crate) fn route(
+        &self,
+        listener: &str,
+        route: &str,
+        named: Option<RouteName>,
+    ) -> Arc<RouteMetrics> {
+        self.downstream.route(listener, route, named)
     }
 
     /// Returns the handles of a route that injects faults.

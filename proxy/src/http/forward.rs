@@ -19,7 +19,7 @@ use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.
 pub(crate) async fn forward<'a>(
-    hop: Hop<'a>,
+    hop: &'a Hop<'a>,
     request: &'a mut Request,
     body: Body,
     accounting: &mut Accounting,

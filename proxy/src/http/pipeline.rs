@@ -275,7 +275,7 @@ impl Service {
                     upgrade: upgrade.as_deref(),
                     record: record.as_ref(),
                 };
-                let mut response = forward::forward(hop, request, body, accounting).await?;
+                let mut response = forward::forward(&hop, request, body, accounting).await?;
                 accounting.describe_queue(&mut response.fields);
                 response
             }

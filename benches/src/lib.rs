@@ -2,7 +2,8 @@
 //!
 //! The modules of the command `compare`, in the order of execution: [`options`] the command line →
 //! `peer` finds, configures and starts a proxy → `scenario` the list of cells → `measure`
-//! runs them in alternating rounds → `report` writes them. The same binary re-executes itself as
+//! runs them in alternating rounds → `report` writes them. `redirection` is the network of comparisons with
+//! linkerd2-proxy, [`linkerd`] the control plane that it needs. The same binary re-executes itself as
 //! [`load`] generator, as [`origin`] server, which share the codecs in `http_codec`, and as the bare
 //! [`forward`]er, the lower bound of all. `sys` is the only file with unsafe code.
 //!
@@ -21,6 +22,7 @@ pub mod forward;
 pub mod hostile;
 mod http;
 mod http_codec;
+pub mod linkerd;
 pub mod load;
 mod measure;
 pub mod mesh;
@@ -30,6 +32,7 @@ mod peer;
 pub mod place;
 mod ports;
 mod procfs;
+mod redirection;
 mod report;
 pub mod resilience;
 mod scenario;

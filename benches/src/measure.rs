@@ -1,5 +1,6 @@
 //! The measurements: each part measures every proxy in turn, round after round.
 
+mod footprint;
 mod load;
 mod memory;
 mod record;
@@ -52,14 +53,17 @@ pub(crate) struct Bench {
     pub cpus: Cpus,
     /// The server behind all proxies.
     pub origin: Origin,
+    /// The reason why a requested proxy does not take part.
+    pub left_out: Option<String>,
 }
 
 impl Bench {
     /// Runs the requested parts; failures are recorded in `results`.
     pub(crate) fn run(&self, results: &mut Results) -> Result<()> {
-        for part in [Part::Startup, Part::Memory, Part::Load] {
+        for part in [Part::Startup, Part::Memory, Part::Footprint, Part::Load] {
             if self.options.parts.contains(&part) {
                 match part {
+                    Part::Footprint => footprint::run(self, results)?,
                     Part::Load => load::run(self, results)?,
                     Part::Memory => memory::run(self, results)?,
                     Part::Startup => startup::run(self, results)?,

@@ -3,7 +3,7 @@
 //! The modules, in the order of execution: `options` the command line, `plan` the addresses,
 //! `fleet` the processes (their `configuration`), `load` the generator and its `users`, `stage` one
 //! case, `calibrate` the harness's own error, the experiments (`balance`, `graphs`, `shop`,
-//! `counter`), `report`.
+//! `counter`), `report`. `redirected` changes a plan for linkerd2-proxy.
 //!
 //! The application is that of `maglor_testkit::app`: its servers wait, and compute nothing.
 
@@ -17,6 +17,7 @@ pub(crate) mod load;
 mod options;
 mod plan;
 mod point;
+mod redirected;
 mod report;
 mod shop;
 mod stage;
@@ -28,8 +29,10 @@ use crate::error::{Doing, Error, Result};
 use crate::http::block_on;
 use crate::measure::Cpus;
 use crate::peer::{self, Subject};
+use crate::redirection::Redirection;
 use crate::report::Machine;
 use crate::sys;
+use counter::{Linkerd, Rivals};
 use fleet::Places;
 use report::Report;
 use stage::Stage;
@@ -48,6 +51,7 @@ pub fn run(cli: &Cli) -> Result<bool> {
             })
         }
         Some(Role::Forward(options)) => crate::forward::run(options).map(|()| true),
+        Some(Role::LinkerdControl(options)) => crate::linkerd::run(options).map(|()| true),
         None => experiments(&cli.options),
     }
 }
@@ -70,11 +74,34 @@ fn experiments(options: &Options) -> Result<bool> {
     };
     eprintln!("seed {}", options.seed);
     sys::pin_to(&stage.places.app).doing("pin the harness")?;
-    block_on(all(&stage, &mut report))?;
+    let counter = options.experiments.contains(&Experiment::Counter);
+    let rivals = counter.then(|| rivals(options)).transpose()?;
+    block_on(all(&stage, &mut report, rivals.as_ref()))?;
     report.finish(&machine, options)
 }
 
-async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
+/// Finds the sidecars of `counter`, and moves this process behind a redirection if one of them needs it.
+fn rivals(options: &Options) -> Result<Rivals> {
+    // First: a new network namespace has no network to install it from.
+    let envoy = peer::locate(Subject::Envoy, None)?;
+    let Some(path) = options.linkerd.as_deref() else {
+        let linkerd = None;
+        return Ok(Rivals { envoy, linkerd });
+    };
+    let peer = peer::locate(Subject::Linkerd, Some(path))?;
+    let linkerd = match Redirection::enter() {
+        Ok(redirection) => Linkerd::Behind(redirection, peer),
+        Err(error) => {
+            let reason = format!("{} was left out: {error}", Subject::Linkerd);
+            eprintln!("skipped: {reason}");
+            Linkerd::LeftOut(reason)
+        }
+    };
+    let linkerd = Some(linkerd);
+    Ok(Rivals { envoy, linkerd })
+}
+
+async fn all(stage: &Stage, report: &mut Report, rivals: Option<&Rivals>) -> Result<()> {
     let findings = calibrate::run(stage, report).await?;
     report.folder.add(findings)?;
     for experiment in Experiment::ALL {
@@ -83,10 +110,10 @@ async fn all(stage: &Stage, report: &mut Report) -> Result<()> {
         }
         let findings = match experiment {
             Experiment::Balance => balance::run(stage, report).await?,
-            Experiment::Counter => {
-                let envoy = peer::locate(Subject::Envoy, None)?;
-                counter::run(stage, report, &envoy).await?
-            }
+            Experiment::Counter => match rivals {
+                Some(rivals) => counter::run(stage, report, rivals).await?,
+                None => continue,
+            },
             Experiment::Graphs => graphs::run(stage, report).await?,
             Experiment::Shop => shop::run(stage, report).await?,
         };

@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::forward;
+use crate::linkerd;
 use crate::load;
 use crate::origin;
 use crate::peer::Subject;
-use crate::scenario::{HEADLINE, Protocol, Scenario};
+use crate::scenario::{HEADLINE, LATENCY, Protocol, Scenario};
 
 /// Compare proxies: the same work, one processor, in alternating rounds.
 #[derive(Debug, Parser)]
@@ -32,6 +33,9 @@ pub enum Role {
     /// Holds idle connections.
     #[command(hide = true)]
     Hold(load::Target),
+    /// Answers linkerd2-proxy as Linkerd's control plane does.
+    #[command(hide = true)]
+    LinkerdControl(linkerd::Options),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Options),
@@ -43,7 +47,7 @@ pub enum Role {
 /// The measurements, and their repetitions.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Rounds of load; each measures every proxy once [default: 5, quick: 2].
+    /// Rounds of load; each measures every proxy once [default: 5, head-to-head: 9, quick: 2].
     #[arg(long)]
     pub rounds: Option<u32>,
     /// A few cells and short windows: for development, not for publication.
@@ -53,8 +57,13 @@ pub struct Options {
     /// CPU time and memory are the sum of both.
     #[arg(long)]
     pub pair: bool,
-    /// Proxies to compare. `bare` forwards bytes without reading them: the lower bound of the cost of a proxy.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Subject::PROXIES)]
+    /// Compare single proxies and pairs at 64 connections and at 1000 requests a second, and write one table of CPU
+    /// time, added latency and memory that begins with whatever is worse than a peer. About 18 minutes, with --quick 3.
+    #[arg(long, conflicts_with_all = ["pair", "filter", "parts"])]
+    pub head_to_head: bool,
+    /// Proxies to compare. `bare` forwards bytes without reading them: the lower bound of the cost of a proxy
+    /// [default: maglor,haproxy,nginx,envoy; with --head-to-head without nginx].
+    #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Subject>,
     /// maglor-proxy binary to measure [default: it is built].
     #[arg(long)]
@@ -62,6 +71,11 @@ pub struct Options {
     /// Another maglor-proxy binary, such as that of an earlier commit, to compare in the same rounds.
     #[arg(long, value_name = "PATH")]
     pub earlier: Option<PathBuf>,
+    /// linkerd2-proxy binary to compare in the same rounds, with a stand-in for Linkerd's control plane. All proxies
+    /// then run in a network namespace, behind the same redirection, which needs root, ip and nft; without them,
+    /// linkerd2-proxy is left out.
+    #[arg(long, value_name = "PATH")]
+    pub linkerd: Option<PathBuf>,
     /// Directory for the results [default: results/DATE[-LABEL] in this crate].
     #[arg(long)]
     pub out: Option<PathBuf>,
@@ -79,6 +93,8 @@ pub struct Options {
 /// A part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
+    /// Proportional set size and anonymous memory: idle, at 1000 requests a second, at 64 connections, 10 s later.
+    Footprint,
     /// Processor time, throughput and latency.
     Load,
     /// Resident memory: idle, with idle connections, after a burst.
@@ -88,9 +104,23 @@ pub enum Part {
 }
 
 impl Options {
+    /// Returns the proxies to compare, apart from those that are passed as a path.
+    pub fn subjects(&self) -> Vec<Subject> {
+        match (&*self.only, self.head_to_head) {
+            ([], false) => Subject::PROXIES.to_vec(),
+            ([], true) => vec![Subject::Maglor, Subject::Haproxy, Subject::Envoy],
+            (only, _) => only.to_vec(),
+        }
+    }
+
     /// Returns the number of rounds of load.
     pub fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
+        let usual = match (self.quick, self.head_to_head) {
+            (true, _) => 2,
+            (false, true) => 9,
+            (false, false) => 5,
+        };
+        self.rounds.unwrap_or(usual).max(1)
     }
 
     /// Returns the number of rounds of the memory part, which is far less noisy.
@@ -105,7 +135,9 @@ impl Options {
 
     /// Returns the cells to run.
     pub fn scenarios(&self) -> Vec<Scenario> {
-        let cells = if self.quick {
+        let cells = if self.head_to_head {
+            vec![HEADLINE, LATENCY]
+        } else if self.quick {
             Scenario::quick()
         } else {
             Scenario::all()
@@ -142,12 +174,22 @@ mod tests {
     #[test]
     fn defaults_and_filters() {
         let cli = Cli::try_parse_from(["compare", "--only", "haproxy,nginx"]).unwrap();
-        assert_eq!(cli.options.only, [Subject::Haproxy, Subject::Nginx]);
+        assert_eq!(cli.options.subjects(), [Subject::Haproxy, Subject::Nginx]);
         assert_eq!(cli.options.rounds(), 5);
         assert_eq!(cli.options.scenarios().len(), 24);
         let cli = Cli::try_parse_from(["compare", "--quick", "--filter", "h2c"]).unwrap();
         assert_eq!(cli.options.scenarios().len(), 1);
         assert!(Cli::try_parse_from(["compare", "--only", "direct"]).is_err());
+    }
+
+    #[test]
+    fn a_head_to_head_has_two_cells_and_no_parts() {
+        let cli = Cli::try_parse_from(["compare", "--head-to-head"]).unwrap();
+        assert_eq!(cli.options.scenarios(), [HEADLINE, LATENCY]);
+        assert!(!cli.options.subjects().contains(&Subject::Nginx));
+        for other in ["--pair", "--parts=load", "--filter=open"] {
+            assert!(Cli::try_parse_from(["compare", "--head-to-head", other]).is_err());
+        }
     }
 
     #[test]

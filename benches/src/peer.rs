@@ -3,7 +3,10 @@
 //! The configurations are files in `peers/`; `README.md` describes how the work is made equal.
 
 mod credentials;
+mod linkerd;
 mod locate;
+mod origin;
+mod places;
 mod running;
 mod scratch;
 mod verify;
@@ -15,9 +18,13 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
+use crate::scenario::Protocol;
+
 pub(crate) use credentials::Credentials;
+pub(crate) use linkerd::{LinkerdControl, Listeners};
 pub(crate) use locate::locate;
-pub(crate) use running::{Origin, Running};
+pub(crate) use origin::Origin;
+pub(crate) use running::Running;
 pub(crate) use scratch::Scratch;
 
 /// The measured proxy.
@@ -35,6 +42,9 @@ pub enum Subject {
     Envoy,
     /// HAProxy, from Debian.
     Haproxy,
+    /// linkerd2-proxy; only with a path to it.
+    #[value(skip)]
+    Linkerd,
     /// maglor-proxy, from this workspace.
     Maglor,
     /// nginx, from Debian.
@@ -46,9 +56,10 @@ impl Subject {
     pub const PROXIES: [Self; 4] = [Self::Maglor, Self::Haproxy, Self::Nginx, Self::Envoy];
 
     /// All subjects that may take part, in the order of a round.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Maglor,
         Self::Earlier,
+        Self::Linkerd,
         Self::Haproxy,
         Self::Nginx,
         Self::Envoy,
@@ -60,6 +71,11 @@ impl Subject {
         matches!(self, Self::Maglor | Self::Earlier)
     }
 
+    /// Returns whether it accepts a protocol here: linkerd2-proxy does not translate HTTP/2 to HTTP/1.1.
+    pub(crate) fn accepts(self, protocol: Protocol) -> bool {
+        self != Self::Linkerd || protocol == Protocol::H1
+    }
+
     /// Returns the name in raw data.
     pub fn key(self) -> &'static str {
         match self {
@@ -68,6 +84,7 @@ impl Subject {
             Self::Earlier => "earlier",
             Self::Envoy => "envoy",
             Self::Haproxy => "haproxy",
+            Self::Linkerd => "linkerd",
             Self::Maglor => "maglor",
             Self::Nginx => "nginx",
         }
@@ -82,6 +99,7 @@ impl fmt::Display for Subject {
             Self::Earlier => "earlier Maglor",
             Self::Envoy => "Envoy",
             Self::Haproxy => "HAProxy",
+            Self::Linkerd => "linkerd2-proxy",
             Self::Maglor => "Maglor",
             Self::Nginx => "nginx",
         })
@@ -110,7 +128,7 @@ impl Peer {
     /// Returns the command that starts it with the configuration in a file.
     pub(crate) fn command(&self, file: &Path) -> Command {
         let before: &[&str] = match self.subject {
-            Subject::Bare | Subject::Direct => &[],
+            Subject::Bare | Subject::Direct | Subject::Linkerd => &[],
             Subject::Envoy => &[
                 "--concurrency",
                 "1",

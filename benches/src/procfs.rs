@@ -16,6 +16,26 @@ pub(crate) struct Memory {
     pub peak_kb: u64,
 }
 
+/// The share of memory that one or more processes are responsible for: a page that several map counts in parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// `Pss`, kB.
+    pub pss_kb: u64,
+    /// `Pss_Anon`: heaps and stacks, kB.
+    pub anonymous_kb: u64,
+}
+
+impl Share {
+    /// Returns the larger of both values of `self` and `other`.
+    #[must_use]
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            pss_kb: self.pss_kb.max(other.pss_kb),
+            anonymous_kb: self.anonymous_kb.max(other.anonymous_kb),
+        }
+    }
+}
+
 /// Processor time used by one or more processes since they started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CpuTime {
@@ -83,6 +103,18 @@ pub(crate) fn memory_sum(pids: &[u32]) -> Result<Memory> {
     })
 }
 
+/// Returns the total share of several processes. Reading it costs time of the processes: their pages are counted.
+pub(crate) fn share(pids: &[u32]) -> Result<Share> {
+    pids.iter().try_fold(Share::default(), |sum, &pid| {
+        let path = format!("/proc/{pid}/smaps_rollup");
+        let one = parse_rollup(&fs::read_to_string(&path).doing(path)?)?;
+        Ok(Share {
+            pss_kb: sum.pss_kb + one.pss_kb,
+            anonymous_kb: sum.anonymous_kb + one.anonymous_kb,
+        })
+    })
+}
+
 /// Resets the high-water mark to the current value; without permission it stays unchanged.
 pub(crate) fn reset_peak(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
@@ -123,22 +155,27 @@ fn threads(pid: u32) -> Vec<u32> {
 }
 
 fn parse_status(text: &str) -> Result<Memory> {
-    let field = |name: &str| {
-        text.lines()
-            .find_map(|line| {
-                line.strip_prefix(name)?
-                    .split_whitespace()
-                    .next()?
-                    .parse()
-                    .ok()
-            })
-            .ok_or_else(|| Error::parse("/proc/PID/status", format!("no {name}")))
-    };
+    let field = |name| kilobytes(text, "/proc/PID/status", name);
     Ok(Memory {
         rss_kb: field("VmRSS:")?,
         data_kb: field("RssAnon:")? + field("RssShmem:")?,
         peak_kb: field("VmHWM:")?,
     })
+}
+
+fn parse_rollup(text: &str) -> Result<Share> {
+    let field = |name| kilobytes(text, "/proc/PID/smaps_rollup", name);
+    Ok(Share {
+        pss_kb: field("Pss:")?,
+        anonymous_kb: field("Pss_Anon:")?,
+    })
+}
+
+/// Returns the number after a name at the beginning of a line.
+fn kilobytes(text: &str, file: &str, name: &str) -> Result<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| Error::parse(file, format!("no {name}")))
 }
 
 fn parse_schedstat(text: &str) -> Result<(Duration, Duration)> {
@@ -186,6 +223,19 @@ mod tests {
             }
         );
         assert!(parse_status("Name:\tzombie\n").is_err());
+    }
+
+    #[test]
+    fn rollups_are_read() {
+        let text = "55-7f ---p 0 00:00 0 [rollup]\nRss: 1796 kB\nPss: 316 kB\nPss_Anon:  116 kB\n";
+        let expected = Share {
+            pss_kb: 316,
+            anonymous_kb: 116,
+        };
+        assert_eq!(parse_rollup(text).unwrap(), expected);
+        assert!(parse_rollup("").is_err());
+        let own = share(&[std::process::id()]).unwrap();
+        assert!(own.pss_kb >= own.anonymous_kb && own.anonymous_kb > 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod bars;
 mod findings;
 mod folder;
+mod head_to_head;
 mod headline;
 mod machine;
 mod summary;
@@ -11,7 +12,8 @@ mod table;
 
 pub(crate) use findings::Findings;
 pub(crate) use folder::Folder;
+pub(crate) use head_to_head::{HeadToHead, head_to_head};
 pub(crate) use machine::Machine;
 pub(crate) use summary::command_line;
-pub(crate) use summary::{print, readme, summary};
+pub(crate) use summary::{Summary, print, readme, summary};
 pub(crate) use table::{Table, number};

@@ -1,5 +1,8 @@
-//! Processors, signals and limits of processes. All unsafe code is here.
-#![allow(unsafe_code, reason = "a hook between fork and exec")]
+//! Processors, signals, limits and namespaces of processes. All unsafe code is here.
+#![allow(
+    unsafe_code,
+    reason = "a hook between fork and exec, and a system call without a safe wrapper"
+)]
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -9,7 +12,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, getrlimit, kill_process_group,
     set_parent_process_death_signal, setrlimit,
 };
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, UnshareFlags, sched_getaffinity, sched_setaffinity, unshare_unsafe};
 
 /// Returns the processors that this process may use, in order.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
@@ -51,6 +54,12 @@ pub(crate) fn spawn(command: &mut Command, cpus: &[usize]) -> io::Result<Child> 
         });
     }
     command.spawn()
+}
+
+/// Moves the calling thread, and threads and processes that it starts, into a new network namespace.
+pub(crate) fn unshare_network() -> io::Result<()> {
+    // SAFETY: only the network changes; threads still share their descriptors and memory.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?)
 }
 
 /// Signals the process group that [`spawn`] created; one that is gone is no error.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use maglor_benches::options::{Cli, Role};
-use maglor_benches::{Result, compare, forward, load, origin};
+use maglor_benches::{Result, compare, forward, linkerd, load, origin};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -23,6 +23,7 @@ fn run(cli: Cli) -> Result<bool> {
         None => compare::run(cli.options),
         Some(Role::Forward(options)) => forward::run(&options).map(|()| true),
         Some(Role::Hold(target)) => load::hold(&target).map(|()| true),
+        Some(Role::LinkerdControl(options)) => linkerd::run(&options).map(|()| true),
         Some(Role::Load(options)) => load::run(&options).map(|()| true),
         Some(Role::Origin(options)) => origin::run(&options).map(|()| true),
     }

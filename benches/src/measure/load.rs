@@ -3,13 +3,14 @@
 //! Proxies that wait for their turn are idle on the same processor; those that take turns within a
 //! round share the noise of the same seconds, which the paired ratios rely on.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Bench, Phase, Record, Results, metric};
 use crate::child::Guarded;
 use crate::error::{Error, Result};
 use crate::load::Report;
-use crate::peer::{Running, Subject};
+use crate::peer::{Peer, Running, Subject};
 use crate::procfs::{self, Memory};
 use crate::scenario::{Loop, RATE, Scenario};
 
@@ -28,7 +29,8 @@ pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 
 fn run_cell(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()> {
     let mut proxies = Vec::new();
-    for peer in &bench.peers {
+    let accepts = |peer: &&Peer| peer.subject.accepts(cell.protocol);
+    for peer in bench.peers.iter().filter(accepts) {
         match Running::start(peer, &bench.origin, bench.cpus.proxy) {
             Ok(running) => proxies.push(running),
             Err(error) => results.fail(peer.subject, cell.to_string(), error),
@@ -71,6 +73,21 @@ fn one_run(bench: &Bench, cell: &Scenario, proxy: Option<&Running>) -> Result<(R
         None => bench.origin.address(cell.protocol),
     };
     let (warmup, measure) = bench.options.window(cell);
+    let mut arguments = arguments(cell, target, warmup, measure);
+    if !pids.is_empty() {
+        let list: Vec<_> = pids.iter().map(u32::to_string).collect();
+        arguments.extend(["--watch".into(), list.join(",")]);
+    }
+    generate(bench, &arguments, &pids, warmup + measure + SLACK)
+}
+
+/// Returns the generator's arguments for a cell.
+pub(super) fn arguments(
+    cell: &Scenario,
+    target: SocketAddr,
+    warmup: Duration,
+    measure: Duration,
+) -> Vec<String> {
     let mut line = format!(
         "--target {target} --protocol {} --body {} --connections {} --warmup-ms {} --measure-ms {}",
         cell.protocol,
@@ -82,12 +99,7 @@ fn one_run(bench: &Bench, cell: &Scenario, proxy: Option<&Running>) -> Result<(R
     if cell.mode == Loop::Open {
         line.push_str(&format!(" --rate {RATE}"));
     }
-    if !pids.is_empty() {
-        let list: Vec<_> = pids.iter().map(u32::to_string).collect();
-        line.push_str(&format!(" --watch {}", list.join(",")));
-    }
-    let arguments: Vec<_> = line.split(' ').map(str::to_owned).collect();
-    generate(bench, &arguments, &pids, warmup + measure + SLACK)
+    line.split(' ').map(str::to_owned).collect()
 }
 
 /// Runs the generator, sampling the memory of `pids` meanwhile.
@@ -98,22 +110,35 @@ pub(super) fn generate(
     limit: Duration,
 ) -> Result<(Report, Memory)> {
     pids.iter().for_each(|&pid| procfs::reset_peak(pid));
-    let mut generator = Guarded::role("load", arguments, bench.cpus.load)?;
     let mut highest = Memory::default();
+    // Every 50 ms: a sample costs the generator's processor some 20 µs.
+    let report = sampled(bench, arguments, limit, 10, || {
+        if let Ok(now) = procfs::memory_sum(pids) {
+            highest.rss_kb = highest.rss_kb.max(now.rss_kb);
+        }
+    })?;
+    highest.peak_kb = procfs::memory_sum(pids)?.peak_kb;
+    Ok((report, highest))
+}
+
+/// Runs the generator, calling `sample` once every `turns` × 5 ms meanwhile.
+pub(super) fn sampled(
+    bench: &Bench,
+    arguments: &[String],
+    limit: Duration,
+    turns: u32,
+    mut sample: impl FnMut(),
+) -> Result<Report> {
+    let mut generator = Guarded::role("load", arguments, bench.cpus.load)?;
     let mut turn = 0_u32;
     let text = generator.finish(limit, || {
-        // Every 50 ms: a sample costs the generator's processor some 20 µs.
-        if turn.is_multiple_of(10)
-            && let Ok(now) = procfs::memory_sum(pids)
-        {
-            highest.rss_kb = highest.rss_kb.max(now.rss_kb);
+        if turn.is_multiple_of(turns) {
+            sample();
         }
         turn += 1;
     })?;
-    highest.peak_kb = procfs::memory_sum(pids)?.peak_kb;
-    let report = serde_json::from_str(&text)
-        .map_err(|error| Error::parse("the generator's report", error.to_string()))?;
-    Ok((report, highest))
+    serde_json::from_str(&text)
+        .map_err(|error| Error::parse("the generator's report", error.to_string()))
 }
 
 fn values(report: &Report, memory: Option<Memory>) -> Vec<(&'static str, f64)> {

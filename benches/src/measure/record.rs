@@ -52,6 +52,22 @@ pub(crate) mod metric {
     pub(crate) const RSS_AFTER: &str = "rss_after_burst_kb";
     /// The same relative to idle.
     pub(crate) const AFTER_RATIO: &str = "rss_after_burst_over_idle";
+    /// Proportional set size before traffic.
+    pub(crate) const PSS_IDLE: &str = "pss_idle_kb";
+    /// The same at the fixed rate of the open loop, the highest sample.
+    pub(crate) const PSS_OPEN: &str = "pss_open_kb";
+    /// The same in the closed loop, the highest sample.
+    pub(crate) const PSS_CLOSED: &str = "pss_closed_kb";
+    /// The same some time after the load.
+    pub(crate) const PSS_AFTER: &str = "pss_after_kb";
+    /// Anonymous memory before traffic.
+    pub(crate) const ANONYMOUS_IDLE: &str = "anonymous_idle_kb";
+    /// The same at the fixed rate of the open loop, the highest sample.
+    pub(crate) const ANONYMOUS_OPEN: &str = "anonymous_open_kb";
+    /// The same in the closed loop, the highest sample.
+    pub(crate) const ANONYMOUS_CLOSED: &str = "anonymous_closed_kb";
+    /// The same some time after the load.
+    pub(crate) const ANONYMOUS_AFTER: &str = "anonymous_after_kb";
     /// Time from spawn to the first 200.
     pub(crate) const READY: &str = "ready_ms";
     /// Size of the stripped executable.
@@ -59,7 +75,7 @@ pub(crate) mod metric {
 }
 
 /// The columns of `raw.csv` after the ones that identify the run.
-pub(crate) const METRICS: [&str; 23] = {
+pub(crate) const METRICS: [&str; 31] = {
     use metric::*;
     [
         REQUESTS,
@@ -83,6 +99,14 @@ pub(crate) const METRICS: [&str; 23] = {
         CPU_IDLE,
         RSS_AFTER,
         AFTER_RATIO,
+        PSS_IDLE,
+        PSS_OPEN,
+        PSS_CLOSED,
+        PSS_AFTER,
+        ANONYMOUS_IDLE,
+        ANONYMOUS_OPEN,
+        ANONYMOUS_CLOSED,
+        ANONYMOUS_AFTER,
         READY,
         BINARY,
     ]
@@ -93,6 +117,8 @@ pub(crate) const METRICS: [&str; 23] = {
 pub(crate) enum Phase {
     /// Memory after a burst of active connections.
     Burst,
+    /// Shares of memory: idle, loaded, after the load.
+    Footprint,
     /// Memory with idle connections.
     Idle,
     /// A cell of the load part.
@@ -107,6 +133,7 @@ impl fmt::Display for Phase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Burst => "burst",
+            Self::Footprint => "footprint",
             Self::Idle => "idle",
             Self::Load => "load",
             Self::Size => "size",

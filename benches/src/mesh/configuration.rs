@@ -1,16 +1,23 @@
 //! Configurations of proxies, as text.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
-use super::plan::{Listener, Process, Route};
+use super::plan::{INBOUND, Listener, OUTBOUND, Process, Route};
 use crate::peer::Subject;
 
-/// Returns the configuration of a proxy.
-pub(super) fn text(subject: Subject, process: &Process) -> String {
+/// Returns the configuration of a proxy. With the directory of certificates, sidecars use mutual TLS between each other.
+pub(super) fn text(subject: Subject, process: &Process, certificates: Option<&Path>) -> String {
+    let certificates = certificates.map(|path| path.display().to_string());
     match subject {
-        Subject::Envoy => envoy(process),
-        _ => maglor(process),
+        Subject::Envoy => envoy(process, certificates.as_deref()),
+        _ => maglor(process, certificates.as_deref()),
     }
+}
+
+/// Returns whether the connections of a cluster are to other sidecars.
+fn is_outbound(cluster: &str) -> bool {
+    cluster.starts_with(OUTBOUND)
 }
 
 /// Returns routes with different destinations, each with a name.
@@ -34,20 +41,32 @@ fn list(route: &Route) -> String {
 
 /// Returns Maglor's configuration: no retries, so that a failure is visible; no time limit, because
 /// queues are measured.
-fn maglor(process: &Process) -> String {
+fn maglor(process: &Process, certificates: Option<&str>) -> String {
     let mut text = format!(
-        "admin: {{address: {}}}\nlog_level: warn\ndrain_timeout: 0s\nlisteners:\n",
+        "admin: {{address: {}}}\nlog_level: warn\ndrain_timeout: 0s\n",
         process.admin
     );
+    if let Some(path) = certificates {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "identity: {{certificate: {path}/leaf.pem, private_key: {path}/key.pem, trust_bundle: {path}/root.pem}}"
+        );
+    }
+    text.push_str("listeners:\n");
     for listener in &process.listeners {
         let Listener {
             name,
             address,
             routes,
             peers,
+            ..
         } = listener;
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "- name: {name}\n  address: {address}\n  http:");
+        let _ = writeln!(text, "- name: {name}\n  address: {address}");
+        if certificates.is_some() && *name == INBOUND {
+            text.push_str("  tls: mesh\n");
+        }
+        text.push_str("  http:\n");
         if peers.is_some() {
             let reports = format!("{{cluster: {name}-peers, endpoint: \"{address}\"}}");
             let _ = writeln!(text, "    load_reports: {reports}");
@@ -78,19 +97,22 @@ fn maglor(process: &Process) -> String {
             route.policy,
             list(route)
         );
+        if certificates.is_some() && is_outbound(&name) {
+            text.push_str("  tls: mesh\n");
+        }
     }
     text
 }
 
 /// Returns Envoy's configuration, with policies by its names.
-fn envoy(process: &Process) -> String {
+fn envoy(process: &Process, certificates: Option<&str>) -> String {
     let port = process.admin.port();
     let mut text = format!(
         "admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }}\n\
          static_resources:\n  listeners:\n"
     );
     for listener in &process.listeners {
-        text.push_str(&envoy_listener(listener));
+        text.push_str(&envoy_listener(listener, certificates));
     }
     text.push_str("  clusters:\n");
     for (name, route) in clusters(process) {
@@ -114,11 +136,31 @@ fn envoy(process: &Process) -> String {
              endpoints: [{{ lb_endpoints: [{}] }}]\n",
             endpoints.join(", ")
         );
+        if let Some(path) = certificates.filter(|_| is_outbound(&name)) {
+            let socket = envoy_socket("Upstream", "sni: inbound.mesh.test", path);
+            let options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+            let _ = write!(
+                text,
+                "    transport_socket: {socket}\n    typed_extension_protocol_options:\n      {options}:\n        \
+                 \"@type\": type.googleapis.com/{options}\n        explicit_http_config: {{ http2_protocol_options: {{}} }}\n"
+            );
+        }
     }
     text
 }
 
-fn envoy_listener(listener: &Listener) -> String {
+/// Returns Envoy's mutual TLS 1.3 with HTTP/2, for one side of a connection.
+fn envoy_socket(side: &str, own: &str, path: &str) -> String {
+    format!(
+        "{{ name: envoy.transport_sockets.tls, typed_config: {{ \"@type\": type.googleapis.com/envoy.extensions.\
+         transport_sockets.tls.v3.{side}TlsContext, {own}, common_tls_context: {{ alpn_protocols: [h2], tls_params: {{ \
+         tls_minimum_protocol_version: TLSv1_3, tls_maximum_protocol_version: TLSv1_3 }}, tls_certificates: [{{ \
+         certificate_chain: {{ filename: \"{path}/leaf.pem\" }}, private_key: {{ filename: \"{path}/key.pem\" }} }}], \
+         validation_context: {{ trusted_ca: {{ filename: \"{path}/root.pem\" }} }} }} }} }}"
+    )
+}
+
+fn envoy_listener(listener: &Listener, certificates: Option<&str>) -> String {
     let Listener {
         name,
         address,
@@ -136,9 +178,14 @@ fn envoy_listener(listener: &Listener) -> String {
              route: {{ cluster: {name}-{index}, timeout: 0s }} }}] }}"
         );
     }
+    let socket = certificates.filter(|_| *name == INBOUND).map(|path| {
+        let socket = envoy_socket("Downstream", "require_client_certificate: true", path);
+        format!("transport_socket: {socket}\n      ")
+    });
+    let socket = socket.unwrap_or_default();
     format!(
         "  - name: {name}\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}\n    \
-         filter_chains:\n    - filters:\n      - name: envoy.filters.network.http_connection_manager\n        \
+         filter_chains:\n    - {socket}filters:\n      - name: envoy.filters.network.http_connection_manager\n        \
          typed_config:\n          \"@type\": type.googleapis.com/envoy.extensions.filters.network.\
          http_connection_manager.v3.HttpConnectionManager\n          stat_prefix: {name}\n          \
          codec_type: AUTO\n          use_remote_address: true\n          generate_request_id: false\n          \
@@ -165,24 +212,34 @@ mod tests {
         let process = Process {
             duty: Duty::Sidecar,
             host: "a".into(),
+            group: None,
             admin: address(1000),
             listeners: vec![
                 Listener {
                     name: "inbound",
                     address: address(1001),
+                    service: None,
                     routes: vec![route("*", 1010)],
                     peers: Some(route("s", 1040)),
                 },
                 Listener {
                     name: "outbound",
                     address: address(1002),
+                    service: None,
                     routes: vec![route("a", 1020), route("b", 1030)],
                     peers: None,
                 },
             ],
         };
         for subject in [Subject::Envoy, Subject::Maglor] {
-            let text = text(subject, &process);
+            let certificates = Some(Path::new("/certificates"));
+            let secured = text(subject, &process, certificates);
+            let text = text(subject, &process, None);
+            // Once where connections of other sidecars arrive, and in each cluster of other sidecars.
+            let tls =
+                |text: &str| text.matches("tls: mesh").count() + text.matches("TlsContext").count();
+            assert_eq!((tls(&text), tls(&secured)), (0, 3), "{secured}");
+            assert!(secured.contains("/certificates/root.pem"), "{secured}");
             for port in [1000, 1001, 1002, 1010, 1011, 1020, 1021, 1030, 1031] {
                 assert!(text.contains(&port.to_string()), "{port} in {text}");
             }

@@ -1,5 +1,5 @@
-//! The chain of counters of the paper on service meshes at the edge: without sidecars, with Maglor's and
-//! with Envoy's, in one run.
+//! The chain of counters of the paper on service meshes at the edge: without sidecars, with Maglor's, with Envoy's and,
+//! if it is passed, with linkerd2-proxy, in one run.
 //!
 //! Two deployments of 12 instances call each other in turn until the counter has reached its
 //! objective; users send ten requests each, one after another, all users at the same time
@@ -7,6 +7,7 @@
 //! cost of the mesh is measured. A sidecar has an inbound and an outbound side in one process, as
 //! the paper's have.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_sim::chart::Figure;
@@ -16,12 +17,14 @@ use tokio::time::sleep;
 use super::fleet::{Fleet, Places};
 use super::load::{self, Target};
 use super::plan::{Plan, Shape};
+use super::redirected;
 use super::report::Report;
 use super::stage::Stage;
 use crate::bar::Bar;
 use crate::chart;
 use crate::error::{Doing, Result};
-use crate::peer::{Peer, Subject};
+use crate::peer::{Credentials, Peer, Subject};
+use crate::redirection::Redirection;
 use crate::report::{Findings, Table, number};
 use crate::stats::quantile;
 use crate::sys;
@@ -37,7 +40,8 @@ const USERS: [u32; 4] = [100, 200, 400, 800];
 const USERS_QUICK: [u32; 1] = [100];
 const CLOSING: Duration = Duration::from_millis(100);
 const HEAD: &str = "mesh,services,users,requests,failed,mean_ms,p50_ms,p95_ms,p99_ms,requests_a_second,\
-                    proxies_us_a_hop,application_us_a_hop,proxies_rss_mb,proxies_peak_mb\n";
+                    proxies_us_a_hop,application_us_a_hop,proxies_rss_mb,proxies_peak_mb,\
+                    proxies_pss_mb,proxies_anonymous_mb\n";
 
 /// One point.
 #[derive(Debug, Clone)]
@@ -55,6 +59,8 @@ struct Cell {
     cpu: [f64; 2],
     /// The memory of all proxies at the end, and the maximum; MB.
     memory: [f64; 2],
+    /// The share of memory of all proxies at the end: Pss, anonymous; MB.
+    share: [f64; 2],
 }
 
 /// Returns a chain of `services` steps over two deployments.
@@ -81,8 +87,54 @@ fn model(services: u32) -> WorkModel {
     WorkModel::new((0..services).map(one))
 }
 
-/// Runs the experiment; with `envoy`, if it is given.
-pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Result<Findings> {
+/// The sidecars that Maglor's are compared with.
+#[derive(Debug)]
+pub(super) struct Rivals {
+    pub(super) envoy: Peer,
+    pub(super) linkerd: Option<Linkerd>,
+}
+
+/// linkerd2-proxy.
+#[derive(Debug)]
+pub(super) enum Linkerd {
+    /// All sidecars run behind the redirection that it needs.
+    Behind(Redirection, Peer),
+    /// There is no redirection, for this reason.
+    LeftOut(String),
+}
+
+impl Rivals {
+    /// Returns the sidecars in the order of a round, with their programs; without sidecars first.
+    fn meshes<'a>(&'a self, maglor: &'a Peer) -> Vec<(Subject, &'a Peer)> {
+        let mut meshes = vec![(Subject::Direct, maglor), (Subject::Maglor, maglor)];
+        if let Some(Linkerd::Behind(_, peer)) = &self.linkerd {
+            meshes.push((Subject::Linkerd, peer));
+        }
+        meshes.push((Subject::Envoy, &self.envoy));
+        meshes
+    }
+
+    fn redirection(&self) -> Option<Redirection> {
+        match &self.linkerd {
+            Some(Linkerd::Behind(redirection, _)) => Some(*redirection),
+            Some(Linkerd::LeftOut(_)) | None => None,
+        }
+    }
+
+    /// Returns the note about what was left out.
+    fn note(&self) -> String {
+        match &self.linkerd {
+            Some(Linkerd::LeftOut(reason)) => format!("**{reason}**\n\n"),
+            Some(Linkerd::Behind(..)) => {
+                "Connections are redirected to all sidecars by the kernel.\n\n".into()
+            }
+            None => String::new(),
+        }
+    }
+}
+
+/// Runs the experiment.
+pub(super) async fn run(stage: &Stage, report: &mut Report, rivals: &Rivals) -> Result<Findings> {
     let quick = stage.options.quick;
     let services: &[u32] = if quick { &SERVICES_QUICK } else { &SERVICES };
     let users: &[u32] = if quick { &USERS_QUICK } else { &USERS };
@@ -94,17 +146,25 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Res
         app: all.clone(),
         proxies: all,
     };
+    let credentials = stage.options.mtls.then(Credentials::new).transpose()?;
+    let credentials = credentials.map(Arc::new);
     let mut cells = Vec::new();
     let mut raw = HEAD.to_owned();
     for &services in services {
         for &users in users {
-            for mesh in [Subject::Direct, Subject::Maglor, Subject::Envoy] {
-                let peer = match mesh {
-                    Subject::Envoy => envoy,
-                    _ => &stage.maglor,
-                };
+            for (mesh, peer) in rivals.meshes(&stage.maglor) {
                 eprintln!("counter: {services} services, {users} users, {mesh}");
-                let cell = one(stage, &places, peer, mesh, services, users, each).await?;
+                let chain = Chain {
+                    mesh,
+                    services,
+                    users,
+                    each,
+                };
+                let connections = Connections {
+                    redirection: rivals.redirection(),
+                    credentials: credentials.clone(),
+                };
+                let cell = chain.run(stage, &places, peer, connections).await?;
                 raw.push_str(&cell.csv());
                 cells.push(cell);
             }
@@ -114,78 +174,106 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Res
     sys::pin_to(&stage.places.app).doing("pin the harness")?;
     Ok(Findings {
         title: "The chain of counters".into(),
-        text: table(&cells, each),
-        bars: bars(&cells),
+        text: rivals.note() + &table(&cells, each, stage.options.mtls),
+        bars: bars(&cells, rivals.linkerd.is_some()),
         charts: charts(&cells),
     })
 }
 
-async fn one(
-    stage: &Stage,
-    places: &Places,
-    peer: &Peer,
+/// How connections reach sidecars, and whether these use mutual TLS between each other.
+#[derive(Debug)]
+struct Connections {
+    redirection: Option<Redirection>,
+    credentials: Option<Arc<Credentials>>,
+}
+
+/// One point to measure.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
     mesh: Subject,
     services: u32,
     users: u32,
+    /// Requests of each user.
     each: u32,
-) -> Result<Cell> {
-    let meshed = mesh != Subject::Direct;
-    let model = model(services);
-    let shape = Shape {
-        entry: "step-000".into(),
-        // The generator of the paper is meshed, too.
-        entrances: u32::from(meshed),
-        policy: "lor(choices=2)".into(),
-        outbound: meshed,
-        inbound: meshed,
-        collaborates: false,
-        proxy_service: None,
-        processes: PROCESSES,
-    };
-    let plan = Plan::new(&model, &shape)?;
-    let target = Target {
-        addresses: plan.targets.clone(),
-        host: plan.host.clone(),
-        paths: vec!["/0".into()],
-        users: None,
-    };
-    let fleet = Fleet::start(plan, &model, peer, places, stage.options.seed).await?;
-    // Connections, and lazy initialization, are not measured.
-    load::users(&target, users, 1).await?;
-    let before = fleet.used()?;
-    let (samples, took) = load::users(&target, users, each).await?;
-    let used = fleet.used()?.since(before);
-    let memory = fleet.memory()?;
-    drop(fleet);
-    sleep(CLOSING).await;
-    let mut good: Vec<_> = samples.iter().filter(|one| one.status == 200).collect();
-    good.sort_by_key(|one| one.latency);
-    let sorted: Vec<_> = good.iter().map(|one| one.latency).collect();
-    let sum: Duration = sorted.iter().sum();
-    let hops = (samples.len() * services as usize).max(1) as f64;
-    let per_hop = |time: Duration| time.as_nanos() as f64 / 1000.0 / hops;
-    let cell = Cell {
-        mesh,
-        services,
-        users,
-        failed: samples.len() - sorted.len(),
-        requests: samples.len(),
-        latency: [
-            sum.as_secs_f64() * 1000.0 / sorted.len().max(1) as f64,
-            quantile(&sorted, 0.5),
-            quantile(&sorted, 0.95),
-            quantile(&sorted, 0.99),
-        ],
-        throughput: samples.len() as f64 / took.as_secs_f64(),
-        cpu: [used.proxies.run, used.app.run].map(per_hop),
-        memory: [memory.rss_kb, memory.peak_kb].map(|kb| kb as f64 / 1000.0),
-    };
-    let [mean, ..] = cell.latency;
-    eprintln!(
-        "  {mean:.1} ms, {:.0} requests a second, proxies {:.0} us a hop, {:.0} MB; {} failed",
-        cell.throughput, cell.cpu[0], cell.memory[1], cell.failed
-    );
-    Ok(cell)
+}
+
+impl Chain {
+    async fn run(
+        self,
+        stage: &Stage,
+        places: &Places,
+        peer: &Peer,
+        connections: Connections,
+    ) -> Result<Cell> {
+        let Self {
+            mesh,
+            services,
+            users,
+            each,
+        } = self;
+        let meshed = mesh != Subject::Direct;
+        let model = model(services);
+        let shape = Shape {
+            entry: "step-000".into(),
+            // The generator of the paper is meshed, too.
+            entrances: u32::from(meshed),
+            policy: "lor(choices=2)".into(),
+            outbound: meshed,
+            inbound: meshed,
+            collaborates: false,
+            proxy_service: None,
+            processes: PROCESSES,
+        };
+        let mut plan = Plan::new(&model, &shape)?;
+        plan.credentials = connections.credentials;
+        if let Some(redirection) = connections.redirection {
+            redirected::redirect(&mut plan, redirection)?;
+        }
+        let target = Target {
+            addresses: plan.targets.clone(),
+            host: plan.host.clone(),
+            paths: vec!["/0".into()],
+            users: None,
+        };
+        let fleet = Fleet::start(plan, &model, peer, places, stage.options.seed).await?;
+        // Connections, and lazy initialization, are not measured.
+        load::users(&target, users, 1).await?;
+        let before = fleet.used()?;
+        let (samples, took) = load::users(&target, users, each).await?;
+        let used = fleet.used()?.since(before);
+        let (memory, share) = (fleet.memory()?, fleet.share()?);
+        drop(fleet);
+        sleep(CLOSING).await;
+        let mut good: Vec<_> = samples.iter().filter(|one| one.status == 200).collect();
+        good.sort_by_key(|one| one.latency);
+        let sorted: Vec<_> = good.iter().map(|one| one.latency).collect();
+        let sum: Duration = sorted.iter().sum();
+        let hops = (samples.len() * services as usize).max(1) as f64;
+        let per_hop = |time: Duration| time.as_nanos() as f64 / 1000.0 / hops;
+        let cell = Cell {
+            mesh,
+            services,
+            users,
+            failed: samples.len() - sorted.len(),
+            requests: samples.len(),
+            latency: [
+                sum.as_secs_f64() * 1000.0 / sorted.len().max(1) as f64,
+                quantile(&sorted, 0.5),
+                quantile(&sorted, 0.95),
+                quantile(&sorted, 0.99),
+            ],
+            throughput: samples.len() as f64 / took.as_secs_f64(),
+            cpu: [used.proxies.run, used.app.run].map(per_hop),
+            memory: [memory.rss_kb, memory.peak_kb].map(|kb| kb as f64 / 1000.0),
+            share: [share.pss_kb, share.anonymous_kb].map(|kb| kb as f64 / 1000.0),
+        };
+        let [mean, ..] = cell.latency;
+        eprintln!(
+            "  {mean:.1} ms, {:.0} requests a second, proxies {:.0} us a hop, {:.0} MB; {} failed",
+            cell.throughput, cell.cpu[0], cell.memory[1], cell.failed
+        );
+        Ok(cell)
+    }
 }
 
 impl Cell {
@@ -193,8 +281,9 @@ impl Cell {
         let [mean, p50, p95, p99] = self.latency;
         let [proxies, app] = self.cpu;
         let [memory, peak] = self.memory;
+        let [pss, anonymous] = self.share;
         format!(
-            "{},{},{},{},{},{mean:.3},{p50:.3},{p95:.3},{p99:.3},{:.2},{proxies:.2},{app:.2},{memory:.1},{peak:.1}\n",
+            "{},{},{},{},{},{mean:.3},{p50:.3},{p95:.3},{p99:.3},{:.2},{proxies:.2},{app:.2},{memory:.1},{peak:.1},{pss:.1},{anonymous:.1}\n",
             self.mesh.key(),
             self.services,
             self.users,
@@ -205,40 +294,60 @@ impl Cell {
     }
 }
 
-/// Returns the median of Maglor's values over Envoy's, point by point.
-fn beside_envoy(cells: &[Cell], value: fn(&Cell) -> f64) -> Option<f64> {
+/// Returns Maglor's values over those of another mesh, point by point.
+fn beside(cells: &[Cell], mesh: Subject, value: fn(&Cell) -> f64) -> impl Iterator<Item = f64> {
     let own = cells.iter().filter(|cell| cell.mesh == Subject::Maglor);
-    let ratios = own.filter_map(|cell| {
+    own.filter_map(move |cell| {
         let same = |other: &&Cell| {
             let place = |cell: &Cell| (cell.services, cell.users);
-            other.mesh == Subject::Envoy && place(other) == place(cell)
+            other.mesh == mesh && place(other) == place(cell)
         };
-        let envoy = cells.iter().find(same)?;
-        Some(value(cell) / value(envoy))
-    });
-    crate::stats::median(ratios)
+        let other = cells.iter().find(same)?;
+        Some(value(cell) / value(other))
+    })
 }
 
-fn bars(cells: &[Cell]) -> Vec<Bar> {
-    let failed: usize = cells.iter().map(|cell| cell.failed).sum();
+/// Returns the bars of the comparison with linkerd2-proxy, ahead of which Maglor has to be at every point.
+fn beside_linkerd(cells: &[Cell]) -> Vec<Bar> {
+    let worst = |what: &str, most, value| {
+        let all = beside(cells, Subject::Linkerd, value);
+        let name = format!("counter: {what}, Maglor / linkerd2-proxy, worst");
+        Bar::at_most(name, most, all.reduce(f64::max))
+    };
     vec![
+        worst("mean latency", 1.0, |cell| cell.latency[0]),
+        worst("p99", 1.0, |cell| cell.latency[3]),
+        worst("memory of sidecars", 0.25, |cell| cell.memory[1]),
+        worst("Pss of sidecars", 0.25, |cell| cell.share[0]),
+        worst("anonymous memory of sidecars", 0.25, |cell| cell.share[1]),
+    ]
+}
+
+fn bars(cells: &[Cell], with_linkerd: bool) -> Vec<Bar> {
+    let failed: usize = cells.iter().map(|cell| cell.failed).sum();
+    let beside_envoy = |value| crate::stats::median(beside(cells, Subject::Envoy, value));
+    let mut bars = vec![
         Bar::at_most("counter: failed requests", 0.0, Some(failed as f64)),
         Bar::at_most(
             "counter: mean latency, Maglor / Envoy, median",
             0.8,
-            beside_envoy(cells, |cell| cell.latency[0]),
+            beside_envoy(|cell| cell.latency[0]),
         ),
         Bar::at_most(
             "counter: CPU of sidecars a hop, Maglor / Envoy, median",
             0.5,
-            beside_envoy(cells, |cell| cell.cpu[0]),
+            beside_envoy(|cell| cell.cpu[0]),
         ),
         Bar::at_most(
             "counter: memory of sidecars, Maglor / Envoy, median",
             0.33,
-            beside_envoy(cells, |cell| cell.memory[1]),
+            beside_envoy(|cell| cell.memory[1]),
         ),
-    ]
+    ];
+    if with_linkerd {
+        bars.extend(beside_linkerd(cells));
+    }
+    bars
 }
 
 fn mesh_name(mesh: Subject) -> String {
@@ -248,7 +357,7 @@ fn mesh_name(mesh: Subject) -> String {
     }
 }
 
-fn table(cells: &[Cell], each: u32) -> String {
+fn table(cells: &[Cell], each: u32, mtls: bool) -> String {
     let mut table = Table::new([
         "services",
         "users",
@@ -261,6 +370,7 @@ fn table(cells: &[Cell], each: u32) -> String {
         "sidecars, µs a hop",
         "application, µs a hop",
         "sidecars' memory, MB",
+        "Pss / anonymous, MB",
         "failed",
     ]);
     for cell in cells {
@@ -276,14 +386,22 @@ fn table(cells: &[Cell], each: u32) -> String {
             number(meshed.then_some(cell.cpu[0])),
             number(Some(cell.cpu[1])),
             number(meshed.then_some(cell.memory[1])),
+            cell.share
+                .map(|mb| number(meshed.then_some(mb)))
+                .join(" / "),
             cell.failed.to_string(),
         ]);
         table.row(row);
     }
+    let between = match mtls {
+        true => "mutual TLS between sidecars",
+        false => "plain text",
+    };
     format!(
-        "Two deployments of {INSTANCES} instances, {each} requests a user, all users at once; plain text. A hop is a \
+        "Two deployments of {INSTANCES} instances, {each} requests a user, all users at once; {between}. A hop is a \
          call from service to service, with an outbound and an inbound pass of a sidecar; the client's is one. Memory is \
-         the peak of all {} sidecars together (pages of the executable count in each).\n\n{}",
+         the peak of all {} sidecars together (pages of the executable count in each); Pss and anonymous memory are \
+         those at the end of the load.\n\n{}",
         2 * INSTANCES + 1,
         table.markdown()
     )
@@ -305,7 +423,12 @@ fn charts(cells: &[Cell]) -> Vec<Figure> {
         };
         chart::chart(file, title, "users", y, meshes.iter().map(line).collect())
     };
-    let meshes = [Subject::Direct, Subject::Maglor, Subject::Envoy];
+    let mut meshes: Vec<Subject> = Vec::new();
+    for cell in cells {
+        if !meshes.contains(&cell.mesh) {
+            meshes.push(cell.mesh);
+        }
+    }
     vec![
         chart(
             "counter-latency",

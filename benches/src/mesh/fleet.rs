@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,14 +11,15 @@ use std::time::{Duration, Instant};
 use maglor_testkit::app::{Counts, WorkModel};
 use tokio::time::sleep;
 
-use super::configuration;
-use super::plan::{Duty, Plan, Process};
+use super::plan::{Duty, INBOUND, OUTBOUND, Plan, Process};
+use super::{configuration, redirected};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
 use crate::forward;
 use crate::http;
-use crate::peer::{Peer, Scratch, Subject};
-use crate::procfs::{self, CpuTime, Memory};
+use crate::peer::{LinkerdControl, Listeners, Peer, Scratch, Subject};
+use crate::ports;
+use crate::procfs::{self, CpuTime, Memory, Share};
 
 /// The time limit for the start of all proxies of a case together: 80 of them start on one
 /// processor.
@@ -37,6 +39,8 @@ pub(super) struct Fleet {
     pub(super) plan: Plan,
     proxies: Vec<Guarded>,
     apps: Vec<Guarded>,
+    /// The control plane of proxies that cannot run without.
+    _control: Option<LinkerdControl>,
     /// Dropped last: it is the working directory of the processes.
     scratch: Scratch,
 }
@@ -73,12 +77,31 @@ impl Fleet {
         let mut apps = apps
             .map(|process| start_app(&plan, process, model, &scratch, places, seed))
             .collect::<Result<Vec<_>>>()?;
+        let control = match peer.subject {
+            Subject::Linkerd => {
+                let services = redirected::services(&plan);
+                let mesh = plan.credentials.is_some();
+                Some(LinkerdControl::start(scratch.path(), &services, mesh)?)
+            }
+            _ => None,
+        };
+        let certificates = plan.credentials.as_ref().map(|_| scratch.path());
+        if let Some(credentials) = &plan.credentials {
+            credentials.write(scratch.path())?;
+        }
         let mut proxies = Vec::with_capacity(plan.processes.len());
         for (index, process) in plan.processes.iter().enumerate() {
             let own = plan.central.as_ref();
             let own = own.filter(|_| process.duty == Duty::ProxyService);
-            let started = start_proxy(own.unwrap_or(peer), process, index, &scratch, places)?;
-            proxies.push(started);
+            let peer = own.unwrap_or(peer);
+            let mut command = match &control {
+                Some(control) => linkerd(control, &peer.binary, process)?,
+                None => {
+                    let yaml = file(&scratch, index, "yaml");
+                    command(peer, process, certificates, &yaml)?
+                }
+            };
+            proxies.push(start_proxy(&mut command, process, index, &scratch, places)?);
         }
         for app in &mut apps {
             app.wait_ready()?;
@@ -87,6 +110,7 @@ impl Fleet {
             plan,
             proxies,
             apps,
+            _control: control,
             scratch,
         };
         fleet.wait_listening().await?;
@@ -163,6 +187,11 @@ impl Fleet {
         procfs::memory_sum(&self.pids())
     }
 
+    /// Returns the present share of memory of all proxies together.
+    pub(super) fn share(&self) -> Result<Share> {
+        procfs::share(&self.pids())
+    }
+
     /// Returns the number of proxies.
     pub(super) fn proxies(&self) -> usize {
         self.proxies.len()
@@ -227,22 +256,45 @@ fn start_app(
 }
 
 fn start_proxy(
-    peer: &Peer,
+    command: &mut Command,
     process: &Process,
     index: usize,
     scratch: &Scratch,
     places: &Places,
 ) -> Result<Guarded> {
-    let yaml = file(scratch, index, "yaml");
-    let text = configuration::text(peer.subject, process);
-    fs::write(&yaml, text).doing("write a configuration")?;
     let log = fs::File::create(file(scratch, index, "log")).doing("make a log file")?;
-    let mut command = match peer.subject {
-        Subject::Bare => forward::command(&peer.binary, process.first_destinations()),
-        _ => peer.command(&yaml),
+    scratch.run_in(command, &log)?;
+    process.group.map(|group| command.gid(group));
+    Guarded::start_on(format!("proxy {index}"), command, &places.proxies)
+}
+
+/// Returns the command of a proxy with a configuration file.
+fn command(
+    peer: &Peer,
+    process: &Process,
+    certificates: Option<&Path>,
+    yaml: &Path,
+) -> Result<Command> {
+    if peer.subject == Subject::Bare {
+        return Ok(forward::command(&peer.binary, process.first_destinations()));
+    }
+    let text = configuration::text(peer.subject, process, certificates);
+    fs::write(yaml, text).doing("write a configuration")?;
+    Ok(peer.command(yaml))
+}
+
+/// Returns the command of linkerd2-proxy; a side that the process does not need has an address, too.
+fn linkerd(control: &LinkerdControl, binary: &Path, process: &Process) -> Result<Command> {
+    let address = |name| {
+        let own = process.listeners.iter().find(|one| one.name == name);
+        own.map_or_else(ports::free, |one| Ok(one.address))
     };
-    scratch.run_in(&mut command, &log)?;
-    Guarded::start_on(format!("proxy {index}"), &mut command, &places.proxies)
+    let listeners = Listeners {
+        outbound: address(OUTBOUND)?,
+        inbound: address(INBOUND)?,
+        admin: process.admin,
+    };
+    Ok(control.command(binary, listeners))
 }
 
 /// Returns why `peer` rejects a policy, in one line; `None` if it accepts it.
@@ -252,10 +304,12 @@ pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
     let process = Process {
         duty: Duty::Entrance,
         host: String::new(),
+        group: None,
         admin: address(1),
         listeners: vec![super::plan::Listener {
-            name: "outbound",
+            name: OUTBOUND,
             address: address(2),
+            service: None,
             routes: vec![super::plan::Route {
                 host: "*".into(),
                 policy: policy.into(),
@@ -265,7 +319,8 @@ pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
         }],
     };
     let yaml = scratch.path().join("policy.yaml");
-    fs::write(&yaml, configuration::text(Subject::Maglor, &process)).doing("write a policy")?;
+    let text = configuration::text(Subject::Maglor, &process, None);
+    fs::write(&yaml, text).doing("write a policy")?;
     check(&peer.binary, &yaml)
 }
 

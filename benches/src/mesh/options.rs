@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use maglor_testkit::app;
 
 use crate::forward;
+use crate::linkerd;
 
 const TIMES: &str = "\
 Run time: about 90 minutes, of which `balance` takes half; with --quick about 8 minutes.
@@ -33,6 +34,9 @@ pub enum Role {
     /// The bare forwarder that a Proxy-Service is compared with.
     #[command(hide = true)]
     Forward(forward::Options),
+    /// The control plane of linkerd2-proxy.
+    #[command(hide = true)]
+    LinkerdControl(linkerd::Options),
 }
 
 /// Options of `mesh`.
@@ -47,6 +51,14 @@ pub struct Options {
     /// maglor-proxy binary to run [default: it is built].
     #[arg(long, value_name = "PATH")]
     pub maglor: Option<PathBuf>,
+    /// Use mutual TLS between the sidecars of `counter`, with the best protocol that each has for it.
+    #[arg(long)]
+    pub mtls: bool,
+    /// linkerd2-proxy binary for `counter`, with a stand-in for Linkerd's control plane. All processes then run in a
+    /// network namespace, with sidecars behind redirections, which needs root, ip and nft; without them, linkerd2-proxy
+    /// is left out.
+    #[arg(long, value_name = "PATH")]
+    pub linkerd: Option<PathBuf>,
     /// Directory for the results [default: results/DATE-mesh in this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -74,7 +86,7 @@ pub struct Options {
 pub enum Experiment {
     /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), compared with the simulator.
     Balance,
-    /// The chain of counters, without sidecars, with Maglor's and with Envoy's (the paper on edge meshes).
+    /// The chain of counters, without sidecars, with Maglor's and with Envoy's (the paper on edge meshes), and with `--linkerd`.
     Counter,
     /// Hub-and-spoke and chain with 1–20 replicas (Fig. 7 of the paper on LOR), compared with the simulator.
     Graphs,

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use maglor_testkit::app::{Deployment, Placed, WorkModel};
 
 use crate::error::Result;
-use crate::peer::Peer;
+use crate::peer::{Credentials, Peer};
 use crate::ports::{self, Block};
 
 /// The shape of a mesh.
@@ -82,6 +83,8 @@ pub(super) struct Process {
     pub(super) host: String,
     pub(super) admin: SocketAddr,
     pub(super) listeners: Vec<Listener>,
+    /// The group of the process, whose connections to its own pod are not redirected.
+    pub(super) group: Option<u32>,
 }
 
 impl Process {
@@ -98,9 +101,11 @@ impl Process {
 /// A listening socket with its routes.
 #[derive(Debug, Clone)]
 pub(super) struct Listener {
-    /// The name, `inbound` or `outbound`.
+    /// [`INBOUND`] or [`OUTBOUND`].
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
+    /// Where its callers connect, if the kernel redirects them to it.
+    pub(super) service: Option<SocketAddr>,
     /// The routes by the `Host` of a request; `*` stands for any.
     pub(super) routes: Vec<Route>,
     /// Set before a server whose balancers use its true queue: all servers of its host, and the
@@ -129,7 +134,13 @@ pub(super) struct Plan {
     pub(super) host: String,
     /// The control addresses of the application's processes.
     pub(super) controls: Vec<SocketAddr>,
+    /// The certificates of all sidecars, if they use mutual TLS between each other.
+    pub(super) credentials: Option<Arc<Credentials>>,
 }
+
+/// The names of listeners.
+pub(super) const INBOUND: &str = "inbound";
+pub(super) const OUTBOUND: &str = "outbound";
 
 /// The policy for a single destination.
 const NO_CHOICE: &str = "round-robin";
@@ -146,6 +157,7 @@ impl Plan {
             controls: (0..shape.processes)
                 .map(|_| ports::free())
                 .collect::<Result<_>>()?,
+            credentials: None,
         };
         // The addresses at which a host's instances are called: of their sidecars, or of
         // themselves.
@@ -173,8 +185,9 @@ impl Plan {
         let outbound = if outbound { Some(ports::free()?) } else { None };
         if let Some(address) = outbound {
             listeners.push(Listener {
-                name: "outbound",
+                name: OUTBOUND,
                 address,
+                service: None,
                 routes: Vec::new(),
                 peers: None,
             });
@@ -197,6 +210,7 @@ impl Plan {
             host: host.into(),
             admin: ports::free()?,
             listeners,
+            group: None,
         });
         Ok(())
     }
@@ -278,8 +292,9 @@ impl Plan {
                 let address = ports::free()?;
                 self.targets.push(address);
                 let listener = Listener {
-                    name: "outbound",
+                    name: OUTBOUND,
                     address,
+                    service: None,
                     routes: routes.clone(),
                     peers: None,
                 };
@@ -294,8 +309,9 @@ impl Plan {
 impl Listener {
     fn inbound(address: SocketAddr, endpoints: Vec<SocketAddr>, policy: &str) -> Self {
         Self {
-            name: "inbound",
+            name: INBOUND,
             address,
+            service: None,
             routes: vec![Route {
                 host: "*".into(),
                 policy: policy.into(),

@@ -38,7 +38,7 @@ impl Credentials {
     }
 
     /// Writes the files to the paths that the configurations refer to.
-    pub(super) fn write(&self, directory: &Path) -> Result<()> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
         let pair = format!("{}{}", self.leaf, self.key);
         for (name, text) in [
             ("root.pem", &self.root),

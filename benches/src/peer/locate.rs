@@ -27,6 +27,12 @@ pub(crate) fn locate(subject: Subject, passed: Option<&Path>) -> Result<Peer> {
         }
         (Subject::Envoy, _) => envoy()?,
         (Subject::Haproxy, _) => packaged("haproxy")?,
+        (Subject::Linkerd, Some(passed)) => passed.canonicalize().doing("find --linkerd")?,
+        (Subject::Linkerd, None) => {
+            return Err(Error::protocol(
+                "`linkerd` needs the path of its binary: --linkerd PATH",
+            ));
+        }
         (Subject::Maglor, Some(passed)) => passed.canonicalize().doing("find --maglor")?,
         (Subject::Maglor, None) => build_maglor()?,
         (Subject::Nginx, _) => packaged("nginx")?,
@@ -121,8 +127,10 @@ fn install_wheel(directory: &Path) -> Result<()> {
 }
 
 fn version(subject: Subject, binary: &Path) -> Result<String> {
-    if subject == Subject::Bare {
-        return Ok(env!("CARGO_PKG_VERSION").into());
+    match subject {
+        Subject::Bare => return Ok(env!("CARGO_PKG_VERSION").into()),
+        Subject::Linkerd => return linkerd_version(binary),
+        _ => {}
     }
     let flag = if matches!(subject, Subject::Haproxy | Subject::Nginx) {
         "-v"
@@ -134,6 +142,18 @@ fn version(subject: Subject, binary: &Path) -> Result<String> {
         .lines()
         .find(|line| line.contains(|c: char| c.is_ascii_digit()));
     Ok(short_version(line.unwrap_or_default()))
+}
+
+/// Returns the version and commit that linkerd2-proxy logs when it starts; without a configuration it then ends.
+fn linkerd_version(binary: &Path) -> Result<String> {
+    let mut command = Command::new(binary);
+    let command = command.env_clear().env("LINKERD2_PROXY_LOG", "info");
+    let done = command.stdin(Stdio::null()).output();
+    let done = done.doing(format!("run {}", binary.display()))?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let line = text.lines().find_map(|line| line.split_once("release "));
+    let words = line.map(|(_, version)| version.split(" by ").next());
+    Ok(words.flatten().unwrap_or("unknown").trim().to_owned())
 }
 
 /// Returns the version from a version line, without paths, dates and build hashes.

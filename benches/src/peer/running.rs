@@ -1,70 +1,28 @@
-//! A started proxy, and the origin behind all proxies.
+//! A started proxy.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::linkerd::{LinkerdControl, Listeners};
+use super::origin::Origin;
+use super::places::Places;
 use super::scratch::Scratch;
 use super::{Peer, Subject};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
 use crate::forward;
 use crate::http_codec::h1;
+use crate::linkerd::ServiceEndpoints;
 use crate::scenario::Protocol;
 use crate::{ports, procfs};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_micros(100);
-
-/// The origin server: two upstream endpoints and a port for the HTTP/2 baseline.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    /// The two endpoints, HTTP/1.1.
-    pub upstreams: [SocketAddr; 2],
-    /// HTTP/2 with prior knowledge.
-    pub h2: SocketAddr,
-    _child: Option<Guarded>,
-}
-
-impl Origin {
-    /// Starts the origin on processor `cpu`.
-    pub(crate) fn start(cpu: usize) -> Result<Self> {
-        let upstreams = [ports::free()?, ports::free()?];
-        let h2 = ports::free()?;
-        let mut arguments = Vec::new();
-        for (flag, address) in [("--h1", upstreams[0]), ("--h1", upstreams[1]), ("--h2", h2)] {
-            arguments.extend([flag.to_owned(), address.to_string()]);
-        }
-        let mut child = Guarded::role("origin", &arguments, cpu)?;
-        child.wait_ready()?;
-        Ok(Self {
-            upstreams,
-            h2,
-            _child: Some(child),
-        })
-    }
-
-    /// Uses an origin that is already running for both endpoints; `GET /64` has to be answered with
-    /// 200.
-    pub(crate) fn at(address: SocketAddr) -> Self {
-        Self {
-            upstreams: [address; 2],
-            h2: address,
-            _child: None,
-        }
-    }
-
-    /// Returns the address that the generator connects to when there is no proxy.
-    pub(crate) fn address(&self, protocol: Protocol) -> SocketAddr {
-        match protocol {
-            Protocol::H1 => self.upstreams[0],
-            Protocol::H2c => self.h2,
-        }
-    }
-}
 
 /// A started proxy; it is stopped when this is dropped.
 #[derive(Debug)]
@@ -75,11 +33,13 @@ pub(crate) struct Running {
     pub ready_after: Duration,
     /// The address of its metrics.
     pub(super) admin: SocketAddr,
-    h1: SocketAddr,
-    h2: SocketAddr,
+    /// Where clients connect, by protocol.
+    clients: [SocketAddr; 2],
     inbound: SocketAddr,
     /// The processes; the first one accepts the connections of clients.
     children: Vec<Guarded>,
+    /// The control plane of a proxy that cannot run without.
+    _control: Option<LinkerdControl>,
     scratch: Scratch,
 }
 
@@ -88,7 +48,14 @@ impl Running {
     pub(crate) fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
         let scratch = Scratch::new(peer.subject.key())?;
         let places = Places::choose(peer.subject, origin)?;
+        let mut control = None;
         let commands = match &peer.pair {
+            _ if peer.subject == Subject::Linkerd => {
+                let started = control_of(peer, &places, &scratch)?;
+                let commands = linkerd(peer, &started, &places)?;
+                control = Some(started);
+                commands
+            }
             None => vec![command(peer, &places, &scratch)?],
             Some(credentials) => {
                 credentials.write(scratch.path())?;
@@ -97,7 +64,7 @@ impl Running {
                 both.into_iter().collect::<Result<_>>()?
             }
         };
-        Self::spawn(peer, &places, scratch, commands, cpu)
+        Self::spawn(peer, &places, scratch, commands, control, cpu)
     }
 
     /// Starts `peer` as a TLS server: with plain text at `h1`, TLS at `h2`, and TLS with client
@@ -113,16 +80,19 @@ impl Running {
         write(scratch.path()).doing("write certificates")?;
         let mut places = Places::choose(peer.subject, origin)?;
         places.h2 = ports::free()?;
+        places.clients[1] = places.h2;
         let template = match peer.subject {
             Subject::Envoy => tls::ENVOY,
             Subject::Haproxy => tls::HAPROXY,
             Subject::Maglor | Subject::Earlier => tls::MAGLOR,
             Subject::Nginx => tls::NGINX,
-            Subject::Bare | Subject::Direct => return Err(Error::protocol("it speaks no TLS")),
+            Subject::Bare | Subject::Direct | Subject::Linkerd => {
+                return Err(Error::protocol("it is no TLS server by configuration"));
+            }
         };
         let file = scratch.path().join("tls.yaml");
         fs::write(&file, places.fill(template, &scratch)).doing("write a configuration")?;
-        Self::spawn(peer, &places, scratch, vec![peer.command(&file)], cpu)
+        Self::spawn(peer, &places, scratch, vec![peer.command(&file)], None, cpu)
     }
 
     fn spawn(
@@ -130,6 +100,7 @@ impl Running {
         places: &Places,
         scratch: Scratch,
         commands: Vec<Command>,
+        control: Option<LinkerdControl>,
         cpu: usize,
     ) -> Result<Self> {
         let log = scratch.log_file()?;
@@ -139,22 +110,14 @@ impl Running {
             scratch.run_in(&mut command, &log)?;
             children.push(Guarded::start(peer.subject.key(), &mut command, cpu)?);
         }
-        let &Places {
-            h1,
-            h2,
-            admin,
-            inbound,
-            ..
-        } = places;
-        let ready_after = Duration::ZERO;
         let mut running = Self {
             subject: peer.subject,
-            ready_after,
-            admin,
-            h1,
-            h2,
-            inbound,
+            ready_after: Duration::ZERO,
+            admin: places.admin,
+            clients: places.clients,
+            inbound: places.inbound,
             children,
+            _control: control,
             scratch,
         };
         running.wait_ready(began)?;
@@ -164,9 +127,10 @@ impl Running {
 
     /// Returns the address that the generator connects to.
     pub(crate) fn address(&self, protocol: Protocol) -> SocketAddr {
+        let [h1, h2] = self.clients;
         match protocol {
-            Protocol::H1 => self.h1,
-            Protocol::H2c => self.h2,
+            Protocol::H1 => h1,
+            Protocol::H2c => h2,
         }
     }
 
@@ -182,9 +146,14 @@ impl Running {
         roots.flat_map(procfs::tree).collect()
     }
 
+    /// Returns whether it consists of two proxies.
+    pub(super) fn is_pair(&self) -> bool {
+        self.children.len() == 2
+    }
+
     fn wait_ready(&mut self, began: Instant) -> Result<()> {
         loop {
-            let Err(last) = get(self.h1, "/64") else {
+            let Err(last) = get(self.address(Protocol::H1), "/64") else {
                 return Ok(());
             };
             let ended = self.children.iter_mut().map(Guarded::ended);
@@ -235,55 +204,6 @@ fn read_answer(stream: &mut TcpStream) -> Result<Vec<u8>> {
     }
 }
 
-/// The addresses of one proxy.
-#[derive(Debug)]
-struct Places {
-    h1: SocketAddr,
-    h2: SocketAddr,
-    admin: SocketAddr,
-    /// Between the two proxies of a pair.
-    inbound: SocketAddr,
-    upstreams: [SocketAddr; 2],
-    /// For the proxy that cannot translate between protocols.
-    origin_h2: SocketAddr,
-}
-
-impl Places {
-    /// Chooses free ports: Maglor detects HTTP/1.1 and HTTP/2 on one port, the others need two.
-    fn choose(subject: Subject, origin: &Origin) -> Result<Self> {
-        let h1 = ports::free()?;
-        let h2 = if subject.is_maglor() {
-            h1
-        } else {
-            ports::free()?
-        };
-        Ok(Self {
-            h1,
-            h2,
-            admin: ports::free()?,
-            inbound: ports::free()?,
-            upstreams: origin.upstreams,
-            origin_h2: origin.h2,
-        })
-    }
-
-    fn fill(&self, template: &str, scratch: &Scratch) -> String {
-        let [first, second] = self.upstreams;
-        let mut text = template.replace("{{dir}}", &scratch.path().display().to_string());
-        for (name, address) in [
-            ("h1", self.h1),
-            ("h2", self.h2),
-            ("admin", self.admin),
-            ("inbound", self.inbound),
-            ("upstream_1", first),
-            ("upstream_2", second),
-        ] {
-            text = text.replace(&format!("{{{{{name}}}}}"), &address.port().to_string());
-        }
-        text
-    }
-}
-
 const ENVOY: &str = include_str!("../../peers/envoy.yaml");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
 const NGINX: &str = include_str!("../../peers/nginx.conf");
@@ -324,10 +244,10 @@ fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result
             return Ok(forward::command(&peer.binary, [(places.inbound, to)]));
         }
         Subject::Bare => {
-            let to = places.inbound;
+            let to = places.server;
             return Ok(forward::command(&peer.binary, [(places.h1, to)]));
         }
-        Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
+        Subject::Direct | Subject::Linkerd => return Err(no_file(peer.subject)),
         Subject::Envoy => pair::ENVOY,
         Subject::Haproxy => pair::HAPROXY,
         Subject::Maglor | Subject::Earlier => pair::MAGLOR,
@@ -351,7 +271,7 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
             let h2 = (places.h2, places.origin_h2);
             return Ok(forward::command(&peer.binary, [h1, h2]));
         }
-        Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
+        Subject::Direct | Subject::Linkerd => return Err(no_file(peer.subject)),
         Subject::Envoy => write("envoy.yaml", ENVOY)?,
         Subject::Haproxy => write("haproxy.cfg", HAPROXY)?,
         Subject::Maglor | Subject::Earlier => {
@@ -368,6 +288,44 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
     Ok(peer.command(&file))
 }
 
+/// Starts the control plane of linkerd2-proxy: for a single proxy in front of the origin, or for a pair.
+fn control_of(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<LinkerdControl> {
+    let pair = peer.pair.is_some();
+    let service = ServiceEndpoints {
+        address: places.clients[0],
+        endpoints: match pair {
+            true => vec![places.server],
+            false => places.upstreams.to_vec(),
+        },
+    };
+    LinkerdControl::start(scratch.path(), &[service], pair)
+}
+
+/// Returns the commands of linkerd2-proxy; the side of a proxy that is not used has an address, too.
+fn linkerd(peer: &Peer, control: &LinkerdControl, places: &Places) -> Result<Vec<Command>> {
+    let outbound = Listeners {
+        outbound: places.h1,
+        inbound: ports::free()?,
+        admin: places.admin,
+    };
+    let mut commands = vec![control.command(&peer.binary, outbound)];
+    if peer.pair.is_some() {
+        let inbound = Listeners {
+            outbound: ports::free()?,
+            inbound: places.inbound,
+            admin: ports::free()?,
+        };
+        let mut command = control.command(&peer.binary, inbound);
+        places.group.map(|group| command.gid(group));
+        commands.push(command);
+    }
+    Ok(commands)
+}
+
+fn no_file(subject: Subject) -> Error {
+    Error::protocol(format!("{subject} has no configuration file"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,6 +340,9 @@ mod tests {
             inbound: address(1006),
             upstreams: [address(1004), address(1005)],
             origin_h2: address(1007),
+            clients: [address(1001), address(1002)],
+            server: SocketAddr::from(([10, 90, 0, 1], 1008)),
+            group: None,
         };
         let scratch = Scratch::new("test").unwrap();
         for template in [ENVOY, HAPROXY, NGINX] {
@@ -400,11 +361,12 @@ mod tests {
         }
         for [outbound, inbound] in [pair::ENVOY, pair::HAPROXY, pair::MAGLOR, pair::NGINX] {
             for (template, ports) in [
-                (outbound, [1001, 1003, 1006]),
+                (outbound, [1001, 1003, 1008]),
                 (inbound, [1004, 1005, 1006]),
             ] {
                 let text = places.fill(template, &scratch);
                 assert!(!text.contains("{{"), "{text}");
+                assert_eq!(text.contains("10.90.0.1"), ports.contains(&1008), "{text}");
                 for port in ports {
                     assert!(text.contains(&port.to_string()), "{port} in {text}");
                 }

@@ -11,6 +11,11 @@ use crate::scenario::Protocol;
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
+/// With any address: Envoy adds the host's own address when a client connects from loopback.
+const FORWARDED_FOR: &str = "X-Forwarded-For";
+/// The identity that linkerd2-proxy has verified by mutual TLS.
+const CLIENT_ID: &str = "L5d-Client-Id";
+
 impl Running {
     /// Checks once that the proxy does the work that all proxies do, except for the bare forwarder,
     /// which does not by design.
@@ -22,8 +27,8 @@ impl Running {
     }
 }
 
-/// Checks that `X-Forwarded-For` reaches the origin over HTTP/1.1 keep-alive, and that metrics are
-/// enabled.
+/// Checks that a request reaches the origin over HTTP/1.1 keep-alive, with `X-Forwarded-For` or, for linkerd2-proxy,
+/// the verified identity of the client, and that metrics are enabled.
 fn equal_work(running: &Running) -> Result<()> {
     let unequal = |detail: String| Error::Unequal {
         name: running.subject.to_string(),
@@ -34,6 +39,12 @@ fn equal_work(running: &Running) -> Result<()> {
         return Err(unequal("no echo".into()));
     };
     check_request(seen).map_err(unequal)?;
+    match running.subject {
+        Subject::Linkerd if running.is_pair() => contains(seen, CLIENT_ID).map_err(unequal)?,
+        // It appends no X-Forwarded-For, by design.
+        Subject::Linkerd => {}
+        _ => contains(seen, FORWARDED_FOR).map_err(unequal)?,
+    }
     metrics(running).map_err(|error| unequal(format!("no metrics: {error}")))
 }
 
@@ -54,15 +65,18 @@ fn check_request(head: &str) -> std::result::Result<(), String> {
     if !lower.starts_with("get /echo http/1.1") {
         return Err(format!("request line of {head:?}"));
     }
-    // Any address is accepted: Envoy adds the host's own address when a client connects from
-    // loopback.
-    if !lower.contains("\r\nx-forwarded-for: ") {
-        return Err("no X-Forwarded-For".into());
-    }
     if lower.contains("\r\nconnection: close") {
         return Err("no keep-alive to the origin".into());
     }
     Ok(())
+}
+
+fn contains(head: &str, name: &str) -> std::result::Result<(), String> {
+    let field = format!("\r\n{}: ", name.to_ascii_lowercase());
+    match head.to_ascii_lowercase().contains(&field) {
+        true => Ok(()),
+        false => Err(format!("no {name}")),
+    }
 }
 
 #[cfg(test)]
@@ -73,7 +87,8 @@ mod tests {
     fn requests_are_judged() {
         let good = "GET /echo HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 127.0.0.1\r\n";
         assert_eq!(check_request(good), Ok(()));
-        assert!(check_request("GET /echo HTTP/1.1\r\nhost: h\r\n").is_err());
+        assert_eq!(contains(good, FORWARDED_FOR), Ok(()));
+        assert!(contains(good, CLIENT_ID).is_err());
         assert!(check_request(&format!("{good}Connection: close\r\n")).is_err());
         assert!(check_request("GET /echo HTTP/1.0\r\n").is_err());
     }

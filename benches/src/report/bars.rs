@@ -7,13 +7,14 @@ use crate::scenario::{HEADLINE, LATENCY, Scenario};
 use crate::stats;
 
 /// Returns the bars that the executed phases can decide.
-pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject]) -> Vec<Bar> {
+pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject], pair: bool) -> Vec<Bar> {
     let mut bars = Vec::new();
     if ran.contains(&Phase::Load) {
         for (peer, limit) in [
             (Subject::Haproxy, 1.0),
             (Subject::Nginx, 1.0),
             (Subject::Envoy, 0.25),
+            (Subject::Linkerd, if pair { 0.33 } else { 0.40 }),
         ] {
             if peers.contains(&peer) {
                 let measured = ratio(results, HEADLINE, peer, metric::CPU);
@@ -118,6 +119,7 @@ mod tests {
             &results,
             &[Phase::Load],
             &[Subject::Haproxy, Subject::Envoy],
+            false,
         );
         let reached: Vec<_> = bars.iter().take(2).map(Bar::is_reached).collect();
         assert_eq!(reached, [true, false]);

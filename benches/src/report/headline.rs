@@ -43,6 +43,7 @@ type Row<'a> = (&'static str, Option<(Scenario, &'static str)>, Cell<'a>);
 fn rows(results: &Results) -> Vec<Row<'_>> {
     let mut rows = load_rows(results);
     rows.extend(process_rows(results));
+    rows.extend(footprint_rows(results));
     rows
 }
 
@@ -169,6 +170,38 @@ fn process_rows(results: &Results) -> Vec<Row<'_>> {
             "stripped binary, MB",
             None,
             of(Phase::Size, metric::BINARY, 1.0),
+        ),
+    ]
+}
+
+fn footprint_rows(results: &Results) -> Vec<Row<'_>> {
+    let of = move |names: [&'static str; 4]| -> Cell<'_> {
+        Box::new(move |peer| {
+            let kb = |name| results.median(Phase::Footprint, None, peer, name);
+            let shown = names.map(|name| number(kb(name).map(|kb| kb / 1e3)));
+            shown.join(" / ")
+        })
+    };
+    vec![
+        (
+            "Pss idle / 1000 req/s / 64 conn. / 10 s later, MB",
+            None,
+            of([
+                metric::PSS_IDLE,
+                metric::PSS_OPEN,
+                metric::PSS_CLOSED,
+                metric::PSS_AFTER,
+            ]),
+        ),
+        (
+            "anonymous memory, the same, MB",
+            None,
+            of([
+                metric::ANONYMOUS_IDLE,
+                metric::ANONYMOUS_OPEN,
+                metric::ANONYMOUS_CLOSED,
+                metric::ANONYMOUS_AFTER,
+            ]),
         ),
     ]
 }

@@ -33,13 +33,21 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
         "## Side by side\n\n{}",
         headline::table(results, &peers).markdown()
     );
-    let mut passed = results.failures().is_empty();
+    let mut passed = results.failures().is_empty() && bench.left_out.is_none();
     if peers.contains(&Subject::Maglor) {
-        let bars = bars::bars(results, &phases(&bench.options.parts), &peers);
+        let bars = bars::bars(
+            results,
+            &phases(&bench.options.parts),
+            &peers,
+            bench.options.pair,
+        );
         passed &= bars.iter().all(Bar::is_reached);
         short.push_str(&format!("\n## Bars\n\n{}", bar::table(&bars)));
     }
-    short.push_str(&validity(bench, results, &peers));
+    short.push_str(&format!(
+        "\n## Validity\n\n{}",
+        validity(bench, results, &peers)
+    ));
     let mut document = format!("# Summary\n\n{}\n{short}", notes(bench));
     if bench.options.parts.contains(&Part::Load) {
         document.push_str(&cells(bench, results, &peers));
@@ -69,6 +77,7 @@ fn notes(bench: &Bench) -> String {
 
 fn phases(parts: &[Part]) -> Vec<Phase> {
     let phase = |part: &Part| match part {
+        Part::Footprint => Phase::Footprint,
         Part::Load => Phase::Load,
         Part::Memory => Phase::Idle,
         Part::Startup => Phase::Startup,
@@ -77,10 +86,13 @@ fn phases(parts: &[Part]) -> Vec<Phase> {
 }
 
 /// Returns the text about runs that do not count, and runs that another program disturbed.
-fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
-    let mut text = String::from("\n## Validity\n\n");
+pub(super) fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
+    let mut text = String::new();
     if results.failures().is_empty() {
         text.push_str("Every run counted: no error, no missing answer.\n");
+    }
+    if let Some(left_out) = &bench.left_out {
+        text.push_str(&format!("- **{left_out}**\n"));
     }
     for failure in results.failures() {
         let reason = failure.reason.replace('\n', " ");
@@ -212,7 +224,7 @@ pub(crate) fn readme(bench: &Bench, machine: &Machine) -> String {
         "# Comparison of {}\n\n{}\n\
          Proxy on processor {}, generator on {}, origin on {}.\n\n\
          Made by:\n\n```\ncargo run --release -p maglor-benches --bin compare --{}\n```\n\n\
-         `raw.csv` holds every run, `summary.md` the medians; `benches/README.md` says how each \
+         `raw*.csv` has every run, `summary.md` the medians; `benches/README.md` says how each \
          number is measured and what makes the work equal.\n",
         machine.date,
         machine.table(&[]),

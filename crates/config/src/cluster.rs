@@ -22,7 +22,7 @@ use crate::{HealthCheck, Origination, UnixAddress};
 ///
 /// `policy: lor(choices=2)`, `protocol: http1`, `connect_timeout: 5s`, `idle_timeout: 60s`, `panic_threshold: 50`,
 /// `max_idle_connections: 1024` per worker and endpoint, `outlier_ejection` and `retry_budget` with their own defaults.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
     /// The unique name; the label `cluster` in metrics.
     pub name: Arc<str>,

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::check::{self, Known};
 use crate::report::{MAX_FINDINGS, Report};
@@ -21,7 +22,7 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
     /// The same configuration as YAML in a canonical form, whether it came from a file or from flags: configurations
     /// with equal texts are equal.
-    pub yaml: String,
+    pub yaml: Arc<str>,
 }
 
 /// Reads and validates a file.
@@ -213,7 +214,7 @@ pub(crate) fn finish(
     Ok(Loaded {
         config,
         warnings: found,
-        yaml,
+        yaml: yaml.into(),
     })
 }
 

@@ -35,7 +35,7 @@ pub struct VirtualHost {
     /// The domains, at least one.
     pub domains: Vec<Domain>,
     /// The routes; the first match wins.
-    pub routes: Vec<Route>,
+    pub routes: Vec<Arc<Route>>,
     /// Header changes of each request to this host, applied before those of the route.
     pub request_headers: HeaderRules,
     /// Header changes of each response of this host, applied after those of the route.

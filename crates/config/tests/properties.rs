@@ -52,7 +52,7 @@ proptest! {
         let yaml = serde_yaml::to_string(&value).unwrap();
         let loaded = parse(&yaml, "scalar.yaml").unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         let theirs: Document = serde_yaml::from_str(&yaml).unwrap();
-        prop_assert_eq!(theirs.to_yaml().unwrap(), loaded.yaml);
+        prop_assert_eq!(&*theirs.to_yaml().unwrap(), &*loaded.yaml);
         let (written, read) = (format!("{text:?}"), format!("{:?}", loaded.config));
         prop_assert!(read.contains(&written));
     }

@@ -145,7 +145,8 @@ impl Discovery {
         if !self.targets.insert(target.into()) {
             return Changes::default();
         }
-        self.follow();
+        // Everything else depends on the listener, which is not known yet.
+        self.client.subscribe(Kind::Listener, target);
         self.recall()
     }
 
@@ -241,7 +242,10 @@ impl Discovery {
             }
             _ => changes.routing = !update.is_empty(),
         }
-        self.follow();
+        // These refer to no other resource.
+        if !matches!(update.kind, Kind::Bundle | Kind::Endpoints) {
+            self.follow();
+        }
         changes
     }
 

@@ -2,5 +2,6 @@
 
 pub(crate) mod listener;
 pub(crate) mod on_demand;
+mod path_index;
 pub(crate) mod rate_limit;
 pub(crate) mod route;

@@ -1,7 +1,8 @@
 //! Route tables: select the route of a request.
 //!
 //! A table is compiled when the configuration is applied: hosts into hash maps, clusters and metrics into handles.
-//! Routing a request takes one host lookup and a pass over the host's routes.
+//! Routing a request takes one host lookup and a pass over the host's routes, or over those that an index of their
+//! paths finds ([`PathIndex`]) if they are many.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,10 +21,15 @@ use percent_encoding::percent_decode_str;
 use crate::mesh::authorization::Authorization;
 use crate::protocol::fields::Fields;
 use crate::protocol::message::Request;
+use crate::routing::path_index::PathIndex;
 use crate::routing::rate_limit::Limiter;
 use crate::telemetry::metrics::{FaultMetrics, Metrics, RouteMetrics};
 use crate::telemetry::record::RouteName;
 use crate::upstream::{Cluster, Clusters};
+
+/// Number of routes in a table up to which all series of each route exist from the start. Of more routes, only those
+/// that have requests have series: six lines each would make every scrape slow.
+const SERIES_FROM_START: usize = 1000;
 
 /// A compiled route table.
 #[derive(Debug)]
@@ -49,14 +55,40 @@ pub(crate) struct Host {
     pub(crate) request_headers: HeaderRules,
     pub(crate) response_headers: HeaderRules,
     pub(crate) routes: Vec<Route>,
+    /// The routes by path; `None` if they are few.
+    index: Option<PathIndex>,
+}
+
+impl Host {
+    fn new(host: &config::VirtualHost, routes: Vec<Route>) -> Self {
+        let paths = routes.iter().map(|route| &route.config.matches.path);
+        Self {
+            request_headers: host.request_headers.clone(),
+            response_headers: host.response_headers.clone(),
+            index: PathIndex::build(paths),
+            routes,
+        }
+    }
+
+    /// Returns the first route whose conditions a request meets.
+    fn route(&self, request: &Request) -> Option<&Route> {
+        let meets = |route: &Route| matches(&route.config.matches, request);
+        match &self.index {
+            None => self.routes.iter().find(|route| meets(route)),
+            Some(index) => {
+                let at =
+                    index.first(request.path(), |at| self.routes.get(at).is_some_and(meets))?;
+                self.routes.get(at)
+            }
+        }
+    }
 }
 
 /// A compiled route.
 #[derive(Debug)]
 pub(crate) struct Route {
-    pub(crate) config: config::Route,
+    pub(crate) config: Arc<config::Route>,
     pub(crate) metrics: Arc<RouteMetrics>,
-    /// Names in records of requests.
     /// Fault metrics; `None` unless the route injects faults.
     pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
@@ -109,7 +141,7 @@ impl Table {
     /// Compiles a validated table, all of whose clusters exist.
     pub(crate) fn compile(
         table: &config::RouteTable,
-        listener: &str,
+        listener: &Arc<str>,
         clusters: &Clusters,
         metrics: &Metrics,
         rate_limit: Option<&Arc<Limiter>>,
@@ -125,6 +157,13 @@ impl Table {
             delegates: Vec::new(),
             rate_limit: rate_limit.cloned(),
         };
+        let before = before.map(Self::by_name).unwrap_or_default();
+        let routes: usize = table
+            .virtual_hosts
+            .iter()
+            .map(|host| host.routes.len())
+            .sum();
+        let from_start = routes <= SERIES_FROM_START;
         for host in &table.virtual_hosts {
             let index = compiled.hosts.len();
             for domain in &host.domains {
@@ -137,49 +176,55 @@ impl Table {
             }
             let domains: Vec<_> = host.domains.iter().map(domain_text).collect();
             let domains: Arc<str> = domains.join(", ").into();
-            let route = |route: &config::Route| {
-                let before = before.and_then(|before| before.by_name(&route.name));
-                let names = (listener, &domains);
+            let route = |route: &Arc<config::Route>| {
+                let before = before.get(&*route.name).copied();
+                let names = (listener, &domains, from_start);
                 compile_route(route, names, clusters, metrics, before)
             };
-            compiled.hosts.push(Host {
-                request_headers: host.request_headers.clone(),
-                response_headers: host.response_headers.clone(),
-                routes: host.routes.iter().map(route).collect(),
-            });
+            let routes = host.routes.iter().map(route).collect();
+            compiled.hosts.push(Host::new(host, routes));
         }
         compiled
     }
 
     /// Returns the virtual hosts in order, each with its domains.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (Vec<String>, &Host)> {
-        self.hosts.iter().enumerate().map(|(at, host)| {
-            let of = |map: &HashMap<String, usize>, text: fn(&str) -> String| {
-                let here = map.iter().filter(|(_, index)| **index == at);
-                here.map(|(name, _)| text(name)).collect::<Vec<_>>()
-            };
-            let mut domains = of(&self.exact, str::to_owned);
-            domains.extend(of(&self.suffix, |name| format!("*{name}")));
-            domains.extend(of(&self.prefix, |name| format!("{name}*")));
-            domains.sort_unstable();
-            domains.extend((self.any == Some(at)).then(|| "*".to_owned()));
-            (domains, host)
-        })
+        let exact = self.exact.iter().map(|(name, at)| (*at, name.clone()));
+        let suffix = self
+            .suffix
+            .iter()
+            .map(|(name, at)| (*at, format!("*{name}")));
+        let prefix = self
+            .prefix
+            .iter()
+            .map(|(name, at)| (*at, format!("{name}*")));
+        let mut domains: Vec<Vec<String>> = vec![Vec::new(); self.hosts.len()];
+        for (at, domain) in exact.chain(suffix).chain(prefix) {
+            if let Some(domains) = domains.get_mut(at) {
+                domains.push(domain);
+            }
+        }
+        domains
+            .into_iter()
+            .zip(&self.hosts)
+            .enumerate()
+            .map(|(at, (mut domains, host))| {
+                domains.sort_unstable();
+                domains.extend((self.any == Some(at)).then(|| "*".to_owned()));
+                (domains, host)
+            })
     }
 
-    fn by_name(&self, name: &str) -> Option<&Route> {
-        let mut routes = self.hosts.iter().flat_map(|host| &host.routes);
-        routes.find(|route| &*route.config.name == name)
+    /// Returns the routes by their names, which are unique in a table.
+    fn by_name(&self) -> HashMap<&str, &Route> {
+        let routes = self.hosts.iter().flat_map(|host| &host.routes);
+        routes.map(|route| (&*route.config.name, route)).collect()
     }
 
     /// Returns the virtual host and the route of a request; `None` if no route matches.
     pub(crate) fn find(&self, request: &Request) -> Option<(&Host, &Route)> {
         let host = self.host(request.host().unwrap_or_default())?;
-        let route = host
-            .routes
-            .iter()
-            .find(|route| matches(&route.config.matches, request))?;
-        Some((host, route))
+        Some((host, host.route(request)?))
     }
 
     /// Returns whether there is a virtual host for this name, other than the one for all names.
@@ -210,8 +255,8 @@ impl Table {
 }
 
 fn compile_route(
-    route: &config::Route,
-    (listener, domains): (&str, &Arc<str>),
+    route: &Arc<config::Route>,
+    (listener, domains, from_start): (&Arc<str>, &Arc<str>, bool),
     clusters: &Clusters,
     metrics: &Metrics,
     before: Option<&Route>,
@@ -228,8 +273,8 @@ fn compile_route(
         path: path_pattern(&route.matches.path),
     };
     Route {
-        config: route.clone(),
-        metrics: metrics.route(listener, &route.name, Some(named)),
+        config: Arc::clone(route),
+        metrics: metrics.route(listener, &route.name, Some(named), from_start),
         faults: route
             .fault
             .as_ref()
@@ -322,7 +367,8 @@ fn matches(conditions: &config::RouteMatch, request: &Request) -> bool {
         && (!conditions.grpc || request.is_grpc())
 }
 
-fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
+/// Returns whether a path meets a condition.
+pub(crate) fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     match condition {
         PathMatch::Exact(exact) => path == exact.as_bytes(),
         // Matches any path, including that of `OPTIONS *`.

@@ -24,6 +24,7 @@ fn hosts(domains: &[&str]) -> Table {
             request_headers: rules.clone(),
             response_headers: rules,
             routes: Vec::new(),
+            index: None,
         };
         table.hosts.push(host);
     }

@@ -195,6 +195,6 @@ impl ConfigOptions {
             workers: 1,
         };
         let loaded = flags.load().map_err(|errors| errors.to_string())?;
-        Ok(loaded.yaml)
+        Ok(loaded.yaml.to_string())
     }
 }

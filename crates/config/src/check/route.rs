@@ -104,7 +104,10 @@ fn virtual_host(
     reach::warn_unreachable(&routes, &list);
     VirtualHost {
         domains,
-        routes: routes.into_iter().map(|(_, route)| route).collect(),
+        routes: routes
+            .into_iter()
+            .map(|(_, route)| Arc::new(route))
+            .collect(),
         request_headers: headers::rules(
             raw.request_headers.as_ref(),
             &at.field("request_headers"),

@@ -355,7 +355,7 @@ impl Sidecar<'_, '_, '_> {
             VirtualHost {
                 name: host.name.into(),
                 domains: host.domains.clone(),
-                routes: route.into_iter().collect(),
+                routes: route.into_iter().map(Arc::new).collect(),
                 request_headers: HeaderRules::default(),
                 response_headers: HeaderRules::default(),
             }

@@ -2,10 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{HeaderRules, NotationError, Pairs, Short, Shorthand, TimeSpan};
 
 /// A share of a route's requests, which are forwarded to the cluster `name` or answered with `status`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterWeight {
@@ -26,6 +28,7 @@ pub struct ClusterWeight {
 
 /// Rewrites of a forwarded request: at most one of `path`, `prefix` and `regex`, and at most one of `host` and
 /// `auto_host`. The query is kept.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rewrite {
@@ -69,6 +72,7 @@ impl Rewrite {
 }
 
 /// A part of a request to hash; exactly one of the fields other than `terminal`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HashPolicy {
@@ -88,6 +92,7 @@ pub struct HashPolicy {
 }
 
 /// A cookie for session affinity.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
@@ -125,6 +130,7 @@ impl Shorthand for Cookie {
 }
 
 /// A redirect. Absent parts of the location are taken from the request.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Redirect {
@@ -149,6 +155,7 @@ pub struct Redirect {
 }
 
 /// A response of the proxy itself.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["status"]))]

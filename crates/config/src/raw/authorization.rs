@@ -2,12 +2,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::OneOrMany;
 use super::forms::{WordsOrNumbers, words_or_numbers};
 
 /// Authorization rules. Deny rules are evaluated first, then allow rules, regardless of their order; if none matches,
 /// `default` applies. HTTP is authorized by request (403), other protocols by connection.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authorization {
@@ -45,6 +47,7 @@ pub enum AuthorizationAction {
 
 /// A rule matches requests from one of `from` and none of `not_from`, to one of `to` and none of `not_to`. Strings may
 /// have a `*` at the start or at the end.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationRule {
@@ -69,6 +72,7 @@ pub struct AuthorizationRule {
 
 /// A source; all fields that are set must match, each by one of its values. A client without mesh TLS has no identity:
 /// it never matches `identities`, `namespaces` or `trust_domains`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationSource {
@@ -86,6 +90,7 @@ pub struct AuthorizationSource {
 /// An operation; all fields that are set must match, each by one of its values. TCP connections have only ports. With
 /// other fields, an operation in `to` of an allow or audit rule never matches them; in `to` of a deny rule, the other
 /// fields are ignored. For `not_to` it is the reverse.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationOperation {
@@ -111,6 +116,7 @@ pub struct AuthorizationOperation {
 /// A condition on a header. If the header occurs several times, an allow rule requires that each of its values matches,
 /// and also all of them joined by commas; a deny rule requires only that one value, or one member of a list in a value,
 /// matches. For `not_to` it is the reverse. An absent header does not match.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationHeader {

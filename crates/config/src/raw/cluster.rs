@@ -6,6 +6,7 @@ use maglor_balance as balance;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use serde_with_macros::skip_serializing_none;
 
 use super::{
     CircuitBreaker, ConcurrencyLimit, Delay, HealthCheck, Limits, NotationError, OutlierEjection,
@@ -13,6 +14,7 @@ use super::{
 };
 
 /// A set of endpoints that serve the same requests.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
@@ -138,6 +140,7 @@ fn mapping(form: &balance::Form) -> Value {
 }
 
 /// An endpoint, or a DNS name that resolves to several.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
@@ -231,6 +234,7 @@ pub enum ProxyProtocolOut {
 
 /// The ramp of an endpoint that has just joined: its weight is multiplied by
 /// `max((age / window)^(1 / aggression), min_weight_percent / 100)`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowStart {
@@ -257,6 +261,7 @@ pub enum DnsAddresses {
 }
 
 /// Bounds of the interval between two resolutions of a DNS name.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DnsRefresh {

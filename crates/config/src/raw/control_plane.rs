@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::TimeSpan;
 
 /// Control plane for services that are not in the file (Envoy's discovery protocol, delta ADS; see docs/xds.md).
 /// Chains with `discovery` use it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster", "node"]))]
@@ -27,6 +29,7 @@ pub struct ControlPlane {
 }
 
 /// The node identity that a proxy sends to its control plane.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["id"]))]
@@ -40,6 +43,7 @@ pub struct Node {
 
 /// On-demand discovery: hosts without a virtual host, and destinations of redirected connections, are requested from
 /// the control plane when first used. The request or connection waits for the response.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discovery {

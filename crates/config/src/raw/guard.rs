@@ -3,11 +3,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{NotationError, Shorthand, TimeSpan};
 
 /// Concurrency limits. Above a limit, requests wait in a bounded queue; if the queue is full, or after `queue_timeout`,
 /// they get 503.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -31,6 +33,7 @@ pub struct Limits {
 }
 
 /// Concurrency limits of an endpoint.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointLimits {
@@ -44,6 +47,7 @@ pub struct EndpointLimits {
 
 /// Share of a cluster's traffic that may be retries and hedged attempts. The budget bounds both the retries in progress
 /// and the retries within `interval`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryBudget {
@@ -64,6 +68,7 @@ pub struct RetryBudget {
 }
 
 /// Fails requests immediately while a cluster as a whole fails. The open interval adapts to the recovery time.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CircuitBreaker {
@@ -95,6 +100,7 @@ pub struct CircuitBreaker {
 
 /// An adaptive limit on the requests in progress, up to which latency stays close to the latency without load. Excess
 /// requests wait in the queue of `limits`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConcurrencyLimit {
@@ -123,6 +129,7 @@ pub struct ConcurrencyLimit {
 
 /// Ejection of failing endpoints. An ejected endpoint returns, with slow start, when a probe succeeds. Endpoints are
 /// never all ejected: `max_ejection_percent` is rounded down.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutlierEjection {
@@ -210,6 +217,7 @@ pub struct OutlierEjection {
 }
 
 /// A delay of every request to a cluster, to emulate network distance.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {

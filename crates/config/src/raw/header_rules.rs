@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{OneOrMany, Pairs};
 
 /// Header changes, applied in the order remove, set, add. Headers that frame a message
 /// (`content-length`, `transfer-encoding`, `connection`, …) cannot be changed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRules {

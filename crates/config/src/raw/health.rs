@@ -2,12 +2,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
 /// Active health check; exactly one of `http`, `grpc` and `tcp`. An endpoint counts as healthy until its first check,
 /// whose result takes effect immediately.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthCheck {
@@ -69,6 +71,7 @@ impl Shorthand for HealthCheck {
 }
 
 /// A check by a GET request.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
@@ -110,6 +113,7 @@ impl Shorthand for HttpCheck {
 }
 
 /// A check by the gRPC health protocol; the cluster must use HTTP/2.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpcCheck {
@@ -120,6 +124,7 @@ pub struct GrpcCheck {
 }
 
 /// A check by a TCP connection, and its TLS handshake if the cluster has TLS.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpCheck {

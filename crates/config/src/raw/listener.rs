@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{
     Authorization, Discovery, DownstreamTls, Inbound, LoadReports, OneOrMany, Outbound, RateLimit,
@@ -10,6 +11,7 @@ use super::{
 
 /// A listening socket. Set `http` or `tcp` (or both, to detect the protocol from the first bytes), a list of
 /// `filter_chains`, or `inbound` or `outbound` of a sidecar.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "address"]))]
@@ -96,6 +98,7 @@ pub enum TrafficDirection {
 
 /// A match and the protocol of its connections: `http`, `tcp`, or both. With both, the protocol is detected from the
 /// first bytes: HTTP/1 and HTTP/2 go to `http`, everything else to `tcp`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterChain {
@@ -135,6 +138,7 @@ pub struct FilterChainMatch {
 }
 
 /// TCP to a cluster. A hashing policy hashes the client's address.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tcp {
@@ -197,6 +201,7 @@ pub enum PathNormalization {
 }
 
 /// HTTP/1.1 and HTTP/2 with routes; set `virtual_hosts`, or the name of a table in `routes`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {

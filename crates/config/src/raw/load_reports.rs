@@ -2,9 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// Load reports of a server's inbound proxy to balancers, which the policies `a-lsq`, `bounce`, `ledger` and `probe`
 /// need. `{}` is enough for all but `ledger`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadReports {

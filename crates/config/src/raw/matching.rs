@@ -2,10 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{NotationError, OneOrMany, Short, Shorthand};
 
 /// Conditions on a request; all must match.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteMatch {
@@ -25,6 +27,7 @@ pub struct RouteMatch {
 }
 
 /// A condition on the path; exactly one of the fields.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathMatch {
@@ -60,6 +63,7 @@ impl Shorthand for PathMatch {
 }
 
 /// A condition on a header; exactly one of `exact`, `prefix`, `suffix`, `contains`, `regex`, `present`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
@@ -84,6 +88,7 @@ pub struct HeaderMatch {
 }
 
 /// A condition on a query parameter; exactly one of `exact`, `prefix`, `suffix`, `contains`, `regex`, `present`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]

@@ -26,6 +26,7 @@ mod traffic;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 use std::collections::BTreeMap;
 
 pub use access_log::{AccessLog, AccessLogFields, AccessLogFormat};
@@ -62,6 +63,7 @@ pub use tracing::{MeshTracing, OtlpProtocol, TraceSampling, Tracing};
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["listeners"]))]
@@ -117,24 +119,12 @@ impl Document {
     ///
     /// If the YAML writer fails, which it does not for these types.
     pub fn to_yaml(&self) -> Result<String, serde_yaml::Error> {
-        let mut value = serde_yaml::to_value(self)?;
-        remove_nulls(&mut value);
-        serde_yaml::to_string(&value)
-    }
-}
-
-fn remove_nulls(value: &mut serde_yaml::Value) {
-    match value {
-        serde_yaml::Value::Mapping(map) => {
-            map.retain(|_, value| !value.is_null());
-            map.values_mut().for_each(remove_nulls);
-        }
-        serde_yaml::Value::Sequence(items) => items.iter_mut().for_each(remove_nulls),
-        _ => {}
+        serde_yaml::to_string(self)
     }
 }
 
 /// The admin server. It has no authentication: pages for operators are served only over loopback.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]

@@ -2,12 +2,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{Cookie, HeaderMatch, NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
 /// Retries at another endpoint, if there is one. The cluster's `retry_budget` limits them; retries of requests that
 /// have not reached an application do not count against it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
@@ -81,6 +83,7 @@ impl Shorthand for Retry {
 
 /// The backoff before retry N is random between 0 and the lesser of `base_interval · 2^(N-1)` and
 /// `max_interval`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackOff {
@@ -93,6 +96,7 @@ pub struct BackOff {
 
 /// Further attempts in parallel to a slow one; the first successful response wins. Only idempotent requests are hedged,
 /// and the cluster's `retry_budget` counts each further attempt as a retry.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hedge {
@@ -119,6 +123,7 @@ impl Shorthand for Hedge {
 }
 
 /// Sends copies of requests to another cluster, whose responses are discarded.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster"]))]
@@ -153,6 +158,7 @@ impl Shorthand for Mirror {
 
 /// Affinity of a client to one of `clusters`; exactly one of the fields. For requests without the header, the cluster
 /// is chosen at random by weight; clients without the cookie get one.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sticky {

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{
     ClusterWeight, DirectResponse, Fault, HashPolicy, HeaderRules, Hedge, Mirror, OneOrMany,
@@ -9,6 +10,7 @@ use super::{
 };
 
 /// Virtual hosts that several listeners share.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "virtual_hosts"]))]
@@ -21,6 +23,7 @@ pub struct RouteTable {
 }
 
 /// Domains and their common routes. Requests that match no virtual host get 404.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["domains", "routes"]))]
@@ -40,6 +43,7 @@ pub struct VirtualHost {
 }
 
 /// A match and exactly one action: `cluster`, `clusters`, `redirect` or `direct_response`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{
     Discovery, LoadReports, MeshMode, NotationError, Pairs, Retry, Short, Shorthand, TimeSpan,
@@ -9,6 +10,7 @@ use super::{
 
 /// Connections from other hosts to the local application, redirected by `maglor-proxy init`. HTTP gets routes, limits
 /// and metrics; everything else is forwarded as TCP.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
@@ -27,6 +29,7 @@ pub struct Inbound {
 }
 
 /// One of the application's ports; a string is its protocol.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationPort {
@@ -96,6 +99,7 @@ impl ApplicationProtocol {
 
 /// Connections of the application to other hosts, redirected by `maglor-proxy init`. Connections to known services, by
 /// address or name, go to their clusters, and all others to their original destination.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outbound {
@@ -111,6 +115,7 @@ pub struct Outbound {
 
 /// A service that the application calls. It gets all connections to its addresses, and HTTP requests to other addresses
 /// whose `Host` is one of its `hosts`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "cluster"]))]

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{NotationError, Shorthand};
 
 /// A certificate chain and its key.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["certificate", "private_key"]))]
@@ -45,6 +47,7 @@ impl JsonSchema for TlsVersion {
 
 /// Identity of the proxy inside the mesh, from files or, with `token_file`, from certificates that the control plane
 /// issues. Files are reloaded when they change, without closing connections.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["trust_bundle"]))]
@@ -168,6 +171,7 @@ fn present(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
 
 /// TLS termination; the string `mesh` is short for `{mesh: strict}`. Relative file names are relative
 /// to the working directory.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DownstreamTls {
@@ -200,6 +204,7 @@ pub struct DownstreamTls {
 
 /// TLS to the endpoints of a cluster; `tls: {}` verifies against the system's roots, the string `mesh` is short for
 /// `{mesh: {}}`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamTls {

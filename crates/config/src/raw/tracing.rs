@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 /// Spans of requests for an OpenTelemetry collector (OTLP), and the trace headers of forwarded requests; see
 /// docs/tracing.md.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster"]))]
@@ -31,6 +33,7 @@ pub struct Tracing {
 }
 
 /// Spans of the requests of a mesh, for an OpenTelemetry collector (OTLP).
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["collector"]))]
@@ -64,6 +67,7 @@ pub enum OtlpProtocol {
 
 /// Which traces are exported. Spans of other requests exist only until their requests end, when failed and slow ones
 /// are exported, too.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceSampling {

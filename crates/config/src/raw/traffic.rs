@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with_macros::skip_serializing_none;
 
 use super::{HeaderMatch, NotationError, Shorthand, TimeSpan};
 
 /// A limit on the rate of requests: a token bucket of this proxy, shared by its workers. Excess requests get 429 with
 /// `Retry-After`, `RateLimit` and `RateLimit-Policy`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["requests"]))]
@@ -61,6 +63,7 @@ impl Shorthand for RateLimit {
 }
 
 /// Key of separate limits; exactly one of the fields.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateKey {
@@ -71,6 +74,7 @@ pub struct RateKey {
 }
 
 /// Fault injection for tests: a share of the requests is delayed, and a share gets an error.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
@@ -84,6 +88,7 @@ pub struct Fault {
 }
 
 /// An injected delay.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["fixed_delay"]))]
@@ -96,6 +101,7 @@ pub struct FaultDelay {
 }
 
 /// An injected error; exactly one of `http_status` and `grpc_status`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultAbort {

@@ -87,7 +87,7 @@ fn check_accepted(text: &str, loaded: &Loaded) {
         format!("{:?}", loaded.config)
     );
     if let Ok(theirs) = serde_yaml::from_str::<raw::Document>(text) {
-        assert_eq!(theirs.to_yaml().unwrap(), loaded.yaml, "\nof\n{text}");
+        assert_eq!(*theirs.to_yaml().unwrap(), *loaded.yaml, "\nof\n{text}");
     }
 }
 

@@ -177,7 +177,7 @@ impl Admin {
     }
 
     fn config(&self) -> Answer {
-        let yaml = maglor_config::without_credentials(&self.app.borrow().yaml());
+        let yaml = maglor_config::without_credentials(self.app.borrow().yaml());
         answer(StatusCode::OK, "application/yaml", yaml)
     }
 

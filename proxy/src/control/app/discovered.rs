@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use maglor_config as config;
 use maglor_xds::discovery::Used;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -39,14 +40,17 @@ impl App {
             tracing::error!(%error, "cannot start the DNS resolver; endpoints with host names are not resolved");
         }
         let before = std::mem::replace(&mut self.discovered, used);
-        let gone = |used: &Used| !self.is_of_file(&used.cluster.name);
-        let gone: Vec<_> = before.into_iter().filter(gone).collect();
+        let mut gone = names_of(&before);
+        // The new cluster is built from the old one.
+        for used in &self.discovered {
+            gone.remove(&used.cluster.name);
+        }
+        for cluster in &self.config.clusters {
+            gone.remove(&cluster.name);
+        }
         let mut clusters = Clusters::default();
-        let kept = self.clusters.iter().filter(|cluster| {
-            let discovered = |used: &Used| used.cluster.name == *cluster.name();
-            // The new cluster is built from the old one.
-            !gone.iter().any(discovered) || self.discovered.iter().any(discovered)
-        });
+        let kept = self.clusters.iter();
+        let kept = kept.filter(|cluster| !gone.contains(cluster.name()));
         kept.for_each(|cluster| clusters.insert(Arc::clone(cluster)));
         self.clusters = clusters;
         self.add_discovered();
@@ -65,9 +69,10 @@ impl App {
 
     /// Keeps the clusters of the control plane unchanged while a new configuration file is applied.
     pub(super) fn keep_discovered(&self, wanted: &config::Config, clusters: &mut Clusters) {
+        let of_file: HashSet<_> = wanted.clusters.iter().map(|own| &own.name).collect();
         for used in &self.discovered {
             let name = &used.cluster.name;
-            let is_of_file = wanted.clusters.iter().any(|own| own.name == *name);
+            let is_of_file = of_file.contains(name);
             if let Some(cluster) = self.clusters.get(name).filter(|_| !is_of_file) {
                 clusters.insert(cluster);
             }
@@ -149,6 +154,11 @@ impl App {
             self.resolve();
         }
     }
+}
+
+fn names_of(discovered: &[Used]) -> HashSet<Arc<str>> {
+    let names = discovered.iter().map(|used| &used.cluster.name);
+    names.map(Arc::clone).collect()
 }
 
 /// Returns whether a cluster has endpoints that are DNS names.

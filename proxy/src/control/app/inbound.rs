@@ -81,7 +81,7 @@ impl App {
         loaded: config::Loaded,
         files_changed: bool,
     ) -> Result<(), ApplyError> {
-        let file = loaded.yaml.clone();
+        let file = Arc::clone(&loaded.yaml);
         let whole = match self.workloads.is_empty() {
             true => loaded,
             false => workload::overlay(&file, &self.workloads).map_err(ApplyError::Inbound)?,

@@ -33,11 +33,12 @@ use crate::mesh::load_feedback::calls::Calls;
 use crate::os::memory::{self, Memory};
 use crate::routing::listener::Listener;
 use crate::routing::on_demand::Asks;
+use crate::routing::route::Table;
 use crate::runtime::shared::Shared;
-use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::metrics::{EndpointMetrics, ListenerMetrics};
 use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 
+mod access_log;
 mod discovered;
 mod identity;
 mod inbound;
@@ -52,9 +53,9 @@ pub(crate) struct App {
     workers: Vec<Handle>,
     config: Arc<config::Config>,
     /// The current configuration as YAML.
-    yaml: String,
+    yaml: Arc<str>,
     /// The configuration of the file as YAML, before settings of the control plane are applied.
-    file: String,
+    file: Arc<str>,
     /// Settings of inbound listeners from the control plane.
     workloads: Workloads,
     clusters: Clusters,
@@ -71,6 +72,9 @@ pub(crate) struct App {
     draining: bool,
     /// Removed listeners that still have connections, and when these are closed.
     leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
+    /// Replaced route tables that requests may still use. They are freed here: to free a large one takes milliseconds,
+    /// for which a worker would stop.
+    superseded: Vec<Arc<Table>>,
     /// The current clusters, for health checks and outlier ejection.
     watched: watch::Sender<Vec<Arc<Cluster>>>,
     /// Queries of workers for the control plane.
@@ -139,8 +143,8 @@ impl App {
                 listeners: Vec::new(),
                 ..config.clone()
             }),
-            yaml: String::new(),
-            file: String::new(),
+            yaml: Arc::default(),
+            file: Arc::default(),
             workloads: Workloads::new(),
             clusters: Clusters::default(),
             listening: HashMap::new(),
@@ -152,6 +156,7 @@ impl App {
             memory_budget,
             draining: false,
             leaving: Vec::new(),
+            superseded: Vec::new(),
             watched,
             asks: Asks::default(),
             discovered: Vec::new(),
@@ -261,12 +266,13 @@ impl App {
         let mut gone = std::mem::take(&mut self.listening);
         let mut left = Vec::new();
         for (key, built, sockets) in built {
-            let listener = built.commit();
+            let listener = built.commit(&mut self.superseded);
             let listening = match gone.remove(&key) {
                 Some(listening) => {
                     listening.set_mode(listener.config.mode);
                     let before = listening.state.send_replace(Arc::clone(&listener));
-                    retire(&before, Some(&listener));
+                    let retired = retire(&before, Some(&listener));
+                    self.superseded.extend(retired);
                     if !Arc::ptr_eq(&before.metrics, &listener.metrics) {
                         left.push(Arc::clone(&before.metrics));
                     }
@@ -280,7 +286,8 @@ impl App {
         let bound = outbound.filter_map(|one| one.bound.ip()).collect();
         self.shared.own_connections.set_private(bound);
         for (_, listening) in gone {
-            retire(&listening.state.borrow(), None);
+            let retired = retire(&listening.state.borrow(), None);
+            self.superseded.extend(retired);
             left.push(Arc::clone(&listening.state.borrow().metrics));
             self.broadcast(|| Command::Close {
                 name: Arc::clone(&listening.key),
@@ -319,21 +326,6 @@ impl App {
             .for_each(|worker| worker.send(command()));
     }
 
-    fn access_log(&self, wanted: &config::Config) -> Result<Option<Arc<AccessLog>>, ApplyError> {
-        let Some(settings) = &wanted.access_log else {
-            return Ok(None);
-        };
-        match self.shared.observers.access_log() {
-            Some(log) if log.settings() == settings => Ok(Some(log)),
-            _ => AccessLog::open(settings)
-                .map(|log| Some(Arc::new(log)))
-                .map_err(|source| ApplyError::AccessLog {
-                    path: settings.path.clone(),
-                    source,
-                }),
-        }
-    }
-
     /// Begins and ends tracing as configured. Requests in progress end with the settings of their beginning.
     fn trace(&mut self) {
         let observers = &self.shared.observers;
@@ -357,6 +349,7 @@ impl App {
         self.shared.memory.publish_control();
         let now = self.shared.time(Instant::now());
         self.shared.observers.stories.expire(now);
+        self.superseded.retain(|table| Arc::strong_count(table) > 1);
         let (released, heaps) = (self.shared.take_released(), self.shared.memory.allocated());
         self.memory.tick(released, heaps, std::time::Instant::now());
         self.own.poll(&self.shared.metrics.identity);
@@ -378,29 +371,6 @@ impl App {
     /// Compares the memory in use with its budget.
     pub(crate) fn watch_memory(&self) {
         self.shared.memory.watch(memory::in_use, memory::purge);
-    }
-
-    /// Writes the buffered lines of the access log.
-    pub(crate) fn flush_access_log(&self) {
-        let Some(log) = self.shared.observers.access_log() else {
-            return;
-        };
-        let (dropped, news) = log.flush();
-        let control = &self.shared.metrics.control;
-        control.access_log_dropped.add_shared(dropped);
-        if let Some(error) = news {
-            tracing::warn!(%error, "cannot write the access log");
-        }
-    }
-
-    /// Reopens the access log's file, after log rotation.
-    pub(crate) fn reopen_access_log(&self) {
-        let Some(log) = self.shared.observers.access_log() else {
-            return;
-        };
-        if let Err(error) = log.reopen() {
-            tracing::warn!(%error, "cannot reopen the access log");
-        }
     }
 
     /// Copies values that are counted elsewhere into the metrics, and renders all metrics.
@@ -478,11 +448,17 @@ impl App {
 /// The [`App`], shared by the tasks of the control thread.
 pub(crate) type SharedApp = Rc<RefCell<App>>;
 
-fn retire(before: &Listener, now: Option<&Listener>) {
-    for chain in build::retired(before, now) {
+/// Lets the connections of chains that `now` no longer contains end. Returns the tables of these chains.
+fn retire(before: &Listener, now: Option<&Listener>) -> Vec<Arc<Table>> {
+    let retired = build::retired(before, now);
+    for chain in &retired {
         // Relaxed: a connection that misses the flag sees it at its next request.
         chain.retired.store(true, Ordering::Relaxed);
     }
+    retired
+        .iter()
+        .map(|chain| chain.routes.load_full())
+        .collect()
 }
 
 /// Returns a random seed, different in each process, so that replicas do not pick the same candidates at the same

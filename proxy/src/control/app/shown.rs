@@ -9,8 +9,8 @@ use crate::routing::listener::Listener;
 
 impl App {
     /// Returns the current configuration as YAML.
-    pub(crate) fn yaml(&self) -> String {
-        self.yaml.clone()
+    pub(crate) fn yaml(&self) -> &str {
+        &self.yaml
     }
 
     /// Returns the name and bound address of each listener.

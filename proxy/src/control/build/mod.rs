@@ -128,10 +128,11 @@ pub(crate) fn one_cluster(
     now: Time,
 ) -> Result<Arc<Cluster>, BuildError> {
     let stays_tls = !files_changed || !matches!(wanted.tls, Some(Origination::Names(_)));
-    let unchanged =
-        |old: &config::Cluster| std::ptr::eq(old, wanted.as_ref()) || same(old, wanted.as_ref());
     match old {
-        Some(old) if stays_tls && unchanged(old.config()) => Ok(old),
+        // Resources of the control plane that did not change are the same object.
+        Some(old) if stays_tls && (Arc::ptr_eq(old.config(), wanted) || old.config() == wanted) => {
+            Ok(old)
+        }
         old => cluster(wanted, old.as_deref(), sources, metrics, now).map(Arc::new),
     }
 }
@@ -265,10 +266,10 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Applies the new routes and clusters, also to open connections.
-    pub(crate) fn commit(self) -> Arc<Listener> {
+    /// Applies the new routes and clusters, also to open connections. Adds the replaced tables to `superseded`.
+    pub(crate) fn commit(self, superseded: &mut Vec<Arc<Table>>) -> Arc<Listener> {
         for (chain, table) in self.routes {
-            chain.routes.store(Arc::new(table));
+            superseded.push(chain.routes.swap(Arc::new(table)));
         }
         for (chain, cluster) in self.clusters {
             chain.cluster.store(Some(cluster));
@@ -422,7 +423,7 @@ impl Build<'_> {
                 let known = old.and_then(|old| old.on_demand.clone());
                 OnDemand::new(wanted, self.name, self.asks, known)
             }),
-            unrouted: self.metrics.route(self.name, UNROUTED, None),
+            unrouted: self.metrics.route(self.name, &UNROUTED.into(), None, true),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Metrics of client connections and requests, by listener and route.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -111,18 +111,29 @@ impl Downstream {
         })
     }
 
+    /// Returns the handles of a route; see [`super::Metrics::route`].
     pub(super) fn route(
         &self,
-        listener: &str,
-        route: &str,
+        listener: &Arc<str>,
+        route: &Arc<str>,
         named: Option<RouteName>,
+        from_start: bool,
     ) -> Arc<RouteMetrics> {
-        Arc::new(RouteMetrics {
+        let metrics = RouteMetrics {
             named,
-            requests: CLASSES.map(|class| self.requests.with(&[listener, route, class])),
+            requests: Default::default(),
+            family: self.requests.clone(),
+            listener: Arc::clone(listener),
+            route: Arc::clone(route),
             duration: self.request_duration.with_exemplars(&[listener]),
             response_bytes: self.response_bytes.with(&[listener]),
-        })
+        };
+        if from_start {
+            for class in 0..CLASSES.len() {
+                metrics.requests(class);
+            }
+        }
+        Arc::new(metrics)
     }
 
     /// Returns the handles of a route that injects faults.
@@ -182,14 +193,18 @@ pub(crate) struct RouteMetrics {
     /// Names in records, which is no metric, but requests hold this struct until they end; `None` for requests that no
     /// route matches.
     pub(crate) named: Option<RouteName>,
-    requests: [Counter; 6],
+    /// By status class.
+    requests: [OnceLock<Counter>; CLASSES.len()],
+    family: CounterFamily,
+    listener: Arc<str>,
+    route: Arc<str>,
     duration: Histogram,
     response_bytes: Counter,
 }
 
 impl RouteMetrics {
     pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration, bytes: u64) {
-        self.requests[class(status)].inc(shard);
+        self.requests(class(status)).inc(shard);
         self.duration.observe_duration(shard, took);
         self.response_bytes.add(shard, bytes);
     }
@@ -201,7 +216,15 @@ impl RouteMetrics {
 
     /// Counts a request that could not be parsed and therefore has no duration.
     pub(crate) fn refused(&self, shard: usize, status: StatusCode) {
-        self.requests[class(status)].inc(shard);
+        self.requests(class(status)).inc(shard);
+    }
+
+    fn requests(&self, class: usize) -> &Counter {
+        let new = || {
+            let class = CLASSES[class];
+            self.family.with(&[&self.listener, &self.route, class])
+        };
+        self.requests[class].get_or_init(new)
     }
 }
 

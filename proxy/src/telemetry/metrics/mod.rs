@@ -115,13 +115,17 @@ impl Metrics {
     }
 
     /// Returns the handles of a route.
+    ///
+    /// `from_start`: whether the series of all status classes exist before the first request, so that rates of a class
+    /// are 0 rather than absent. The others begin with the first request that has their class.
     pub(crate) fn route(
         &self,
-        listener: &str,
-        route: &str,
+        listener: &Arc<str>,
+        route: &Arc<str>,
         named: Option<RouteName>,
+        from_start: bool,
     ) -> Arc<RouteMetrics> {
-        self.downstream.route(listener, route, named)
+        self.downstream.route(listener, route, named, from_start)
     }
 
     /// Returns the handles of a route that injects faults.

@@ -251,8 +251,7 @@ impl Fields {
         self.push_parts(key, &[value]);
     }
 
-    /// Adds a field as a line, `NAME: VALUE` and the end of the line, with a name of this length that is none of the
-    /// known ones.
+    /// Adds a field as a line, `NAME: VALUE` and its end; the name has this length, and is none of the known ones.
     #[inline]
     pub(crate) fn push_text<const N: usize>(&mut self, name: usize, line: &[u8; N]) {
         let start = self.text.len();

@@ -7,7 +7,9 @@
 
 mod support;
 
-use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use std::time::Duration;
+
+use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use support::collector::{Collector, Transport};
 use support::{Web, connect, get, start};
 
@@ -20,13 +22,19 @@ fn page(proxy: &Proxy) -> String {
     response.text().to_owned()
 }
 
-/// The exemplars of the buckets of durations.
-fn exemplars(page: &str) -> Vec<&str> {
+/// The exemplars of the buckets of a histogram.
+fn exemplars_of<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
+    let bucket = format!("{name}_bucket{{");
     let lines = page.lines().filter_map(|line| line.split_once(" # "));
     lines
-        .filter(|(sample, _)| sample.starts_with("maglor_http_request_duration_seconds_bucket{"))
+        .filter(|(sample, _)| sample.starts_with(&bucket))
         .map(|(_, exemplar)| exemplar)
         .collect()
+}
+
+/// The exemplars of the durations of requests.
+fn exemplars(page: &str) -> Vec<&str> {
+    exemplars_of(page, "maglor_http_request_duration_seconds")
 }
 
 #[test]
@@ -51,6 +59,27 @@ fn an_exported_trace_is_the_example_of_its_bucket() {
         !proxy.admin_get("/metrics").text().contains(TRACE),
         "only in OpenMetrics"
     );
+}
+
+#[test]
+fn an_exported_trace_is_the_example_of_each_of_its_attempts() {
+    let upstreams = ["a", "b"].map(Upstream::start);
+    let [slow, quick] = &upstreams;
+    let late = Duration::from_millis(300);
+    slow.set_answer(move |_| Some(Answer::status(503).after(late)));
+    let collector = Collector::start(Transport::Http);
+    let web = Web::to([slow.address(), quick.address()])
+        .top(&collector.tracing("percent: 100"))
+        .route("retry: {attempts: 2, retry_on: 5xx}")
+        .cluster("policy: round-robin");
+    let proxy = start(&(web.yaml() + &collector.cluster()));
+    // Each endpoint gets the first attempt of one of them.
+    assert_eq!([get(&proxy, "/").status, get(&proxy, "/").status], [200; 2]);
+    eventually(TIMEOUT, "both attempts have exemplars", || {
+        let page = page(&proxy);
+        let exemplars = exemplars_of(&page, "maglor_upstream_request_duration_seconds");
+        exemplars.iter().any(|one| one.contains("} 0.3")) && exemplars.len() > 1
+    });
 }
 
 #[test]

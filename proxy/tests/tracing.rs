@@ -370,6 +370,35 @@ fn failed_requests_are_exported_whatever_was_decided() {
     assert_eq!(spans[5].get("http.response.status_code"), "200");
 }
 
+/// Nothing is decided at their end, so that nothing is recorded of them.
+#[test]
+fn requests_that_cannot_be_exported_have_trace_headers() {
+    let (upstream, collector) = (Upstream::start("a"), Collector::start(Transport::Http));
+    let sampling = "percent: 0, errors: false, slowest_percent: 0";
+    let proxy = start(&traced(Web::to([upstream.address()]), &collector, sampling));
+    let header = |name: &str| upstream.last().header(name).map(str::to_owned);
+    assert_eq!(get_with(&proxy, "/", ""), 200);
+    let begun = header("traceparent").unwrap();
+    assert_eq!((begun.len(), &begun[52..]), (55, "-00"), "{begun}");
+    let unsampled = format!("traceparent: 00-{TRACE}-{PARENT}-00\r\ntracestate: a=1\r\n");
+    assert_eq!(get_with(&proxy, "/status/500", &unsampled), 500);
+    let continued = header("traceparent").unwrap();
+    assert!(
+        continued.contains(TRACE) && continued.ends_with("-00"),
+        "{continued}"
+    );
+    assert!(!continued.contains(PARENT), "{continued}");
+    assert_eq!(header("tracestate").as_deref(), Some("a=1"));
+    assert_eq!(get_with(&proxy, "/", "traceparent: 00-x\r\n"), 200);
+    assert_eq!(header("traceparent").unwrap().len(), 55);
+    assert_eq!(
+        get_with(&proxy, "/", &unsampled.replace("-00\r", "-01\r")),
+        200
+    );
+    let spans = collector.wait_for(2);
+    assert_eq!(pair(&spans).0.trace, TRACE);
+}
+
 #[test]
 fn the_slowest_requests_are_exported() {
     let (upstream, collector) = (Upstream::start("a"), Collector::start(Transport::Http));
@@ -387,6 +416,12 @@ fn the_slowest_requests_are_exported() {
             .any(|span| span.get("url.path") == "/delay/700ms")
     };
     eventually(TIMEOUT, "the slow one arrives", slow);
+    eventually(TIMEOUT, "its attempt arrives, too", || {
+        let spans = collector.spans();
+        let attempts = spans.iter().filter(|span| !span.is_server);
+        let mut urls = attempts.map(|span| span.get("url.full"));
+        urls.any(|url| url.ends_with("/delay/700ms"))
+    });
     let quick = collector
         .spans()
         .iter()

@@ -18,11 +18,6 @@ use rustls::version::{TLS12, TLS13};
 use support::mesh::{Root, careless};
 use support::{Web, builder, connect, get, reload, start};
 
-/// A proxy that keeps stories, in front of these endpoints.
-fn kept(endpoints: impl IntoIterator<Item = SocketAddr>) -> Web {
-    Web::to(endpoints).top("stories: true")
-}
-
 /// Returns the stories that `/why` has for a query.
 fn stories(proxy: &Proxy, query: &str) -> Vec<Story> {
     let page = proxy.admin_get(&format!("/why?{query}")).json();
@@ -83,10 +78,10 @@ fn train(proxy: &Proxy) {
 fn an_injected_slow_endpoint_is_named_with_the_queues_of_all() {
     let quick = [Upstream::start("a"), Upstream::start("b")];
     let all = [quick[0].address(), quick[1].address()];
-    let proxy = kept(all).cluster("policy: round-robin").start();
+    let proxy = Web::to(all).cluster("policy: round-robin").start();
     train(&proxy);
     let slow = slow("c", Duration::from_millis(400));
-    let config = kept([slow.address(), all[0], all[1]]).cluster("policy: round-robin");
+    let config = Web::to([slow.address(), all[0], all[1]]).cluster("policy: round-robin");
     reload(&proxy, &config.yaml());
     // Some of them are in flight at the slow endpoint when it gets the last one.
     let busy: Vec<_> = (0..9)
@@ -131,7 +126,7 @@ fn a_retry_storm_has_each_attempt_and_why_there_was_no_other() {
         upstream.set_answer(|_| Some(Answer::status(503)));
         upstream
     });
-    let web = kept(failing.each_ref().map(Upstream::address));
+    let web = Web::to(failing.each_ref().map(Upstream::address));
     let proxy = web
         .route("retry: {attempts: 2, retry_on: 5xx, back_off: {base_interval: 1ms}}")
         .start();
@@ -162,7 +157,7 @@ fn a_retry_storm_has_each_attempt_and_why_there_was_no_other() {
 fn an_exhausted_retry_budget_is_a_retry_storm_too() {
     let upstream = Upstream::start("a");
     upstream.set_answer(|_| Some(Answer::status(503)));
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .route("retry: {attempts: 1, retry_on: 5xx, back_off: {base_interval: 1ms}}")
         .cluster(
             "outlier_ejection: {enabled: false}, retry_budget: {percent: 1, min_per_second: 0}",
@@ -183,7 +178,7 @@ fn an_exhausted_retry_budget_is_a_retry_storm_too() {
 fn an_open_breaker_is_named() {
     let upstream = Upstream::start("a");
     upstream.set_answer(|_| Some(Answer::status(503)));
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .cluster(
             "circuit_breaker: {consecutive_failures: 2, base_open_time: 1m, max_open_time: 1m}",
         )
@@ -204,7 +199,7 @@ fn an_open_breaker_is_named() {
 #[test]
 fn a_full_queue_has_its_numbers() {
     let upstream = Upstream::start("a");
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .cluster("limits: {max_requests: 1, max_pending_requests: 1, queue_timeout: 30s}")
         .start();
     let mut held = connect(&proxy);
@@ -230,7 +225,7 @@ fn a_full_queue_has_its_numbers() {
 #[test]
 fn a_queue_timeout_says_how_long_it_waited() {
     let upstream = Upstream::start("a");
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .cluster("limits: {max_requests: 1, queue_timeout: 100ms}")
         .start();
     let mut held = connect(&proxy);
@@ -248,7 +243,7 @@ fn a_queue_timeout_says_how_long_it_waited() {
 #[test]
 fn a_rate_limit_has_its_parameters() {
     let upstream = Upstream::start("a");
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .route("name: cart, rate_limit: {requests: 1, per: 1h}")
         .start();
     assert_eq!(ask(&proxy, "first", "/"), 200);
@@ -266,7 +261,7 @@ fn a_rate_limit_has_its_parameters() {
 fn a_refused_member_has_a_story_by_its_connection() {
     let (root, foreign) = (Root::new(), Root::new());
     let upstream = Upstream::start("a");
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .top(&root.member("cart").yaml())
         .listener("tls: mesh")
         .start();
@@ -290,11 +285,11 @@ fn a_refused_member_has_a_story_by_its_connection() {
 fn a_member_that_the_server_refuses_sees_it_as_mtls() {
     let (root, foreign) = (Root::new(), Root::new());
     let upstream = Upstream::start("a");
-    let server = kept([upstream.address()])
+    let server = Web::to([upstream.address()])
         .top(&root.member("cart").yaml())
         .listener("tls: mesh")
         .start();
-    let client = kept([server.listener("web")])
+    let client = Web::to([server.listener("web")])
         .top(&foreign.member("web").yaml())
         .cluster("tls: mesh")
         .start();
@@ -307,7 +302,7 @@ fn a_member_that_the_server_refuses_sees_it_as_mtls() {
 #[test]
 fn no_endpoint_no_connection_and_no_route_are_distinguished() {
     let dead = closed_port();
-    let proxy = kept([dead]).route("retry: {attempts: 0}").start();
+    let proxy = Web::to([dead]).route("retry: {attempts: 0}").start();
     assert_eq!(ask(&proxy, "dead", "/"), 503);
     let found = cause(&story(&proxy, "dead"), CauseKind::ConnectFailure);
     assert!(
@@ -317,7 +312,7 @@ fn no_endpoint_no_connection_and_no_route_are_distinguished() {
         "{}",
         found.sentence
     );
-    let proxy = kept([]).cluster("type: static").start();
+    let proxy = Web::to([]).cluster("type: static").start();
     assert_eq!(ask(&proxy, "none", "/"), 503);
     let found = cause(&story(&proxy, "none"), CauseKind::NoHealthyEndpoint);
     assert!(
@@ -326,7 +321,7 @@ fn no_endpoint_no_connection_and_no_route_are_distinguished() {
         found.sentence
     );
     let upstream = Upstream::start("a");
-    let yaml = kept([upstream.address()]).yaml();
+    let yaml = Web::to([upstream.address()]).yaml();
     let proxy = start(&yaml.replace("domains: ['*']", "domains: [other]"));
     assert_eq!(ask(&proxy, "nowhere", "/cart"), 404);
     let found = cause(&story(&proxy, "nowhere"), CauseKind::NoRoute);
@@ -339,7 +334,7 @@ fn no_endpoint_no_connection_and_no_route_are_distinguished() {
 #[test]
 fn resets_timeouts_and_clients_that_leave_are_distinguished() {
     let upstream = Upstream::start("a");
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .route("timeout: 300ms, retry: {attempts: 0}")
         .start();
     assert_eq!(ask(&proxy, "hangs", "/hang"), 504);
@@ -367,7 +362,7 @@ fn resets_timeouts_and_clients_that_leave_are_distinguished() {
 #[test]
 fn faults_and_authorization_name_their_rules() {
     let upstream = Upstream::start("a");
-    let proxy = kept([upstream.address()])
+    let proxy = Web::to([upstream.address()])
         .listener(
             "authorization: {rules: [{name: no-admin, action: deny, to: [{paths: [/admin]}]}]}",
         )
@@ -386,22 +381,63 @@ fn faults_and_authorization_name_their_rules() {
     cause(&story(&proxy, "fault"), CauseKind::FaultInjected);
 }
 
+#[test]
+fn refused_requests_without_an_identifier_get_one() {
+    let upstream = Upstream::start("a");
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let proxy = Web::to([upstream.address()])
+        .top(&format!(
+            "access_log: {{path: '{}', fields: [request_id, status]}}",
+            log.display()
+        ))
+        .listener(
+            "authorization: {rules: [{name: no-admin, action: deny, to: [{paths: [/admin]}]}]}",
+        )
+        .route("rate_limit: {requests: 1, per: 1h}")
+        .start();
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nhost: a\r\n\r\n", 200),
+        ("GET / HTTP/1.1\r\nhost: a\r\n\r\n", 429),
+        ("GET /admin HTTP/1.1\r\nhost: a\r\n\r\n", 403),
+        ("GET / HTTP/1.1\r\nno field\r\n\r\n", 400),
+    ] {
+        assert_eq!(connect(&proxy).request(request).status, status);
+    }
+    let mut lines = Vec::new();
+    eventually(TIMEOUT, "all are in the access log", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .collect();
+        lines.len() == 4
+    });
+    for line in &lines {
+        let (id, status) = (line["request_id"].as_str().unwrap(), &line["status"]);
+        assert_eq!((id.len(), id.as_bytes()[14]), (36, b'4'), "{line}");
+        if *status != 200 {
+            assert_eq!(story(&proxy, id).request.unwrap().status, *status);
+        }
+    }
+}
+
 /// The caller's proxy knows only that it waited, the server's proxy knows why.
 #[test]
 fn two_proxies_of_a_request_explain_it_together() {
     let upstream = Upstream::start("a");
-    let server = kept([upstream.address()])
+    let server = Web::to([upstream.address()])
         .route("rate_limit: {requests: 1, per: 1h}")
         .start();
-    let client = kept([server.listener("web")]).start();
+    let client = Web::to([server.listener("web")]).start();
     assert_eq!(ask(&client, "first", "/"), 200);
     assert_eq!(ask(&client, "joined", "/"), 429);
     // The caller's proxy has the response of an endpoint, which is no failure of its own.
     let inner = story(&server, "joined");
     assert_eq!(explain(&inner).kind, CauseKind::RateLimited);
     upstream.set_answer(|_| Some(Answer::status(500)));
-    let server = kept([upstream.address()]).start();
-    reload(&client, &kept([server.listener("web")]).yaml());
+    let server = Web::to([upstream.address()]).start();
+    reload(&client, &Web::to([server.listener("web")]).yaml());
     assert_eq!(ask(&client, "both", "/"), 500);
     let mut both = vec![story(&server, "both"), story(&client, "both")];
     let found = explain_all(&mut both).unwrap();
@@ -414,7 +450,7 @@ fn two_proxies_of_a_request_explain_it_together() {
 fn a_connection_that_is_opened_and_one_that_is_reused_are_distinguished() {
     let upstream = Upstream::start("a");
     upstream.set_answer(|_| Some(Answer::status(500)));
-    let proxy = kept([upstream.address()]).start();
+    let proxy = Web::to([upstream.address()]).start();
     let mut client = connect(&proxy);
     for (id, connected) in [("new", Some(true)), ("reused", None)] {
         assert_eq!(client.request(request(id, "/")).status, 500);
@@ -428,7 +464,7 @@ fn a_connection_that_is_opened_and_one_that_is_reused_are_distinguished() {
 #[test]
 fn quick_successes_have_no_story_and_the_text_of_clients_is_bounded() {
     let upstream = Upstream::start("a");
-    let proxy = kept([upstream.address()]).start();
+    let proxy = Web::to([upstream.address()]).start();
     train(&proxy);
     let kept = stories(&proxy, "limit=1000").len();
     assert!(kept <= 40, "{kept} of 200 requests");
@@ -447,11 +483,11 @@ fn quick_successes_have_no_story_and_the_text_of_clients_is_bounded() {
 fn stories_can_be_turned_off() {
     let upstream = Upstream::start("a");
     upstream.set_answer(|_| Some(Answer::status(500)));
-    let proxy = kept([upstream.address()]).start();
+    let proxy = Web::to([upstream.address()]).start();
     assert_eq!(ask(&proxy, "on", "/"), 500);
     let _ = story(&proxy, "on");
-    // The default.
-    reload(&proxy, &Web::to([upstream.address()]).yaml());
+    let off = Web::to([upstream.address()]).top("stories: false");
+    reload(&proxy, &off.yaml());
     assert_eq!(ask(&proxy, "off", "/"), 500);
     assert_eq!(get(&proxy, "/").status, 500);
     let page = proxy.admin_get("/why").json();
@@ -462,7 +498,9 @@ fn stories_can_be_turned_off() {
 #[test]
 fn wrong_filters_are_refused() {
     let upstream = Upstream::start("a");
-    let proxy = builder().config(kept([upstream.address()]).yaml()).start();
+    let proxy = builder()
+        .config(Web::to([upstream.address()]).yaml())
+        .start();
     let mut admin = RawHttp1::connect(proxy.admin());
     let refused = admin.get_local("/why?limit=x");
     assert_eq!(

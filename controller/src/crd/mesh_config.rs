@@ -57,7 +57,7 @@ pub struct MeshConfigSpec {
     /// Spans of all proxies of the mesh, for an OpenTelemetry collector. Absent: trace headers are forwarded unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracing: Option<raw::MeshTracing>,
-    /// Whether proxies keep why requests failed or were slow, for `maglor why`. Default: `false`.
+    /// Whether proxies keep why requests failed or were slow, for `maglor why`. Default: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stories: Option<bool>,
     /// Prefers endpoints on the caller's node, as far as they have capacity. Absent: disabled.

@@ -14,7 +14,7 @@ use support::{maglor, program, stdout};
 /// A proxy in front of one endpoint.
 fn proxy(endpoint: std::net::SocketAddr, route: &str) -> Proxy {
     let yaml = format!(
-        "stories: true\nadmin: {{address: '127.0.0.1:0'}}\nlisteners:\n- {{name: web, address: '127.0.0.1:0', http: {{virtual_hosts: \
+        "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- {{name: web, address: '127.0.0.1:0', http: {{virtual_hosts: \
          [{{domains: ['*'], routes: [{{cluster: backend{route}}}]}}]}}}}\n\
          clusters:\n- {{name: backend, endpoints: ['{endpoint}']}}\n"
     );

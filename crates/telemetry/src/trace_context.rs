@@ -39,6 +39,9 @@ pub use propagation::{Formats, HEADERS, Incoming, TRACEPARENT, TRACESTATE, is_he
 /// Length of a `traceparent` of version 00.
 const TRACEPARENT_LENGTH: usize = 55;
 
+/// Length of its line, with the name and the end.
+const TRACEPARENT_LINE: usize = TRACEPARENT.len() + ": ".len() + TRACEPARENT_LENGTH + "\r\n".len();
+
 /// The only flag of level 1; others are dropped, as the specification requires.
 const SAMPLED: u8 = 0x01;
 
@@ -77,6 +80,7 @@ pub struct TraceContext {
 impl TraceContext {
     /// Starts a trace from random bytes: 16 for the trace, and 8 for the span.
     #[must_use]
+    #[inline]
     pub fn root(random: [u8; 24], sampling: Sampling) -> Self {
         let (mut trace, mut span) = ([0; 16], [0; 8]);
         trace.copy_from_slice(&random[..16]);
@@ -90,6 +94,7 @@ impl TraceContext {
 
     /// Returns the context of a request that is sent on behalf of this one; its span is created from 8 random bytes.
     #[must_use]
+    #[inline]
     pub fn child(&self, random: [u8; 8]) -> Self {
         Self {
             span_id: SpanId::from_random(random),
@@ -130,13 +135,24 @@ impl TraceContext {
     /// Returns the value of `traceparent` in version 00, which is ASCII.
     #[must_use]
     pub fn to_traceparent(&self) -> [u8; TRACEPARENT_LENGTH] {
-        let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        hex::encode(&self.trace_id.0, &mut value[3..35]);
-        hex::encode(&self.span_id.0, &mut value[36..52]);
-        if matches!(self.sampling, Sampling::Accept | Sampling::Debug) {
-            value[54] = b'1';
-        }
+        let mut value = [0; TRACEPARENT_LENGTH];
+        value.copy_from_slice(
+            &self.to_traceparent_line()[TRACEPARENT.len() + 2..][..TRACEPARENT_LENGTH],
+        );
         value
+    }
+
+    /// Returns the line of the header, with its end.
+    #[must_use]
+    #[inline]
+    pub fn to_traceparent_line(&self) -> [u8; TRACEPARENT_LINE] {
+        let mut line = *b"traceparent: 00-00000000000000000000000000000000-0000000000000000-00\r\n";
+        line[16..48].copy_from_slice(hex::digits(self.trace_id.0).as_flattened());
+        line[49..65].copy_from_slice(hex::digits(self.span_id.0).as_flattened());
+        if matches!(self.sampling, Sampling::Accept | Sampling::Debug) {
+            line[67] = b'1';
+        }
+        line
     }
 }
 
@@ -158,6 +174,7 @@ macro_rules! identifier {
             /// Returns a new identifier. Bytes that are all zero, which is very improbable, are replaced by the number
             /// one.
             #[must_use]
+            #[inline]
             pub fn from_random(mut bytes: [u8; $bytes]) -> Self {
                 if bytes == [0; $bytes] {
                     bytes[$bytes - 1] = 1;
@@ -167,6 +184,7 @@ macro_rules! identifier {
 
             /// Returns the bytes of the identifier, the most significant one first.
             #[must_use]
+            #[inline]
             pub fn to_bytes(self) -> [u8; $bytes] {
                 self.0
             }
@@ -175,9 +193,7 @@ macro_rules! identifier {
         /// Formats the identifier in lower-case hexadecimal digits.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut digits = [0; $bytes * 2];
-                hex::encode(&self.0, &mut digits);
-                f.write_str(hex::text(&digits))
+                f.write_str(hex::text(hex::digits(self.0).as_flattened()))
             }
         }
     };

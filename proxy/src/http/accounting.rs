@@ -135,7 +135,7 @@ impl Accounting {
 
     /// Begins the record of the request, if it has a reader.
     pub(super) fn begin_record(&mut self, request: &Request, grpc: bool) {
-        self.recording = Recording::begin(&self.service, request, grpc, self.time.started());
+        self.recording = Recording::begin(&self.service, request, grpc);
     }
 
     /// Keeps the text of the request until its end, if there is a reader.
@@ -249,25 +249,21 @@ impl Accounting {
     fn finish(&mut self, now: Instant) {
         self.done = true;
         let shard = self.service.worker.shard();
+        let took = now - self.time.started();
         if let Some(route) = &self.route {
             // The client has received the status, but not the whole response: this is not a success.
             let status = match self.cut_off {
                 true => StatusCode::BAD_GATEWAY,
                 false => self.status,
             };
-            route.request(
-                shard,
-                status,
-                now - self.time.started(),
-                self.response_bytes,
-            );
+            route.request(shard, status, took, self.response_bytes);
         }
-        let recording = self.recording.take();
-        if let Some(recording) = &recording {
-            if let Some(attempt) = &mut self.attempt {
-                attempt.end_note(now, false);
+        if let Some(recording) = &self.recording {
+            if self.received.is_none()
+                && let Some(attempt) = &mut self.attempt
+            {
+                attempt.end_note(now);
             }
-            let took = now - self.time.started();
             let ended = Ended {
                 status: self.status,
                 flag: self.flag,
@@ -277,15 +273,15 @@ impl Accounting {
                 received: self.received,
                 responded: self.responded,
                 ended: now,
+                took,
             };
-            let trace = recording.report(&self.service, &ended);
-            if let (Some(trace), Some(route)) = (trace, &self.route) {
-                route.exemplify(shard, took, trace);
-            }
+            let route = self.route.as_deref();
+            recording.report(&self.service, route, self.attempt.as_mut(), &ended);
         }
         self.time.stop(now);
         self.release();
-        if let Some(recording) = recording {
+        self.attempt = None;
+        if let Some(recording) = self.recording.take() {
             recording.recycle(&self.service.worker);
         }
     }
@@ -308,7 +304,10 @@ impl Accounting {
         if let Some(in_flight_guard) = &mut self.in_flight_guard {
             in_flight_guard.ended(ending);
         }
-        self.attempt = None;
+        // A reader may want it when the request has ended.
+        if self.recording.is_none() {
+            self.attempt = None;
+        }
         self.slot = None;
         self.in_flight_guard = None;
         self.call = None;
@@ -367,6 +366,8 @@ impl Account for Accounting {
 
     fn fail(&mut self, error: &ProxyError) {
         let upstreams = self.is_upstreams(error);
+        // What happens after the endpoint's last byte is not its failure.
+        let upstreams = upstreams && self.received.is_none();
         if let Some(attempt) = self.attempt.as_mut().filter(|_| upstreams) {
             attempt.failed(error);
         }

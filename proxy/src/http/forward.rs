@@ -19,7 +19,7 @@ use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.
 pub(crate) async fn forward<'a>(
-    hop: Hop<'a>,
+    hop: &'a Hop<'a>,
     request: &'a mut Request,
     body: Body,
     accounting: &mut Accounting,
@@ -36,7 +36,7 @@ pub(crate) async fn forward<'a>(
     let now = worker.time(hop.context.started);
     let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
     if let Some(recording) = accounting.recording() {
-        recording.toward(&cluster);
+        recording.forwarded();
     }
     let key = hop.hash_key(request);
     hop.prepare(request, &cluster)?;

@@ -134,7 +134,7 @@ pub(crate) fn set_request_id(fields: &mut Fields, settings: &HttpFilter, rng: &m
 }
 
 /// Generates a random (version 4) UUID.
-fn uuid(rng: &mut Rng) -> [u8; 36] {
+pub(super) fn uuid(rng: &mut Rng) -> [u8; 36] {
     let high = rng.next_u64() & !0xf000 | 0x4000;
     let low = rng.next_u64() & !(0b11 << 62) | 0b10 << 62;
     let (high, low) = (hex(high), hex(low));

@@ -14,6 +14,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, Version};
 use http_body::Body as _;
@@ -244,9 +245,6 @@ impl Service {
         let deadline = Deadline::of(action, request, upload, context.started);
         accounting.route(&route.metrics, deadline);
         let record = accounting.record().cloned();
-        if let Some(record) = &record {
-            record.notes_mut().route = Some(Arc::clone(&route.named));
-        }
         let limit_state = match self.limit(request, table, Some(route), context) {
             Ok(limit_state) => limit_state,
             Err(refused) => {
@@ -277,7 +275,7 @@ impl Service {
                     upgrade: upgrade.as_deref(),
                     record: record.as_ref(),
                 };
-                let mut response = forward::forward(hop, request, body, accounting).await?;
+                let mut response = forward::forward(&hop, request, body, accounting).await?;
                 accounting.describe_queue(&mut response.fields);
                 response
             }
@@ -440,8 +438,9 @@ impl Service {
                 received: None,
                 responded: Some(now),
                 ended: now,
+                took: Duration::ZERO,
             };
-            recording.report(self, &ended);
+            recording.report(self, None, None, &ended);
             recording.recycle(&self.worker);
         }
         response

@@ -1,14 +1,15 @@
 //! The record of a request, its text, and its readers: from its beginning to its end.
 
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
-use maglor_telemetry::trace_context::TraceId;
 use tokio::time::Instant;
 
+use super::attempt::accounting::Attempt;
 use super::connection::Service;
+use super::headers;
 use super::story::{self, Ended};
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
@@ -16,10 +17,10 @@ use crate::protocol::fields::{Fields, Known, Span};
 use crate::protocol::http1::Target;
 use crate::protocol::message::Request;
 use crate::runtime::worker::Worker;
+use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::observers::Readers;
 use crate::telemetry::record::{ClusterState, Entry, Notes, Record, Rule, is_failure};
 use crate::telemetry::traces::Tracer;
-use crate::upstream::Cluster;
 
 /// Length of a request's text above which only the recorded parts are kept until its end.
 const MOST_TEXT: usize = 4096;
@@ -31,11 +32,10 @@ pub(crate) struct Recording {
     readers: Readers,
     /// `None` without tracing.
     tracer: Option<Arc<Tracer>>,
-    method: Method,
-    /// The text of the request, at its end.
-    fields: Fields,
-    /// The cluster, by which candidates are named. It may go before the request ends.
-    cluster: Option<Weak<Cluster>>,
+    /// The method and the text of the request, at its end.
+    text: Option<(Method, Fields)>,
+    /// Whether a cluster was chosen.
+    is_forwarded: bool,
     /// When the client had sent its whole request.
     uploaded: Option<Instant>,
     /// Which of several reasons of the flag is the request's.
@@ -45,39 +45,32 @@ pub(crate) struct Recording {
 impl Recording {
     /// Begins the record of a request, if it has a reader.
     #[inline]
-    pub(super) fn begin(
-        service: &Service,
-        request: &Request,
-        grpc: bool,
-        started: Instant,
-    ) -> Option<Self> {
+    pub(super) fn begin(service: &Service, request: &Request, grpc: bool) -> Option<Self> {
         let worker = &service.worker;
         let observers = &worker.shared().observers;
-        let readers = observers.readers();
+        let mut readers = observers.readers();
         if !readers.any() {
             return None;
         }
         let record = worker.records.take();
-        // Whatever a line or a span has is noted of every attempt.
-        let notes_all = readers.lines() || readers.traces();
-        let threshold = observers.stories.threshold(worker.shard());
-        let slow_after = threshold.and_then(|threshold| started.checked_add(threshold));
-        record.begin(request, grpc, (notes_all, slow_after));
-        let tracer = readers.traces().then(|| observers.tracer()).flatten();
+        record.begin(request, grpc);
+        let mut tracer = None;
+        if readers.traces() {
+            tracer = begin_trace(service, &record, request);
+            // Of a request that is not exported, only the headers are left.
+            if tracer.is_none() {
+                readers = readers.without_traces();
+            }
+        }
         if readers.lines() || tracer.is_some() {
             record.client_fields(&request.fields, readers.lines());
-        }
-        if let Some(tracer) = &tracer {
-            let scheme = service.client.scheme();
-            worker.with_rng(|rng| tracer.begin(&record, request, scheme, rng));
         }
         Some(Self {
             record,
             readers,
             tracer,
-            method: Method::GET,
-            fields: Fields::none(),
-            cluster: None,
+            text: None,
+            is_forwarded: false,
             uploaded: None,
             reason: None,
         })
@@ -94,7 +87,7 @@ impl Recording {
             fields: Fields::none(),
         };
         request.target.path_and_query = request.fields.add_text(unread);
-        let mut recording = Self::begin(service, &request, false, Instant::now())?;
+        let mut recording = Self::begin(service, &request, false)?;
         recording.tracer = None;
         recording.record.notes_mut().trace = None;
         recording.keep(&mut request);
@@ -117,9 +110,9 @@ impl Recording {
         self.readers = self.readers.without_stories();
     }
 
-    /// Records the cluster of the request.
-    pub(super) fn toward(&mut self, cluster: &Arc<Cluster>) {
-        self.cluster = Some(Arc::downgrade(cluster));
+    /// Records that a cluster was chosen for the request.
+    pub(super) fn forwarded(&mut self) {
+        self.is_forwarded = true;
     }
 
     /// Records the rule that has decided.
@@ -158,9 +151,13 @@ impl Recording {
     /// Keeps the text of the request until its end.
     #[inline]
     pub(super) fn keep(&mut self, request: &mut Request) {
-        std::mem::swap(&mut self.method, &mut request.method);
-        std::mem::swap(&mut self.fields, &mut request.fields);
-        if self.fields.encoded_len() > MOST_TEXT {
+        if !self.readers.any() {
+            return;
+        }
+        let fields = std::mem::replace(&mut request.fields, Fields::none());
+        let is_long = fields.encoded_len() > MOST_TEXT;
+        self.text = Some((std::mem::take(&mut request.method), fields));
+        if is_long {
             self.shrink();
         }
     }
@@ -169,62 +166,87 @@ impl Recording {
     #[cold]
     fn shrink(&mut self) {
         let notes = &mut *self.record.notes_mut();
+        let Some((_, fields)) = &mut self.text else {
+            return;
+        };
         let mut kept = Fields::none();
-        let mut keep = |span: &mut Span| *span = kept.add_text(self.fields.slice(*span));
+        let mut keep = |span: &mut Span| *span = kept.add_text(fields.slice(*span));
         keep(&mut notes.target);
         notes.host.as_mut().map(&mut keep);
         notes.user_agent.as_mut().map(&mut keep);
         notes.referer.as_mut().map(&mut keep);
         notes.forwarded_for.as_mut().map(&mut keep);
-        if let Some(id) = self.fields.get(Known::XRequestId) {
+        if let Some(id) = fields.get(Known::XRequestId) {
             kept.push(Known::XRequestId, id);
         }
-        self.fields = kept;
+        *fields = kept;
     }
 
-    /// Notifies the readers of the request that it has ended. Returns the identifier of its trace if it is exported.
+    /// Notifies the readers of the request that it has ended. `attempt` is the one whose result is the request's.
     #[inline]
-    pub(super) fn report(&self, service: &Service, ended: &Ended) -> Option<TraceId> {
-        let worker = &service.worker;
-        let (shard, took) = (worker.shard(), ended.ended - ended.started);
-        let notes = &*self.record.notes();
-        let stories = &worker.shared().observers.stories;
-        let is_kept = self.readers.stories() && {
-            let failed =
-                is_failure(ended.status, ended.flag) || notes.grpc && notes.has_failed_call();
-            // Whatever the rest: the estimate is one of all requests.
-            let slow = !self.is_tunnel(ended) && stories.is_slow(took, shard);
-            (failed || slow) && stories.permits(failed, worker.time(ended.ended))
-        };
-        let outcome = (ended.status, ended.flag);
-        let exporter = self.tracer.as_ref();
-        let exporter = exporter.filter(|one| one.is_exported(notes, outcome, took, shard));
-        if is_kept || exporter.is_some() || self.readers.lines() {
-            self.publish(notes, service, ended, (is_kept, exporter));
+    pub(super) fn report(
+        &self,
+        service: &Service,
+        route: Option<&RouteMetrics>,
+        attempt: Option<&mut Attempt>,
+        ended: &Ended,
+    ) {
+        if !self.readers.any() {
+            return;
         }
-        exporter?;
-        notes.trace.as_ref().map(|trace| trace.context.trace_id)
+        let worker = &service.worker;
+        let (shard, took) = (worker.shard(), ended.took);
+        let stories = &worker.shared().observers.stories;
+        let (is_kept, exporter) = {
+            let notes = &*self.record.notes();
+            let is_kept = self.readers.stories() && {
+                let failed =
+                    is_failure(ended.status, ended.flag) || notes.grpc && notes.has_failed_call();
+                // Whatever the rest: the estimate is one of all requests.
+                let slow = !self.is_tunnel(ended) && stories.is_slow(took, shard);
+                (failed || slow) && stories.permits(failed, worker.time(ended.ended))
+            };
+            let outcome = (ended.status, ended.flag);
+            let exporter = self.tracer.as_ref();
+            let exporter = exporter.filter(|one| one.is_exported(notes, outcome, took, shard));
+            (is_kept, exporter)
+        };
+        if is_kept || exporter.is_some() || self.readers.lines() {
+            self.publish(service, (route, attempt), ended, (is_kept, exporter));
+        }
     }
 
     /// Writes what readers get.
+    #[cold]
     fn publish(
         &self,
-        notes: &Notes,
         service: &Service,
+        (route, attempt): (Option<&RouteMetrics>, Option<&mut Attempt>),
         ended: &Ended,
         (is_kept, exporter): (bool, Option<&Arc<Tracer>>),
     ) {
         let worker = &service.worker;
-        let entry = self.entry(notes, service, ended);
+        let attempt = attempt.map(|attempt| {
+            attempt.end_note(ended.received.unwrap_or(ended.ended));
+            &*attempt
+        });
+        let notes = &*self.record.notes();
+        let Some((method, fields)) = &self.text else {
+            return;
+        };
+        let generated = generate_id(fields, service);
+        let mut entry = entry((method, fields), notes, service, ended);
+        entry.route = route.and_then(|route| route.named.as_ref());
+        entry.request_id = entry.request_id.or(generated.as_ref().map(|id| &id[..]));
         if let Some(tracer) = exporter {
             tracer.export(notes, &entry, ended.ended, worker.shard());
+            exemplify(notes, worker.shard(), (route, attempt), entry.took);
         }
         let now = worker.time(ended.ended);
         let observers = &worker.shared().observers;
         if is_kept {
-            let cluster = self.cluster.as_ref().and_then(Weak::upgrade);
-            let mut story = story::of(&entry, notes, cluster.as_deref(), ended.started);
-            story.times = story::times(notes, ended, (self.uploaded, self.cluster.is_some()));
+            let mut story = story::of(&entry, notes, ended.started);
+            story.times = story::times(notes, ended, (self.uploaded, self.is_forwarded));
             story.reason = self.reason.map(str::to_owned);
             if story.id.is_empty() {
                 story.id = observers.stories.next_id();
@@ -238,7 +260,8 @@ impl Recording {
 
     /// Returns whether the duration says nothing: that of a tunnel is its user's.
     fn is_tunnel(&self, ended: &Ended) -> bool {
-        ended.status == StatusCode::SWITCHING_PROTOCOLS || self.method == Method::CONNECT
+        ended.status == StatusCode::SWITCHING_PROTOCOLS
+            || matches!(&self.text, Some((Method::CONNECT, _)))
     }
 
     /// Returns the record to the worker.
@@ -246,33 +269,84 @@ impl Recording {
     pub(super) fn recycle(self, worker: &Worker) {
         worker.records.recycle(self.record);
     }
+}
 
-    #[cold]
-    fn entry<'a>(&'a self, notes: &'a Notes, service: &'a Service, ended: &Ended) -> Entry<'a> {
-        let part = |span| self.fields.slice(span);
-        let answering = notes.answering.and_then(|at| notes.attempts.get(at));
-        Entry {
-            listener: &service.chain.listener,
-            direction: service.chain.direction,
-            client: service.client.address,
-            peer: service.client.peer(),
-            method: &self.method,
-            target: part(notes.target),
-            version: notes.version,
-            host: notes.host.map(part),
-            user_agent: notes.user_agent.map(part),
-            referer: notes.referer.map(part),
-            forwarded_for: notes.forwarded_for.map(part),
-            request_id: self.fields.get(Known::XRequestId),
-            upstream: answering.map(|attempt| (&attempt.address, &attempt.cluster.name)),
-            attempts: answering.map_or(0, |attempt| attempt.number),
-            error: notes.error.as_deref(),
-            trace_id: notes.trace.as_ref().map(|trace| trace.context.trace_id),
-            status: ended.status,
-            flag: ended.flag,
-            response_bytes: ended.response_bytes,
-            took: ended.ended - ended.started,
-            responded: ended.responded.map(|at| at - ended.started),
+/// Begins the trace of a request; returns its exporter, if it may be exported.
+#[inline]
+fn begin_trace(service: &Service, record: &Record, request: &Request) -> Option<Arc<Tracer>> {
+    let worker = &service.worker;
+    let scheme = service.client.scheme();
+    worker.shared().observers.with_tracer(|tracer| {
+        let is_recorded = worker.with_rng(|rng| tracer.begin(record, request, scheme, rng));
+        is_recorded.then(|| Arc::clone(tracer))
+    })
+}
+
+/// Returns an identifier for a request that was not forwarded and has none.
+fn generate_id(fields: &Fields, service: &Service) -> Option<[u8; 36]> {
+    let has_one = fields.contains(Known::XRequestId);
+    let generates = service.settings().request_id && !has_one;
+    generates.then(|| service.worker.with_rng(headers::uuid))
+}
+
+fn entry<'a>(
+    (method, fields): (&'a Method, &'a Fields),
+    notes: &'a Notes,
+    service: &'a Service,
+    ended: &Ended,
+) -> Entry<'a> {
+    let part = |span| fields.slice(span);
+    let unusual = notes.unusual();
+    let answering = unusual.answering();
+    Entry {
+        listener: &service.chain.listener,
+        direction: service.chain.direction,
+        client: service.client.address,
+        peer: service.client.peer(),
+        method,
+        target: part(notes.target),
+        version: notes.version,
+        host: notes.host.map(part),
+        user_agent: notes.user_agent.map(part),
+        referer: notes.referer.map(part),
+        forwarded_for: notes.forwarded_for.map(part),
+        request_id: fields.get(Known::XRequestId),
+        route: None,
+        upstream: answering.map(|attempt| (&attempt.address, &attempt.cluster.name)),
+        attempts: answering.map_or(0, |attempt| attempt.number),
+        error: unusual.error.as_deref(),
+        trace_id: notes.trace.as_ref().map(|trace| trace.context.trace_id),
+        status: ended.status,
+        flag: ended.flag,
+        response_bytes: ended.response_bytes,
+        took: ended.took,
+        responded: ended.responded.map(|at| at - ended.started),
+    }
+}
+
+/// Shows an exported trace as the example of its request's duration, and of those of its attempts.
+fn exemplify(
+    notes: &Notes,
+    shard: usize,
+    (route, attempt): (Option<&RouteMetrics>, Option<&Attempt>),
+    took: Duration,
+) {
+    let Some(trace) = &notes.trace else {
+        return;
+    };
+    let trace = trace.context.trace_id;
+    if let Some(route) = route {
+        route.exemplify(shard, took, trace);
+    }
+    let Some(attempt) = attempt else {
+        return;
+    };
+    let metrics = attempt.cluster().metrics();
+    // A returned attempt is not counted.
+    let attempts = notes.unusual().attempts.iter();
+    for one in attempts.filter(|one| !one.bounced) {
+        if let Some(ended) = one.ended {
+            metrics.exemplify(shard, ended - one.started, trace);
         }
     }
 }

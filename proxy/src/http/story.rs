@@ -1,5 +1,6 @@
 //! The story of a request, from its record.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -11,8 +12,9 @@ use maglor_telemetry::story::{
 };
 use tokio::time::Instant;
 
-use crate::telemetry::record::{self, Attempted, Entry, Notes, direction_name, millis, timestamp};
-use crate::upstream::Cluster;
+use crate::telemetry::record::{
+    self, Attempted, EndpointAddresses, Entry, Notes, direction_name, millis, timestamp,
+};
 
 /// Length of the longest texts of clients in a story.
 const LONGEST: usize = 512;
@@ -33,16 +35,15 @@ pub(crate) struct Ended {
     /// When its head was ready for the client.
     pub(crate) responded: Option<Instant>,
     pub(crate) ended: Instant,
+    /// The time between beginning and end.
+    pub(crate) took: Duration,
 }
 
-/// Returns the story of a finished request that began at `started`. `cluster` names the candidates.
-pub(super) fn of(
-    entry: &Entry<'_>,
-    notes: &Notes,
-    cluster: Option<&Cluster>,
-    started: Instant,
-) -> Story {
-    let attempts = notes.attempts.iter().enumerate().take(MOST_ATTEMPTS);
+/// Returns the story of a finished request that began at `started`.
+pub(super) fn of(entry: &Entry<'_>, notes: &Notes, started: Instant) -> Story {
+    let unusual = notes.unusual();
+    let endpoints = unusual.endpoints.as_ref().and_then(Weak::upgrade);
+    let attempts = unusual.attempts.iter().enumerate().take(MOST_ATTEMPTS);
     Story {
         id: text(entry.request_id.unwrap_or_default()),
         time: timestamp().to_string(),
@@ -60,22 +61,22 @@ pub(super) fn of(
         flag: entry.flag.to_owned(),
         reason: None,
         error: entry.error.map(|error| text(error.as_bytes())),
-        route: notes.route.as_ref().map(|route| Route {
+        route: entry.route.map(|route| Route {
             virtual_host: route.host.to_string(),
             name: route.name.to_string(),
             path: route.path.clone(),
         }),
-        rule: notes.rule.as_ref().map(|rule| Rule {
+        rule: unusual.rule.as_ref().map(|rule| Rule {
             field: rule.field.to_owned(),
             name: rule.name.clone(),
         }),
-        cluster: notes.rejected_by.as_deref().map(cluster_state),
+        cluster: unusual.rejected_by.as_deref().map(cluster_state),
         attempts: attempts
             .map(|(at, attempted)| {
-                let answered = notes.answering == Some(at);
+                let answered = unusual.answering == Some(at);
                 Attempt {
                     answered,
-                    ..attempt(attempted, started, notes.queued, cluster)
+                    ..attempt(attempted, started, unusual.queued, endpoints.as_deref())
                 }
             })
             .collect(),
@@ -95,20 +96,21 @@ pub(super) fn times(
     let between = |from: Option<Instant>, to: Instant| {
         from.map(|from| millis(to.saturating_duration_since(from)))
     };
-    let total = ended.ended - ended.started;
-    let queued = match notes.attempts.is_empty() && is_forwarded && ended.flag != "-" {
-        true => total.saturating_sub(notes.delayed),
-        false => notes.queued,
+    let total = ended.took;
+    let unusual = notes.unusual();
+    let queued = match unusual.attempts.is_empty() && is_forwarded && ended.flag != "-" {
+        true => total.saturating_sub(unusual.delayed),
+        false => unusual.queued,
     };
     // A response that the proxy creates has no endpoint.
-    let answering = notes.answering.and_then(|at| notes.attempts.get(at));
+    let answering = unusual.answering();
     let has_head = answering.is_some_and(|attempt| attempt.status.is_some());
     let begun = ended.begun.filter(|_| has_head);
     let received = ended.received.unwrap_or(ended.ended);
     Times {
         total_ms: millis(total),
         queued_ms: millis(queued),
-        fault_ms: millis(notes.delayed),
+        fault_ms: millis(unusual.delayed),
         upload_ms: uploaded.map(since),
         first_byte_ms: begun.map(since),
         body_ms: between(begun, received),
@@ -120,7 +122,7 @@ fn attempt(
     attempted: &Attempted,
     started: Instant,
     queued: Duration,
-    cluster: Option<&Cluster>,
+    endpoints: Option<&dyn EndpointAddresses>,
 ) -> Attempt {
     let millis_between = |from: Instant, to: Instant| millis(to.saturating_duration_since(from));
     let now = Instant::now();
@@ -153,7 +155,7 @@ fn attempt(
             kind.to_owned()
         }),
         in_flight: attempted.queue,
-        candidates: candidates(attempted, cluster),
+        candidates: candidates(attempted, endpoints),
         candidates_total: attempted.candidates.total.max(1),
         began_ms: millis_between(started, began),
         took_ms: millis_between(began, ended),
@@ -179,13 +181,8 @@ fn attempt(
     }
 }
 
-fn candidates(attempted: &Attempted, cluster: Option<&Cluster>) -> Vec<Candidate> {
-    let endpoints = cluster.map(Cluster::endpoints);
-    let name = |id: u64| {
-        let mut targets = endpoints.iter().flat_map(|endpoints| endpoints.targets());
-        let target = targets.find(|target| target.id == id)?;
-        Some(target.address.to_string())
-    };
+fn candidates(attempted: &Attempted, endpoints: Option<&dyn EndpointAddresses>) -> Vec<Candidate> {
+    let name = |id: u32| Some(endpoints?.address_of(id)?.to_string());
     let each = attempted.candidates.each().enumerate();
     each.map(|(at, (id, in_flight))| match at {
         // Counted with this request.

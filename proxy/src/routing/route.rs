@@ -89,8 +89,6 @@ impl Host {
 pub(crate) struct Route {
     pub(crate) config: Arc<config::Route>,
     pub(crate) metrics: Arc<RouteMetrics>,
-    /// Names in records of requests.
-    pub(crate) named: Arc<RouteName>,
     /// Fault metrics; `None` unless the route injects faults.
     pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
@@ -269,14 +267,14 @@ fn compile_route(
     };
     let mirror = |mirror: &Mirror| Some((clusters.get(&mirror.cluster)?, mirror.percent));
     let limited = before.and_then(|before| before.rate_limit.as_ref());
+    let named = RouteName {
+        host: Arc::clone(domains),
+        name: Arc::clone(&route.name),
+        path: path_pattern(&route.matches.path),
+    };
     Route {
         config: Arc::clone(route),
-        metrics: metrics.route(listener, &route.name, from_start),
-        named: Arc::new(RouteName {
-            host: Arc::clone(domains),
-            name: Arc::clone(&route.name),
-            path: path_pattern(&route.matches.path),
-        }),
+        metrics: metrics.route(listener, &route.name, Some(named), from_start),
         faults: route
             .fault
             .as_ref()

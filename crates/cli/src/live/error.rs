@@ -190,7 +190,7 @@ impl LiveError {
             ),
             Self::Listen { .. } => Some("use --listen 127.0.0.1:0 for any free port"),
             Self::NoStory { .. } => Some(
-                "proxies with `stories: true` keep failed requests and the slowest 1 %, for ten minutes; `maglor why --recent` lists them",
+                "proxies keep failed requests and the slowest 1 %, for ten minutes; `maglor why --recent` lists them",
             ),
             Self::PortForward { .. } => {
                 Some("you need `create` on `pods/portforward` in that namespace")

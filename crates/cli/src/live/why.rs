@@ -26,7 +26,7 @@ Examples:
   Without Kubernetes
     maglor why --recent --proxy 127.0.0.1:15020
 
-With `stories: true`, proxies keep failed requests and the slowest 1 % for ten minutes. The identifier is
+Proxies keep failed requests and the slowest 1 % for ten minutes, unless `stories: false` is set. The identifier is
 `x-request-id`, which the access log and `maglor tap -o wide` show, or that of a trace.";
 
 /// How many proxies are asked at a time.
@@ -150,7 +150,7 @@ async fn ask(proxies: &[Instance], query: &str) -> Result<Collected, LiveError> 
 fn warn(name: &str, page: &Page) {
     if !page.on {
         eprintln!(
-            "{name}: nothing is kept; set `stories: true` in its configuration or the MeshConfig"
+            "{name}: nothing is kept; remove `stories: false` from its configuration or the MeshConfig"
         );
     }
     if page.dropped > 0 {

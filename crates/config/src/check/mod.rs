@@ -69,7 +69,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         log_level: bootstrap::log_level(raw),
         access_log: access_log::settings(raw, at),
         tracing,
-        stories: raw.stories.unwrap_or(false),
+        stories: raw.stories.unwrap_or(true),
         identity,
         control_plane,
         drain_timeout: bootstrap::drain_timeout(raw, at),

@@ -84,7 +84,7 @@ pub struct Document {
     pub tracing: Option<Tracing>,
     /// Keep why requests failed or were slow, for `maglor why`: all failed requests and the slowest 1 %, for ten minutes
     /// and in at most 1 MB. See docs/why.md.
-    #[schemars(extend("default" = false))]
+    #[schemars(extend("default" = true))]
     pub stories: Option<bool>,
     /// Identity of the proxy inside the mesh; required by `tls: mesh`. Absent: none.
     pub identity: Option<Identity>,

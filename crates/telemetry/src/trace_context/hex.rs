@@ -12,16 +12,32 @@ pub(super) fn decode<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Writes two digits for each byte into `digits`, which must be long enough.
-pub(super) fn encode(bytes: &[u8], digits: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (byte, pair) in bytes.iter().zip(digits.chunks_exact_mut(2)) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 0xf)];
+/// Returns the two digits of each byte.
+#[inline]
+pub(super) fn digits<const N: usize>(bytes: [u8; N]) -> [[u8; 2]; N] {
+    let mut digits = [[0; 2]; N];
+    let mut at = 0;
+    // `map` and iterators are not unrolled, and take five times as many instructions.
+    while at < N {
+        digits[at] = PAIRS[usize::from(bytes[at])];
+        at += 1;
     }
+    digits
 }
 
-/// Returns the output of [`encode`] as a string.
+/// The two digits of each byte.
+static PAIRS: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
+/// Returns digits and dashes as a string.
 pub(super) fn text(ascii: &[u8]) -> &str {
     std::str::from_utf8(ascii).expect("digits and dashes are ASCII")
 }

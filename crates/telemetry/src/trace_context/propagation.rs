@@ -46,9 +46,13 @@ pub struct Incoming {
 
 /// Returns whether a name, in any case, is that of a trace header.
 #[must_use]
+#[inline]
 pub fn is_header(name: &[u8]) -> bool {
-    // Most names differ from all of these in their lengths already.
-    HEADERS
+    // Most names begin with another letter.
+    matches!(
+        name.first().map(u8::to_ascii_lowercase),
+        Some(b'b' | b't' | b'x')
+    ) && HEADERS
         .iter()
         .any(|header| name.eq_ignore_ascii_case(header.as_bytes()))
 }
@@ -101,6 +105,18 @@ impl Incoming {
             },
             tracestate: w3c.and_then(|_| tracestate::combine(header(TRACESTATE))),
         }
+    }
+
+    /// Returns whether [`Incoming::inject`] writes `traceparent` alone.
+    #[must_use]
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        let Formats {
+            b3_single,
+            b3_multi,
+            ..
+        } = self.formats;
+        !b3_single && !b3_multi && self.tracestate.is_none()
     }
 
     /// Writes the headers of a request sent by the span of `context`, whose parent is `parent`: in

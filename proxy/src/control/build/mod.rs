@@ -423,7 +423,7 @@ impl Build<'_> {
                 let known = old.and_then(|old| old.on_demand.clone());
                 OnDemand::new(wanted, self.name, self.asks, known)
             }),
-            unrouted: self.metrics.route(self.name, &UNROUTED.into(), true),
+            unrouted: self.metrics.route(self.name, &UNROUTED.into(), None, true),
         })
     }
 

@@ -104,11 +104,23 @@ impl Export {
                 return;
             }
             if batch.len() < BATCH {
-                self.pause(DELAY).await;
+                self.wait_for_more().await;
                 self.spans.fill(&mut batch, BATCH);
             }
             self.send(&batch).await;
             self.pools.sweep(Instant::now());
+        }
+    }
+
+    /// Waits for more spans, unless there are many already or the process ends.
+    async fn wait_for_more(&mut self) {
+        if self.ending {
+            return;
+        }
+        tokio::select! {
+            () = sleep(DELAY) => {}
+            () = self.spans.pressing() => {}
+            () = self.hurry.notified() => self.ending = true,
         }
     }
 

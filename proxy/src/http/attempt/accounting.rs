@@ -5,7 +5,7 @@
 //! metrics.
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
@@ -13,13 +13,14 @@ use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry_budget::RetryPermit;
 use maglor_balance::{Outstanding, Rng};
+use maglor_telemetry::trace_context::SpanId;
 use tokio::time::Instant;
 
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Response;
 use crate::runtime::worker::Worker;
-use crate::telemetry::record::{Noted, Record};
+use crate::telemetry::record::{Begun, EndpointAddresses, Noted, Record};
 use crate::upstream::{Cluster, Picked, Seat, Target};
 
 /// Status that is counted if there was no response.
@@ -53,13 +54,17 @@ pub(crate) struct Attempt {
     hurried: Option<u32>,
     /// Counts the attempt as outstanding until dropped.
     outstanding: Option<Outstanding>,
-    _seat: Option<Seat>,
+    seat: Option<Seat>,
     /// Counts the attempt as a retry in progress; `None` for the first attempt.
     permit: Option<RetryPermit>,
-    /// Its request's record, until the attempt has ended,
+    /// Its request's record, until the attempt is noted there with its end,
     record: Option<Rc<Record>>,
     /// and its index there; `None` if it is not noted (yet).
     at: Option<usize>,
+    /// `None` without tracing.
+    span: Option<SpanId>,
+    /// Status of a gRPC call; `None` if there is none (yet).
+    grpc: Option<GrpcStatus>,
     /// Number of requests in flight at the endpoint, without this one, when it was chosen.
     queue: u32,
     /// Whether its result is that of the request.
@@ -89,34 +94,41 @@ impl Attempt {
             excused: false,
             hurried: None,
             outstanding: Some(picked.outstanding),
-            _seat: picked.seat,
+            seat: picked.seat,
             permit,
             record: None,
             at: None,
+            span: None,
+            grpc: None,
             queue: 0,
             answers: false,
         }
     }
 
-    /// Begins the attempt in the record of its request.
-    pub(super) fn note(&mut self, record: &Rc<Record>) {
+    /// Sets the record of its request.
+    #[inline]
+    pub(super) fn record(&mut self, record: &Rc<Record>) {
         self.queue = self.target.stats.outstanding().saturating_sub(1);
+        self.span = record.new_span(|| self.worker.with_rng(Rng::next_u64));
         self.record = Some(Rc::clone(record));
-        if record.notes_all() {
-            self.place();
-        }
     }
 
     /// Notes the attempt if it is not; returns its record and its index there.
-    fn place(&mut self) -> Option<(&Rc<Record>, usize)> {
+    #[cold]
+    pub(super) fn note(&mut self) -> Option<(&Rc<Record>, usize)> {
         let record = self.record.as_ref()?;
         let at = *self.at.get_or_insert_with(|| {
-            record.begin_attempt(
-                self.cluster.config(),
-                (&self.target.address, self.queue),
-                (self.number, self.started),
-                || self.worker.with_rng(Rng::next_u64),
-            )
+            let begun = Begun {
+                span: self.span,
+                cluster: self.cluster.config(),
+                address: &self.target.address,
+                queue: self.queue,
+                number: self.number,
+                started: self.started,
+            };
+            record.begin_attempt(begun, || {
+                Arc::downgrade(&self.cluster) as Weak<dyn EndpointAddresses>
+            })
         });
         Some((record, at))
     }
@@ -137,35 +149,36 @@ impl Attempt {
 
     /// Sets the trace headers of its request, with tracing.
     pub(super) fn inject(&self, fields: &mut Fields) {
-        if let (Some(record), Some(at)) = (&self.record, self.at) {
-            record.inject(Some(at), fields);
+        if let (Some(record), Some(_)) = (&self.record, self.span) {
+            record.inject(self.span, fields);
         }
     }
 
-    /// Ends the attempt in the record of its request, if there is one. A quick success is not noted.
-    pub(in crate::http) fn end_note(&mut self, now: Instant, succeeded: bool) {
-        let Some(record) = &self.record else {
-            return;
-        };
-        if self.at.is_some() || !succeeded || self.erred || record.notes_success(now) {
-            self.end_noted(now);
+    /// Notes that the attempt has ended, if it is in its request's record or follows others there. A first attempt that
+    /// succeeds is noted when the request has ended, if a reader keeps it ([`Self::end_note`]).
+    #[inline]
+    fn succeed_note(&mut self, now: Instant) {
+        let record = self.record.as_ref();
+        if record.is_some_and(|record| self.at.is_some() || record.has_attempts()) {
+            self.end_note(now);
         }
-        self.record = None;
     }
 
+    /// Notes the attempt and its end in the record of its request, if it is not.
     #[cold]
-    fn end_noted(&mut self, now: Instant) {
+    pub(in crate::http) fn end_note(&mut self, now: Instant) {
         let status = Some(self.status).filter(|_| self.has_head());
-        let answers = self.answers;
-        let Some((record, at)) = self.place() else {
-            return;
-        };
-        record.attempt(at, |noted| {
-            noted.status = status;
-            noted.ended = Some(now);
-        });
-        if answers {
-            record.notes_mut().answering = Some(at);
+        let (grpc, answers) = (self.grpc, self.answers);
+        if let Some((record, at)) = self.note() {
+            record.attempt(at, |noted| {
+                noted.status = status;
+                noted.grpc = grpc;
+                noted.ended = Some(now);
+            });
+            if answers {
+                record.unusual().answering = Some(at);
+            }
+            self.record = None;
         }
     }
 
@@ -224,7 +237,7 @@ impl Attempt {
             self.status = error.verdict().status;
         }
         self.erred |= error.is_upstreams();
-        if let Some((record, at)) = self.place() {
+        if let Some((record, at)) = self.note() {
             record.attempt(at, |noted| noted.fail(error));
         }
         match error {
@@ -242,8 +255,9 @@ impl Attempt {
 
     fn record_call_status(&mut self, status: GrpcStatus) {
         self.erred |= status != GrpcStatus::OK;
-        if (self.at.is_some() || status != GrpcStatus::OK)
-            && let Some((record, at)) = self.place()
+        self.grpc = Some(status);
+        if status != GrpcStatus::OK
+            && let Some((record, at)) = self.note()
         {
             record.attempt(at, |noted| noted.grpc = Some(status));
         }
@@ -301,9 +315,13 @@ impl Attempt {
     pub(crate) fn complete(&mut self, now: Instant, bytes: u64) {
         if let Some(outstanding) = self.outstanding.take() {
             self.settle();
-            self.count(now, true);
+            self.succeed_note(now);
+            self.count(now);
             self.cluster.metrics().body(self.worker.shard(), bytes);
             self.leave(outstanding, now, true);
+            // Its record may outlive it.
+            self.seat = None;
+            self.permit = None;
         }
     }
 
@@ -334,7 +352,7 @@ impl Attempt {
     pub(in crate::http) fn bounced(mut self) -> Option<RetryPermit> {
         self.outstanding = None;
         let now = Instant::now();
-        if let Some((record, at)) = self.place() {
+        if let Some((record, at)) = self.note() {
             record.attempt(at, |noted| {
                 noted.bounced = true;
                 noted.status = Some(StatusCode::SERVICE_UNAVAILABLE);
@@ -345,8 +363,7 @@ impl Attempt {
         self.permit.take()
     }
 
-    fn count(&mut self, now: Instant, succeeded: bool) {
-        self.end_note(now, succeeded);
+    fn count(&self, now: Instant) {
         let metrics = self.cluster.metrics();
         metrics.request(self.worker.shard(), self.status, now - self.started);
     }
@@ -357,7 +374,8 @@ impl Drop for Attempt {
         if let Some(outstanding) = self.outstanding.take() {
             let now = Instant::now();
             self.settle();
-            self.count(now, false);
+            self.end_note(now);
+            self.count(now);
             self.leave(outstanding, now, false);
         }
     }

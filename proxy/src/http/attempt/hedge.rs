@@ -93,7 +93,7 @@ impl<'a> Attempts<'a> {
         let limit = self.racer_deadline(now);
         let body = (body, self.deadline.held());
         Box::pin(async move {
-            let result = send(&hop, &request, body, &mut attempt, now, limit).await;
+            let result = send(hop, &request, body, &mut attempt, now, limit).await;
             (attempt, result)
         })
     }

@@ -42,7 +42,7 @@ const DISCARD: usize = 64 * 1024;
 
 /// The attempts of one request.
 pub(super) struct Attempts<'a> {
-    hop: Hop<'a>,
+    hop: &'a Hop<'a>,
     cluster: &'a Arc<Cluster>,
     policy: &'a RetryPolicy,
     hash: Option<u64>,
@@ -71,7 +71,7 @@ pub(super) struct Progress {
 
 impl<'a> Attempts<'a> {
     pub(super) fn new(
-        hop: Hop<'a>,
+        hop: &'a Hop<'a>,
         cluster: &'a Arc<Cluster>,
         hash: Option<u64>,
         request: &'a mut Request,
@@ -88,7 +88,7 @@ impl<'a> Attempts<'a> {
             // The deadline may change: see `retry_context`.
             deadline: None,
         };
-        let copies = mirror::chosen(&hop, request);
+        let copies = mirror::chosen(hop, request);
         let consults = cluster.queue_protocol().is_some();
         let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || consults;
         let limit = hop.forward.request_buffer_limit;
@@ -102,7 +102,7 @@ impl<'a> Attempts<'a> {
             &[]
         };
         let body = Payload::new(body, reserved.is_some(), limit);
-        mirror::send(&hop, copies, request, body.replay(), &deadline);
+        mirror::send(hop, copies, request, body.replay(), &deadline);
         Self {
             hop,
             cluster,
@@ -244,7 +244,11 @@ impl<'a> Attempts<'a> {
         let count = self.state.count();
         let mut attempt = Attempt::new(worker, self.cluster, picked, count, now, permit);
         if let Some(record) = self.hop.record {
-            attempt.note(record);
+            attempt.record(record);
+            // Attempts in parallel share no notes of their connections and candidates.
+            if self.hop.forward.hedge.is_some() {
+                attempt.note();
+            }
         }
         if self.deadline.is_hurried() {
             attempt.hurry();
@@ -261,7 +265,7 @@ impl<'a> Attempts<'a> {
         let body = self.body.take();
         let limit = self.attempt_deadline(now);
         let body = (body, self.deadline.held());
-        send(&self.hop, self.request, body, attempt, now, limit).await
+        send(self.hop, self.request, body, attempt, now, limit).await
     }
 
     pub(super) fn service(&self) -> &'a Service {

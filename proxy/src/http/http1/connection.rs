@@ -69,15 +69,13 @@ enum Waiting {
 }
 
 /// Result of waiting for a request.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "made once a request, where a box would be an allocation"
-)]
-pub(super) enum Next {
+type Next = Result<RequestHead, NoRequest>;
+
+/// Why there is no further request.
+pub(super) enum NoRequest {
     Close,
     Idle,
     Refuse(ProxyError),
-    Request(RequestHead),
 }
 
 impl Shared {
@@ -120,7 +118,7 @@ impl Shared {
         let limits = service.limits();
         match inner.poll_head(cx, limits) {
             Poll::Ready(next) => {
-                memory::rebase(inner.input.capacity() + inner.output.gathered.capacity());
+                memory::rebase(inner.input.capacity() + inner.output.capacity());
                 inner.waiting = Waiting::Not;
                 inner.begun = None;
                 Poll::Ready(next)
@@ -150,12 +148,12 @@ impl Shared {
         }
         ready!(self.timer.poll_expired(cx));
         inner.waiting = Waiting::Not;
-        Poll::Ready(match waiting {
-            Waiting::ForHead => Next::Refuse(ProxyError::HeaderTimeout),
-            Waiting::ForLastRequest => Next::Close,
-            _ if service.settings().idle_timeout <= PARK_AFTER => Next::Close,
-            _ => Next::Idle,
-        })
+        Poll::Ready(Err(match waiting {
+            Waiting::ForHead => NoRequest::Refuse(ProxyError::HeaderTimeout),
+            Waiting::ForLastRequest => NoRequest::Close,
+            _ if service.settings().idle_timeout <= PARK_AFTER => NoRequest::Close,
+            _ => NoRequest::Idle,
+        }))
     }
 
     /// Creates a request from its head and the body that follows on the connection.
@@ -302,7 +300,7 @@ impl Inner {
                 match http1::parse_request(&self.input, limits) {
                     Ok(Some((head, len))) => {
                         self.input.advance(len);
-                        return Poll::Ready(Next::Request(head));
+                        return Poll::Ready(Ok(head));
                     }
                     Ok(None) => {}
                     Err(error) => return Poll::Ready(refused(error)),
@@ -311,7 +309,7 @@ impl Inner {
             let input = &mut self.input;
             let read = ready!(http1::poll_read(&mut self.io, cx, |bytes| {
                 if bytes.is_empty() {
-                    return Some(Next::Close);
+                    return Some(Err(NoRequest::Close));
                 }
                 if !input.is_empty() {
                     input.extend_from_slice(bytes);
@@ -320,7 +318,7 @@ impl Inner {
                 match http1::parse_request(bytes, limits) {
                     Ok(Some((head, len))) => {
                         input.extend_from_slice(&bytes[len..]);
-                        Some(Next::Request(head))
+                        Some(Ok(head))
                     }
                     Ok(None) => {
                         input.extend_from_slice(bytes);
@@ -332,21 +330,21 @@ impl Inner {
             match read {
                 Ok(Some(next)) => return Poll::Ready(next),
                 Ok(None) => {}
-                Err(_) => return Poll::Ready(Next::Close),
+                Err(_) => return Poll::Ready(Err(NoRequest::Close)),
             }
         }
     }
 }
 
 fn refused(error: HeadError) -> Next {
-    Next::Refuse(ProxyError::DownstreamHead(error))
+    Err(NoRequest::Refuse(ProxyError::DownstreamHead(error)))
 }
 
 impl Interim for Shared {
     /// Queues a 1xx response, which is sent at the next poll of the connection.
     fn send(&self, status: StatusCode, fields: &Fields) {
         let mut inner = self.inner.borrow_mut();
-        let out = &mut inner.output.gathered;
+        let out = inner.output.gathered();
         http1::encode_response(status, fields, out);
         out.extend_from_slice(b"\r\n");
     }

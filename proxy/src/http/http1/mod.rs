@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{Method, Version};
 use tokio::time::Instant;
 
-use self::connection::{Next, Shared};
+use self::connection::{NoRequest, Shared};
 use super::connection::{RequestContext, Service};
 use crate::net::fairness;
 use crate::net::io::{Io, Stream};
@@ -34,8 +34,10 @@ pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, servic
     // requests.
     let mut fresh = true;
     loop {
+        // Not in the future, which would keep the space of its arguments.
+        let shared = Rc::new(Shared::new(stream, begun.take()));
         // A separate statement: as the operand of `match`, the box would live as long as the arms.
-        let end = Box::pin(session(stream, begun.take(), &service)).await;
+        let end = Box::pin(session(shared, &service)).await;
         match end {
             End::Closed => return,
             End::Idle(io, served) => {
@@ -101,32 +103,21 @@ async fn parked(io: &Io, service: &Service, fresh: bool) -> bool {
 }
 
 /// Serves requests until the connection closes, idles or becomes a tunnel.
-async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) -> End {
-    let shared = Rc::new(Shared::new(stream, begun));
+///
+/// The future of a waiting request contains whatever lives across one of its awaits, so that a head is taken apart at
+/// once.
+async fn session(shared: Rc<Shared>, service: &Rc<Service>) -> End {
     let mut served = false;
-    loop {
-        let head = match poll_fn(|cx| shared.poll_request(cx, service)).await {
-            Next::Close => {
-                if !served {
-                    fairness::before_close().await;
-                }
-                return End::Closed;
-            }
-            Next::Idle => {
-                let io = shared.into_io();
-                return io.map_or(End::Closed, |io| End::Idle(io, served));
-            }
-            Next::Refuse(error) => {
-                response::refuse(&shared, service, &error).await;
-                return End::Closed;
-            }
-            Next::Request(head) => head,
-        };
-        served = true;
-        let facts = RequestFacts::of(&head);
-        let handled = {
-            let (mut request, mut body) = shared.begin(head);
-            handle(&shared, service, &mut request, &mut body).await
+    let end = loop {
+        let next = poll_fn(|cx| shared.poll_request(cx, service));
+        let (facts, handled) = {
+            let (facts, mut request, mut body) = match next.await.map(|head| begin(&shared, head)) {
+                Ok(begun) => begun,
+                Err(end) => break end,
+            };
+            served = true;
+            let handled = handle(&shared, service, &mut request, &mut body).await;
+            (facts, handled)
         };
         // Dropping the pipeline's future has cancelled the request and logged it.
         let Some(response) = handled else {
@@ -148,6 +139,39 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
                 };
                 return End::TakenOver(Box::new((downstream, taken)));
             }
+        }
+    };
+    without_request(shared, service, end, served).await
+}
+
+/// Takes the head of a request apart.
+fn begin(shared: &Rc<Shared>, head: RequestHead) -> (RequestFacts, Request, Body) {
+    let facts = RequestFacts::of(&head);
+    let (request, body) = shared.begin(head);
+    (facts, request, body)
+}
+
+/// Ends a session that gets no further request.
+async fn without_request(
+    shared: Rc<Shared>,
+    service: &Service,
+    end: NoRequest,
+    served: bool,
+) -> End {
+    match end {
+        NoRequest::Close => {
+            if !served {
+                fairness::before_close().await;
+            }
+            End::Closed
+        }
+        NoRequest::Idle => {
+            let io = shared.into_io();
+            io.map_or(End::Closed, |io| End::Idle(io, served))
+        }
+        NoRequest::Refuse(error) => {
+            response::refuse(&shared, service, &error).await;
+            End::Closed
         }
     }
 }
@@ -213,5 +237,16 @@ mod tests {
         }
         let size = size(serve);
         assert!(size <= 640, "{size} bytes");
+    }
+
+    /// Checks the size of a busy connection's future, which is the largest part of a waiting request's memory: it fits
+    /// into a block of the allocator.
+    #[test]
+    fn a_waiting_requests_future_stays_within_a_block() {
+        fn size<F>(_: impl FnOnce(Rc<Shared>, &'static Rc<Service>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(session);
+        assert!(size <= 3072, "{size} bytes");
     }
 }

@@ -141,7 +141,7 @@ impl Shared {
             Framing::Chunked | Framing::Close => fields.remove(Known::ContentLength),
         }
         let mut inner = self.inner.borrow_mut();
-        let out = &mut inner.output.gathered;
+        let out = inner.output.gathered();
         http1::encode_response(response.status, fields, out);
         match plan.framing {
             Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
@@ -157,7 +157,7 @@ impl Shared {
 
     fn encode_tunnel_head(&self, response: &Response) {
         let mut inner = self.inner.borrow_mut();
-        let out = &mut inner.output.gathered;
+        let out = inner.output.gathered();
         http1::encode_response(response.status, &response.fields, out);
         out.extend_from_slice(b"\r\n");
     }

@@ -153,13 +153,15 @@ impl Clone for Fields {
 
 impl Drop for Fields {
     fn drop(&mut self) {
+        // One of [`Self::none`].
+        if self.text.capacity() == 0 {
+            return;
+        }
         let (mut text, mut list) = (
             std::mem::take(&mut self.text),
             std::mem::take(&mut self.list),
         );
-        // One of [`Self::none`].
-        let taken = text.capacity() == 0;
-        if taken || text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
+        if text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
             return;
         }
         text.clear();
@@ -249,6 +251,20 @@ impl Fields {
         self.push_parts(key, &[value]);
     }
 
+    /// Adds a field as a line, `NAME: VALUE` and its end; the name has this length, and is none of the known ones.
+    #[inline]
+    pub(crate) fn push_text<const N: usize>(&mut self, name: usize, line: &[u8; N]) {
+        let start = self.text.len();
+        self.text.extend_from_slice(line);
+        let value = start + name + b": ".len();
+        self.list.push(Field {
+            known: Known::Other,
+            name: Span::new(start, name),
+            value: Span::new(value, start + N - b"\r\n".len() - value),
+        });
+        self.present |= Known::Other.bit();
+    }
+
     /// Adds a field whose value is the concatenation of these parts.
     pub(crate) fn push_parts<'a>(&mut self, key: impl Into<Key<'a>>, parts: &[&[u8]]) {
         let key = key.into();
@@ -324,6 +340,15 @@ impl Fields {
         }
     }
 
+    /// Removes the fields of some names that are none of the known ones.
+    pub(crate) fn remove_unlisted(&mut self, is_removed: impl Fn(&[u8]) -> bool) {
+        let Self { text, list, .. } = self;
+        list.retain(|field| {
+            let name = text.get(field.name.start as usize..field.name.end as usize);
+            field.known != Known::Other || !name.is_some_and(&is_removed)
+        });
+    }
+
     /// Removes fields whose names differ from a known one only by underscores. Where names become variables (CGI,
     /// WSGI, PHP), both names are the same.
     pub(crate) fn remove_lookalikes(&mut self, known: Known) {
@@ -389,6 +414,13 @@ impl Fields {
         self.list
             .iter()
             .map(|field| (field.known, self.slice(field.name), self.slice(field.value)))
+    }
+
+    /// Returns the names that are none of the known ones, in order.
+    #[inline]
+    pub(crate) fn unlisted(&self) -> impl Iterator<Item = &[u8]> {
+        let others = self.list.iter().filter(|field| field.known == Known::Other);
+        others.map(|field| self.slice(field.name))
     }
 
     /// Appends all fields as lines.

@@ -1,5 +1,6 @@
 //! The output of a connection: small pieces are gathered in a buffer, large ones are written without copying.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,10 +17,13 @@ const COPY_LIMIT: usize = 8 * 1024;
 /// Number of gathered bytes from which they are written to the socket.
 const HIGH_WATER: usize = 16 * 1024;
 
+/// Capacity in bytes above which a buffer is freed.
+const KEPT: usize = 8 * 1024;
+
 /// Pending output, in order: `gathered`, `large`, `tail`.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    pub(crate) gathered: BytesMut,
+    gathered: BytesMut,
     large: Bytes,
     /// The CRLF that follows a large chunk.
     tail: &'static [u8],
@@ -27,7 +31,26 @@ pub(crate) struct Output {
     written: u64,
 }
 
+thread_local! {
+    /// A buffer for gathered output. Most output is accepted by its socket at once, so that the connections of a thread
+    /// need one, and a waiting connection holds none.
+    static FREE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+}
+
 impl Output {
+    /// Returns the buffer for small pieces; only while [`Output::has_room`].
+    pub(crate) fn gathered(&mut self) -> &mut BytesMut {
+        if self.gathered.capacity() == 0 {
+            self.gathered = FREE.take().unwrap_or_default();
+        }
+        &mut self.gathered
+    }
+
+    /// Returns the memory of the buffer for small pieces.
+    pub(crate) fn capacity(&self) -> usize {
+        self.gathered.capacity()
+    }
+
     /// Returns the number of bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
@@ -49,12 +72,13 @@ impl Output {
             return;
         }
         if chunked {
-            framing::encode_chunk_size(data.len(), &mut self.gathered);
+            framing::encode_chunk_size(data.len(), self.gathered());
         }
         let end: &'static [u8] = if chunked { b"\r\n" } else { b"" };
         if data.len() <= COPY_LIMIT {
-            self.gathered.extend_from_slice(&data);
-            self.gathered.extend_from_slice(end);
+            let gathered = self.gathered();
+            gathered.extend_from_slice(&data);
+            gathered.extend_from_slice(end);
         } else {
             self.large = data;
             self.tail = end;
@@ -63,7 +87,7 @@ impl Output {
 
     /// Ends a chunked body; only while [`Output::has_room`].
     pub(crate) fn push_chunked_end(&mut self, trailers: Option<&HeaderMap>) {
-        framing::encode_chunked_end(trailers, &mut self.gathered);
+        framing::encode_chunked_end(trailers, self.gathered());
     }
 
     /// Writes until nothing is left.
@@ -90,6 +114,17 @@ impl Output {
         Poll::Ready(Ok(()))
     }
 
+    /// Leaves the empty buffer to the next output of the thread.
+    fn release(&mut self) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        // Makes the consumed bytes free again.
+        gathered.clear();
+        gathered.reserve(1);
+        if gathered.capacity() <= KEPT {
+            FREE.set(Some(gathered));
+        }
+    }
+
     fn advance(&mut self, mut n: usize) {
         self.written = self.written.wrapping_add(n as u64);
         let step = n.min(self.gathered.len());
@@ -103,8 +138,7 @@ impl Output {
             self.large = Bytes::new();
         }
         if self.gathered.is_empty() {
-            // Keeps the allocation and drops the consumed bytes.
-            self.gathered.clear();
+            self.release();
         }
     }
 }

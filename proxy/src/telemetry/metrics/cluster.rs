@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use maglor_telemetry::trace_context::TraceId;
 use maglor_telemetry::{Counter, Gauge, Histogram};
 
 use super::choices::ChoiceMetrics;
+use super::exemplar::exemplar;
 use super::guards::GuardMetrics;
 use super::status_class::{CLASSES, class};
 use super::upstream::Upstream;
@@ -38,7 +40,7 @@ impl ClusterMetrics {
     ) -> Self {
         Self {
             requests: CLASSES.map(|class| families.requests.with(&[cluster, class])),
-            duration: families.duration.with(&[cluster]),
+            duration: families.duration.with_exemplars(&[cluster]),
             connections: families.connections.with(&[cluster]),
             connections_total: families.connections_total.with(&[cluster]),
             connect_failures: families.connect_failures.with(&[cluster]),
@@ -56,6 +58,11 @@ impl ClusterMetrics {
     pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration) {
         self.requests[class(status)].inc(shard);
         self.duration.observe_duration(shard, took);
+    }
+
+    /// Shows an attempt with an exported trace as the example of its duration.
+    pub(crate) fn exemplify(&self, shard: usize, took: Duration, trace_id: TraceId) {
+        self.duration.exemplify(shard, exemplar(took, trace_id));
     }
 
     /// Counts bytes of a request body, or other bytes sent to an endpoint.

@@ -2,17 +2,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::StatusCode;
-use maglor_telemetry::metrics::Exemplar;
 use maglor_telemetry::trace_context::TraceId;
 use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
 
+use super::exemplar::exemplar;
 use super::status_class::{CLASSES, class};
 use crate::protocol::detect::Protocol;
+use crate::telemetry::record::RouteName;
 
 /// Metric families of client connections and requests.
 #[derive(Debug)]
@@ -115,9 +116,11 @@ impl Downstream {
         &self,
         listener: &Arc<str>,
         route: &Arc<str>,
+        named: Option<RouteName>,
         from_start: bool,
     ) -> Arc<RouteMetrics> {
         let metrics = RouteMetrics {
+            named,
             requests: Default::default(),
             family: self.requests.clone(),
             listener: Arc::clone(listener),
@@ -187,6 +190,9 @@ impl ListenerMetrics {
 /// Handles of a route.
 #[derive(Debug)]
 pub(crate) struct RouteMetrics {
+    /// Names in records, which is no metric, but requests hold this struct until they end; `None` for requests that no
+    /// route matches.
+    pub(crate) named: Option<RouteName>,
     /// By status class.
     requests: [OnceLock<Counter>; CLASSES.len()],
     family: CounterFamily,
@@ -205,14 +211,7 @@ impl RouteMetrics {
 
     /// Shows a request with an exported trace as the example of its duration.
     pub(crate) fn exemplify(&self, shard: usize, took: Duration, trace_id: TraceId) {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH);
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let exemplar = Exemplar {
-            trace_id,
-            nanos: nanos(took),
-            at: nanos(at.unwrap_or_default()),
-        };
-        self.duration.exemplify(shard, exemplar);
+        self.duration.exemplify(shard, exemplar(took, trace_id));
     }
 
     /// Counts a request that could not be parsed and therefore has no duration.

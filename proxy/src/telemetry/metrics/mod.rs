@@ -9,6 +9,7 @@ mod cluster_totals;
 mod control;
 mod downstream;
 mod endpoint;
+mod exemplar;
 mod guards;
 mod load_feedback;
 mod memory;
@@ -29,6 +30,7 @@ use maglor_telemetry::metrics::Exposition;
 use maglor_telemetry::{Counter, Gauge, Registry};
 
 use crate::os::memory::BudgetMetrics;
+use crate::telemetry::record::RouteName;
 use control::Control;
 use downstream::Downstream;
 use guards::Families;
@@ -120,9 +122,10 @@ impl Metrics {
         &self,
         listener: &Arc<str>,
         route: &Arc<str>,
+        named: Option<RouteName>,
         from_start: bool,
     ) -> Arc<RouteMetrics> {
-        self.downstream.route(listener, route, from_start)
+        self.downstream.route(listener, route, named, from_start)
     }
 
     /// Returns the handles of a route that injects faults.

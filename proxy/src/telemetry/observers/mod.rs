@@ -73,6 +73,11 @@ impl Readers {
         Self(self.0 & !Self::STORIES)
     }
 
+    /// Returns the same without the export of spans.
+    pub(crate) fn without_traces(self) -> Self {
+        Self(self.0 & !Self::TRACES)
+    }
+
     pub(crate) fn traces(self) -> bool {
         self.0 & Self::TRACES != 0
     }
@@ -125,6 +130,12 @@ impl Observers {
 
     pub(crate) fn tracer(&self) -> Option<Arc<Tracer>> {
         self.tracer.load_full()
+    }
+
+    /// Calls a function with the tracer of new requests, if there is one.
+    #[inline]
+    pub(crate) fn with_tracer<R>(&self, f: impl FnOnce(&Arc<Tracer>) -> Option<R>) -> Option<R> {
+        (*self.tracer.load()).as_ref().and_then(f)
     }
 
     /// Sets the tracer of new requests. Control thread only.

@@ -1,5 +1,6 @@
 //! What is noted of one attempt.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -44,6 +45,26 @@ pub(crate) struct Attempted {
     pub(crate) candidates: Candidates,
 }
 
+/// The beginning of an attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun<'a> {
+    /// `None` without tracing.
+    pub(crate) span: Option<SpanId>,
+    pub(crate) cluster: &'a Arc<Cluster>,
+    pub(crate) address: &'a Address,
+    /// Number of requests in flight there, without this one.
+    pub(crate) queue: u32,
+    /// Number of the attempt within its request, from 1.
+    pub(crate) number: u32,
+    pub(crate) started: Instant,
+}
+
+/// The endpoints of a cluster.
+pub(crate) trait EndpointAddresses: Debug + Send + Sync {
+    /// Returns the address of an endpoint by the last 32 bits of its identifier; `None` if it was removed.
+    fn address_of(&self, id: u32) -> Option<Address>;
+}
+
 impl Attempted {
     /// Notes an error.
     pub(crate) fn fail(&mut self, error: &ProxyError) {
@@ -53,7 +74,7 @@ impl Attempted {
 }
 
 /// The opening of a connection for an attempt; nothing for one that is reused.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// When the attempt found no connection to reuse.
     pub(crate) wanted: Option<Instant>,
@@ -62,11 +83,27 @@ pub(crate) struct Opening {
     pub(crate) ended: Option<Instant>,
 }
 
+impl Opening {
+    pub(super) const NONE: Self = Self {
+        wanted: None,
+        begun: None,
+        ended: None,
+    };
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 /// The endpoints among which a policy has chosen, and the requests in flight at each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Candidates {
-    ids: [u64; MOST_CANDIDATES],
-    in_flight: [u32; MOST_CANDIDATES],
+    /// Their last 32 bits distinguish the endpoints of a cluster.
+    ids: [u32; MOST_CANDIDATES],
+    /// The largest number stands for larger ones, too.
+    in_flight: [u16; MOST_CANDIDATES],
     len: u8,
     /// Number of endpoints of the cluster.
     pub(crate) total: u32,
@@ -83,15 +120,16 @@ impl Candidates {
         self.len = 0;
         let places = self.ids.iter_mut().zip(&mut self.in_flight);
         for ((id, in_flight), one) in places.zip(each) {
-            (*id, *in_flight) = one;
+            *id = one.0 as u32;
+            *in_flight = u16::try_from(one.1).unwrap_or(u16::MAX);
             self.len += 1;
         }
     }
 
-    /// Returns identifiers of endpoints with their requests in flight, the chosen one first.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (u64, u32)> {
+    /// Returns the last 32 bits of identifiers of endpoints with their requests in flight, the chosen one first.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u32, u32)> {
         let both = self.ids.iter().zip(&self.in_flight);
         both.take(self.len.into())
-            .map(|(id, in_flight)| (*id, *in_flight))
+            .map(|(id, in_flight)| (*id, u32::from(*in_flight)))
     }
 }

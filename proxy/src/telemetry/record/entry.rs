@@ -10,6 +10,7 @@ use maglor_identity::SpiffeId;
 use maglor_telemetry::trace_context::TraceId;
 use serde_json::Value;
 
+use super::RouteName;
 use crate::net::client_address::ClientAddress;
 
 /// A finished request.
@@ -30,6 +31,8 @@ pub(crate) struct Entry<'a> {
     /// `x-forwarded-for` as the client sent it.
     pub(crate) forwarded_for: Option<&'a [u8]>,
     pub(crate) request_id: Option<&'a [u8]>,
+    /// `None` if no route matches.
+    pub(crate) route: Option<&'a RouteName>,
     /// The endpoint whose response the client got, or that failed last.
     pub(crate) upstream: Option<(&'a Address, &'a Arc<str>)>,
     /// Number of attempts; 0 if the request was not forwarded.
@@ -118,6 +121,7 @@ impl Entry<'static> {
             referer: None,
             forwarded_for: None,
             request_id: None,
+            route: None,
             upstream: None,
             attempts: 0,
             error: None,

@@ -1,8 +1,9 @@
 //! The record of one request, from which traces, stories, the access log and taps are written when it has ended.
 //!
 //! A record is filled while its request is forwarded, by a few words each time: what is costly to describe is described
-//! at the end, and only for requests that a reader keeps. Records are recycled by their worker, so that one costs no
-//! allocation ([`Records`]). Without any reader there is none.
+//! at the end, and only for requests that a reader keeps. Most requests succeed at the first attempt, which is not noted
+//! before a reader keeps it. Records are recycled by their worker, so that one costs no allocation ([`Records`]).
+//! Without any reader there is none.
 
 mod attempt;
 mod cluster_state;
@@ -10,24 +11,24 @@ mod entry;
 mod recycle;
 mod slowest;
 mod trace;
+mod unusual;
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::cell::{Ref, RefCell, RefMut};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
 use http::{StatusCode, Version};
 use maglor_balance::guard::GrpcStatus;
-use maglor_config::Address;
-use maglor_config::cluster::Cluster;
+use maglor_telemetry::trace_context::SpanId;
 use tokio::time::Instant;
 
-pub(crate) use self::attempt::{Attempted, Candidates, Opening};
+pub(crate) use self::attempt::{Attempted, Begun, Candidates, EndpointAddresses, Opening};
 pub(crate) use self::cluster_state::{ClusterState, EndpointState};
 pub(crate) use self::entry::{Entry, direction_name, millis, timestamp};
 pub(crate) use self::recycle::Records;
 pub(crate) use self::slowest::Slowest;
 pub(crate) use self::trace::{Trace, extract};
+pub(crate) use self::unusual::{Rule, Unusual};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known, Span};
 use crate::protocol::message::Request;
@@ -42,23 +43,10 @@ pub(crate) struct RouteName {
     pub(crate) path: String,
 }
 
-/// The rule that has decided about a request.
-#[derive(Debug)]
-pub(crate) struct Rule {
-    /// Field of the configuration: `authorization`, `rate_limit` or `fault`.
-    pub(crate) field: &'static str,
-    pub(crate) name: String,
-}
-
 /// The record of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     notes: RefCell<Notes>,
-    /// Whether each attempt is noted when it begins. Otherwise a successful one is noted only if the request is slow,
-    /// when it has ended.
-    notes_all: Cell<bool>,
-    /// When the request becomes one of the slowest; `None` if that is no reason to note anything.
-    slow_after: Cell<Option<Instant>>,
 }
 
 /// The contents of a record.
@@ -73,32 +61,11 @@ pub(crate) struct Notes {
     pub(crate) user_agent: Option<Span>,
     pub(crate) referer: Option<Span>,
     pub(crate) forwarded_for: Option<Span>,
-    pub(crate) route: Option<Arc<RouteName>>,
-    pub(crate) rule: Option<Rule>,
-    /// Whether any of the following is set that most requests do not have.
-    is_unusual: bool,
-    /// How long the request has waited for admission to its cluster, or for an endpoint with room.
-    pub(crate) queued: Duration,
-    /// How long a fault delayed the request.
-    pub(crate) delayed: Duration,
-    /// Where the request was sent; the last one is not necessarily the one that answered.
-    pub(crate) attempts: Vec<Attempted>,
-    /// Index of the attempt whose result is the request's.
-    pub(crate) answering: Option<usize>,
-    /// The state of the cluster when it rejected the request.
-    pub(crate) rejected_by: Option<Box<ClusterState>>,
-    /// Message of the request's error.
-    pub(crate) error: Option<String>,
-    /// Why the attempt that is noted next is not followed by another.
-    retry_refused: Option<&'static str>,
-    /// Status with which the proxy itself answers a gRPC call.
-    pub(crate) own_status: Option<GrpcStatus>,
-    /// The endpoints among which that of the attempt was chosen that is noted next,
+    /// The endpoints among which that of the attempt was chosen that is noted next.
     candidates: Candidates,
-    /// and the opening of its connection.
-    opening: Opening,
     /// The request's place in a trace, with tracing.
     pub(crate) trace: Option<Trace>,
+    unusual: Option<Box<Unusual>>,
 }
 
 impl Default for Notes {
@@ -111,55 +78,37 @@ impl Default for Notes {
             user_agent: None,
             referer: None,
             forwarded_for: None,
-            route: None,
-            rule: None,
-            is_unusual: false,
-            queued: Duration::ZERO,
-            delayed: Duration::ZERO,
-            attempts: Vec::new(),
-            answering: None,
-            rejected_by: None,
-            error: None,
-            own_status: None,
-            retry_refused: None,
             candidates: Candidates::default(),
-            opening: Opening::default(),
             trace: None,
+            unusual: None,
         }
     }
 }
 
 impl Notes {
     /// Prepares the record for another request. Only what may have been set is reset.
+    #[inline]
     fn reset(&mut self) {
         self.user_agent = None;
         self.referer = None;
         self.forwarded_for = None;
-        self.route = None;
         self.candidates.clear();
-        if self.trace.is_some() {
-            self.trace = None;
-        }
-        if !self.attempts.is_empty() {
-            self.attempts.clear();
-            self.answering = None;
-        }
-        if self.is_unusual {
-            self.reset_unusual();
+        self.trace = None;
+        if self.unusual.is_some() {
+            self.unusual = None;
         }
     }
 
+    /// Returns the notes that most requests have not.
+    pub(crate) fn unusual(&self) -> &Unusual {
+        static NONE: Unusual = Unusual::NONE;
+        self.unusual.as_deref().unwrap_or(&NONE)
+    }
+
+    /// The same, to change them.
     #[cold]
-    fn reset_unusual(&mut self) {
-        self.is_unusual = false;
-        self.queued = Duration::ZERO;
-        self.delayed = Duration::ZERO;
-        self.opening = Opening::default();
-        self.error = None;
-        self.rule = None;
-        self.rejected_by = None;
-        self.own_status = None;
-        self.retry_refused = None;
+    fn unusual_mut(&mut self) -> &mut Unusual {
+        self.unusual.get_or_insert_with(|| Box::new(Unusual::NONE))
     }
 
     /// Returns the status of a gRPC call: the proxy's, or that of the attempt that ended last.
@@ -167,8 +116,9 @@ impl Notes {
         if !self.grpc {
             return None;
         }
-        let last = self.attempts.iter().max_by_key(|attempt| attempt.ended);
-        self.own_status.or(last.and_then(|attempt| attempt.grpc))
+        let unusual = self.unusual();
+        let last = unusual.attempts.iter().max_by_key(|attempt| attempt.ended);
+        unusual.own_status.or(last.and_then(|attempt| attempt.grpc))
     }
 
     /// Returns whether the request is a call that has failed for a reason of the server.
@@ -190,14 +140,7 @@ impl Notes {
 impl Record {
     /// Begins the record of a request.
     #[inline]
-    pub(crate) fn begin(
-        &self,
-        request: &Request,
-        grpc: bool,
-        (notes_all, slow_after): (bool, Option<Instant>),
-    ) {
-        self.notes_all.set(notes_all);
-        self.slow_after.set(slow_after);
+    pub(crate) fn begin(&self, request: &Request, grpc: bool) {
         let notes = &mut *self.notes.borrow_mut();
         notes.grpc = grpc;
         notes.version = request.version;
@@ -218,30 +161,34 @@ impl Record {
         }
     }
 
+    #[inline]
     pub(crate) fn notes(&self) -> Ref<'_, Notes> {
         self.notes.borrow()
     }
 
+    #[inline]
     pub(crate) fn notes_mut(&self) -> RefMut<'_, Notes> {
         self.notes.borrow_mut()
     }
 
-    /// Returns the notes, to set what most requests do not have.
-    pub(crate) fn unusual(&self) -> RefMut<'_, Notes> {
-        let mut notes = self.notes.borrow_mut();
-        notes.is_unusual = true;
-        notes
+    /// Returns the notes that most requests have not.
+    pub(crate) fn unusual(&self) -> RefMut<'_, Unusual> {
+        RefMut::map(self.notes.borrow_mut(), Notes::unusual_mut)
     }
 
-    /// Returns whether an attempt is noted when it begins.
-    pub(crate) fn notes_all(&self) -> bool {
-        self.notes_all.get()
+    /// Returns whether an attempt is noted.
+    #[inline]
+    pub(crate) fn has_attempts(&self) -> bool {
+        let notes = self.notes.borrow();
+        let unusual = notes.unusual.as_deref();
+        unusual.is_some_and(|unusual| !unusual.attempts.is_empty())
     }
 
-    /// Returns whether a successful attempt that ends now is noted.
-    pub(crate) fn notes_success(&self, now: Instant) -> bool {
-        self.slow_after.get().is_some_and(|after| after <= now)
-            || !self.notes.borrow().attempts.is_empty()
+    /// Returns the span of an attempt, with tracing.
+    #[inline]
+    pub(crate) fn new_span(&self, random: impl FnOnce() -> u64) -> Option<SpanId> {
+        let is_traced = self.notes.borrow().trace.is_some();
+        is_traced.then(|| trace::span_id(random()))
     }
 
     /// Notes the endpoints among which a policy has chosen one: their identifiers and the requests in flight there.
@@ -250,76 +197,46 @@ impl Record {
         self.notes.borrow_mut().candidates.set(total, each);
     }
 
-    /// Begins an attempt; returns its index. `queue` is the number of requests in flight at its endpoint without it.
+    /// Notes an attempt that has begun; returns its index.
     pub(crate) fn begin_attempt(
         &self,
-        cluster: &Arc<Cluster>,
-        (address, queue): (&Address, u32),
-        (number, started): (u32, Instant),
-        random: impl FnOnce() -> u64,
+        begun: Begun<'_>,
+        endpoints: impl FnOnce() -> Weak<dyn EndpointAddresses>,
     ) -> usize {
         let notes = &mut *self.notes.borrow_mut();
-        let span = notes.trace.as_ref().map(|_| trace::span_id(random()));
-        let at = notes.attempts.len();
-        if at == 0 {
-            // Most requests have one.
-            notes.attempts.reserve_exact(1);
-        }
         let candidates = notes.candidates;
         notes.candidates.clear();
-        let opening = std::mem::take(&mut notes.opening);
-        notes.attempts.push(Attempted {
-            span,
-            cluster: Arc::clone(cluster),
-            address: address.clone(),
-            queue,
-            number,
-            started,
-            ended: None,
-            status: None,
-            grpc: None,
-            error: None,
-            message: None,
-            bounced: false,
-            retry_refused: notes.retry_refused.take(),
-            opening,
-            candidates,
-        });
-        at
+        let unusual = notes.unusual_mut();
+        unusual.endpoints.get_or_insert_with(endpoints);
+        unusual.begin_attempt(begun, candidates)
     }
 
     /// Notes why the latest attempt is not followed by another.
     pub(crate) fn refuse_retry(&self, reason: &'static str) {
-        let notes = &mut *self.unusual();
-        match notes.attempts.last_mut() {
-            Some(last) if last.ended.is_none() => last.retry_refused = Some(reason),
-            // It is noted when it ends.
-            _ => notes.retry_refused = Some(reason),
-        }
+        self.unusual().refuse_retry(reason);
     }
 
     /// Changes the notes of an attempt.
     pub(crate) fn attempt(&self, at: usize, change: impl FnOnce(&mut Attempted)) {
-        if let Some(attempted) = self.notes.borrow_mut().attempts.get_mut(at) {
+        if let Some(attempted) = self.unusual().attempts.get_mut(at) {
             change(attempted);
         }
     }
 
     /// Replaces the trace headers of a request to the next hop, if there is a trace: its receiver is a child of the
-    /// attempt, or of the request.
-    pub(crate) fn inject(&self, attempt: Option<usize>, fields: &mut Fields) {
+    /// attempt with this span, or of the request.
+    pub(crate) fn inject(&self, attempt: Option<SpanId>, fields: &mut Fields) {
         let notes = &mut *self.notes.borrow_mut();
         if let Some(trace) = &mut notes.trace {
-            let span = attempt.and_then(|at| notes.attempts.get(at)?.span);
-            trace.inject(span, fields);
+            trace.inject(attempt, fields);
         }
     }
 
     /// Notes an error of the request.
     pub(crate) fn fail(&self, error: &ProxyError) {
-        let notes = &mut *self.unusual();
-        notes.error = Some(error.to_string());
-        notes.own_status = Some(GrpcStatus::new(error.verdict().grpc.into()));
+        let unusual = &mut *self.unusual();
+        unusual.error = Some(error.to_string());
+        unusual.own_status = Some(GrpcStatus::new(error.verdict().grpc.into()));
     }
 }
 

@@ -7,8 +7,6 @@ use super::Record;
 
 /// Maximum number of free records; more requests at a time allocate theirs.
 const FREE: usize = 64;
-/// Capacity for attempts above which a record is not recycled.
-const ATTEMPTS: usize = 8;
 
 /// The free records of a worker.
 #[derive(Debug, Default)]
@@ -22,18 +20,13 @@ impl Records {
     }
 
     /// Takes back the record of a request that has ended. A record that an attempt still uses is freed with it.
+    #[inline]
     pub(crate) fn recycle(&self, record: Rc<Record>) {
         let mut free = self.0.borrow_mut();
         if Rc::strong_count(&record) > 1 || free.len() >= FREE {
             return;
         }
-        {
-            let notes = &mut *record.notes_mut();
-            if notes.attempts.capacity() > ATTEMPTS {
-                return;
-            }
-            notes.reset();
-        }
+        record.notes_mut().reset();
         free.push(record);
     }
 

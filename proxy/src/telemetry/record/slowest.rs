@@ -17,8 +17,8 @@ const STEP: f64 = 0.05;
 #[derive(Debug)]
 pub(crate) struct Slowest {
     share: f64,
-    /// Factor of a threshold that was not exceeded.
-    lowering: f64,
+    /// Share of its value by which a threshold falls that was not exceeded, by 2⁶⁴.
+    lowering: u64,
     workers: Vec<Threshold>,
 }
 
@@ -33,7 +33,7 @@ impl Slowest {
         let share = share.get() / 100.0;
         (share > 0.0).then(|| Self {
             share,
-            lowering: 1.0 - STEP * share,
+            lowering: (STEP * share * 2.0_f64.powi(64)) as u64,
             workers: (0..workers).map(|_| Threshold::default()).collect(),
         })
     }
@@ -44,12 +44,15 @@ impl Slowest {
         let Some(Threshold(threshold)) = self.workers.get(shard) else {
             return false;
         };
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let seconds = took.as_secs().saturating_mul(1_000_000_000);
+        let took = seconds.saturating_add(took.subsec_nanos().into());
         // Relaxed, here and below: a single thread uses it.
         let before = threshold.load(Ordering::Relaxed);
         if took <= before && self.share < 1.0 {
-            let after = (before as f64 * self.lowering) as u64;
-            threshold.store(after.max(1), Ordering::Relaxed);
+            let step = (u128::from(before) * u128::from(self.lowering)) >> 64;
+            // Rounded up, so that no threshold is too small to change.
+            let after = before.saturating_sub(step as u64 + 1).max(1);
+            threshold.store(after, Ordering::Relaxed);
             return false;
         }
         self.raise(threshold, before, took)
@@ -66,13 +69,6 @@ impl Slowest {
         let after = (before as f64 * factor).ceil() as u64;
         threshold.store(after, Ordering::Relaxed);
         true
-    }
-
-    /// Returns the threshold, if there has been a request.
-    #[inline]
-    pub(crate) fn threshold(&self, shard: usize) -> Option<Duration> {
-        let nanos = self.workers.get(shard)?.0.load(Ordering::Relaxed);
-        (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 }
 

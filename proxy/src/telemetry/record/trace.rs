@@ -1,13 +1,14 @@
 //! The place of a request in a trace.
 
-use maglor_telemetry::trace_context::{HEADERS, Incoming, SpanId, TraceContext, is_header};
+use maglor_telemetry::trace_context::{Incoming, SpanId, TRACEPARENT, TraceContext, is_header};
 
-use crate::protocol::fields::{Fields, Key, Known};
+use crate::protocol::fields::{Fields, Key};
 
 /// The place of a request in a trace.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    pub(crate) incoming: Incoming,
+    /// The client's trace headers; `None` if there are none, as of most requests from outside of the mesh.
+    incoming: Option<Box<Incoming>>,
     /// The span of the request.
     pub(crate) context: TraceContext,
     /// `http` or `https`: that of the client.
@@ -17,10 +18,26 @@ pub(crate) struct Trace {
 }
 
 /// Reads the trace headers of a request.
-pub(crate) fn extract(fields: &Fields) -> Option<Incoming> {
-    let mut names = fields.iter().map(|(known, name, _)| (known, name));
-    let found = names.any(|(known, name)| known == Known::Other && is_header(name));
-    found.then(|| Incoming::extract(|name| fields.all(Key::new(name.as_bytes()))))
+#[inline]
+pub(crate) fn extract(fields: &Fields) -> Option<Box<Incoming>> {
+    let found = fields.unlisted().filter(|name| is_header(name));
+    let initials = found.fold(0, |all, name| all | initial(name));
+    (initials != 0).then(|| Box::new(read(fields, initials)))
+}
+
+/// Reads trace headers, of which those with these initials are present.
+fn read(fields: &Fields, initials: u32) -> Incoming {
+    Incoming::extract(|name| {
+        let name = name.as_bytes();
+        let is_present = initial(name) & initials != 0;
+        let values = is_present.then(|| fields.all(Key::unlisted(name)));
+        values.into_iter().flatten()
+    })
+}
+
+/// Returns the bit of a name's first letter.
+fn initial(name: &[u8]) -> u32 {
+    name.first().map_or(0, |first| 1 << (first & 0x1f))
 }
 
 pub(super) fn span_id(random: u64) -> SpanId {
@@ -28,35 +45,50 @@ pub(super) fn span_id(random: u64) -> SpanId {
 }
 
 impl Trace {
+    #[inline]
     pub(crate) fn new(
-        incoming: Option<Incoming>,
+        incoming: Option<Box<Incoming>>,
         context: TraceContext,
         scheme: &'static str,
     ) -> Self {
         Self {
             has_headers: incoming.is_some(),
-            incoming: incoming.unwrap_or_default(),
+            incoming,
             context,
             scheme,
         }
     }
 
+    /// Returns the client's span.
+    pub(crate) fn parent(&self) -> Option<SpanId> {
+        let parent = self.incoming.as_ref()?.parent?;
+        Some(parent.span_id)
+    }
+
+    /// Returns the data of vendors.
+    pub(crate) fn tracestate(&self) -> Option<&str> {
+        self.incoming.as_ref()?.tracestate.as_deref()
+    }
+
     /// Replaces the trace headers of a request by those of a span, a child of the request's, or of the latter itself.
     pub(super) fn inject(&mut self, span: Option<SpanId>, fields: &mut Fields) {
         if std::mem::replace(&mut self.has_headers, true) {
-            for header in HEADERS {
-                fields.remove(Key::new(header.as_bytes()));
-            }
+            fields.remove_unlisted(is_header);
         }
-        let parent = match span {
-            Some(_) => Some(self.context.span_id),
-            None => self.incoming.parent.map(|parent| parent.span_id),
-        };
         let context = TraceContext {
             span_id: span.unwrap_or(self.context.span_id),
             ..self.context
         };
-        self.incoming.inject(&context, parent, |name, value| {
+        let incoming = self.incoming.as_deref();
+        let Some(incoming) = incoming.filter(|incoming| !incoming.is_plain()) else {
+            let line = context.to_traceparent_line();
+            return fields.push_text(TRACEPARENT.len(), &line);
+        };
+        let parent = match span {
+            Some(_) => Some(self.context.span_id),
+            None => self.parent(),
+        };
+        incoming.inject(&context, parent, |name, value| {
             fields.push(Key::unlisted(name.as_bytes()), value);
         });
     }
@@ -64,7 +96,7 @@ impl Trace {
 
 #[cfg(test)]
 mod tests {
-    use maglor_telemetry::trace_context::Sampling;
+    use maglor_telemetry::trace_context::{HEADERS, Sampling};
     use proptest::prelude::*;
 
     use super::*;
@@ -102,7 +134,7 @@ mod tests {
             let parent = read.parent.unwrap();
             prop_assert_eq!(parent.trace_id, trace.context.trace_id);
             prop_assert_eq!(parent.span_id, trace.context.span_id);
-            prop_assert_eq!(&read.tracestate, &trace.incoming.tracestate);
+            prop_assert_eq!(read.tracestate.as_deref(), trace.tracestate());
             let kept = fields.all(Key::new(b"x-other")).count();
             prop_assert_eq!(kept, others);
             let visible = |(_, _, value): (_, _, &[u8])| value.iter().all(|byte| matches!(byte, b' '..=b'~'));

@@ -90,12 +90,6 @@ impl Stories {
         }
     }
 
-    /// Returns the duration above which a request is one of the slowest, if there has been one.
-    #[inline]
-    pub(crate) fn threshold(&self, shard: usize) -> Option<Duration> {
-        self.slowest.as_ref()?.threshold(shard)
-    }
-
     /// Returns whether a request is one of the slowest.
     #[inline]
     pub(crate) fn is_slow(&self, took: Duration, shard: usize) -> bool {

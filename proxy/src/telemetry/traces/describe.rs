@@ -26,7 +26,15 @@ const NONE: u16 = 499;
 const NO_FAILURE: [&str; 2] = ["-", "DC"];
 
 /// Returns whether a request has failed for a reason that is not its client's.
+#[inline]
 pub(super) fn failed(notes: &Notes, status: StatusCode, flag: &str) -> bool {
+    if flag == "-" && !notes.grpc {
+        return status.as_u16() >= 500;
+    }
+    failed_unusually(notes, status, flag)
+}
+
+fn failed_unusually(notes: &Notes, status: StatusCode, flag: &str) -> bool {
     if notes.grpc && notes.call_status().is_some() {
         return notes.has_failed_call();
     }
@@ -43,7 +51,7 @@ pub(super) fn server(
     out: &mut Vec<u8>,
 ) {
     let failed = failed(notes, served.status, served.flag);
-    let route = notes.route.as_deref();
+    let route = served.route;
     let names = Names::of(notes, served);
     let name = match (names.call, route) {
         (Some(call), _) => Cow::Borrowed(call),
@@ -52,8 +60,8 @@ pub(super) fn server(
     };
     let span = Span {
         context: trace.context,
-        parent: trace.incoming.parent.map(|parent| parent.span_id),
-        tracestate: trace.incoming.tracestate.as_deref(),
+        parent: trace.parent(),
+        tracestate: trace.tracestate(),
         name: &name,
         kind: Kind::Server,
         start: clock.nanos_before(served.took),
@@ -133,7 +141,7 @@ pub(super) fn client(
             ..trace.context
         },
         parent: Some(trace.context.span_id),
-        tracestate: trace.incoming.tracestate.as_deref(),
+        tracestate: trace.tracestate(),
         name: names.call.unwrap_or_else(|| names.span_method()),
         kind: Kind::Client,
         start: clock.nanos(attempted.started),

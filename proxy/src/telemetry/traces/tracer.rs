@@ -22,6 +22,8 @@ const RANDOM_BITS: u32 = 56;
 #[derive(Debug)]
 pub(crate) struct Tracer {
     settings: Tracing,
+    /// The smallest random part of an identifier whose trace is sampled.
+    sampled_from: u64,
     slowest: Option<Slowest>,
     queue: Queue,
 }
@@ -36,6 +38,7 @@ impl Tracer {
         let (queue, spans) = Queue::new(metrics);
         let tracer = Self {
             settings: settings.clone(),
+            sampled_from: sampled_from(&settings.sampling),
             slowest: Slowest::new(settings.sampling.slowest, workers),
             queue,
         };
@@ -46,18 +49,21 @@ impl Tracer {
         &self.settings
     }
 
-    /// Begins the span of a request: in the trace of its headers, or in a new one.
+    /// Begins the span of a request: in the trace of its headers, or in a new one. Returns whether it may be exported:
+    /// if its trace is sampled, or if further requests are chosen when they have ended.
     pub(crate) fn begin(
         &self,
         record: &Record,
         request: &Request,
         scheme: &'static str,
         rng: &mut Rng,
-    ) {
+    ) -> bool {
         let incoming = extract(&request.fields);
-        let mut context = new_context(incoming.as_ref(), rng);
-        context.sampling = decide(&self.settings.sampling, context);
+        let mut context = new_context(incoming.as_deref(), rng);
+        let parent_based = self.settings.sampling.parent_based;
+        context.sampling = decide(self.sampled_from, parent_based, context);
         record.notes_mut().trace = Some(Trace::new(incoming, context, scheme));
+        is_sampled(context.sampling) || self.settings.sampling.errors || self.slowest.is_some()
     }
 
     /// Returns whether a request that has ended is exported.
@@ -86,10 +92,11 @@ impl Tracer {
         let clock = Clock::new(now);
         let mut bytes = Vec::with_capacity(1024);
         describe::server(trace, notes, entry, &clock, &mut bytes);
-        for attempt in &notes.attempts {
+        let attempts = &notes.unusual().attempts;
+        for attempt in attempts {
             describe::client(trace, notes, (entry, attempt), &clock, &mut bytes);
         }
-        let attempts = u32::try_from(notes.attempts.len());
+        let attempts = u32::try_from(attempts.len());
         let encoded = Encoded {
             bytes: bytes.into(),
             spans: 1 + attempts.unwrap_or(u32::MAX - 1),
@@ -119,17 +126,23 @@ fn new_context(incoming: Option<&Incoming>, rng: &mut Rng) -> TraceContext {
 
 /// Returns whether a trace is sampled: by the decision that arrived, or by its identifier, so that proxies with the
 /// same share agree.
-fn decide(settings: &TraceSampling, context: TraceContext) -> Sampling {
-    if settings.parent_based && context.sampling != Sampling::Defer {
+#[inline]
+fn decide(sampled_from: u64, parent_based: bool, context: TraceContext) -> Sampling {
+    if parent_based && context.sampling != Sampling::Defer {
         return context.sampling;
     }
-    let all = 1 << RANDOM_BITS;
-    match random_part(context.trace_id) >= all - settings.share.of(all) {
+    match random_part(context.trace_id) >= sampled_from {
         true => Sampling::Accept,
         false => Sampling::Deny,
     }
 }
 
+fn sampled_from(settings: &TraceSampling) -> u64 {
+    let all = 1 << RANDOM_BITS;
+    all - settings.share.of(all)
+}
+
+#[inline]
 fn random_part(id: TraceId) -> u64 {
     let bytes = id.to_bytes();
     let end = bytes.last_chunk().copied().unwrap_or_default();
@@ -142,13 +155,14 @@ mod tests {
 
     use super::*;
 
-    fn sampling(percent: u8, parent_based: bool) -> TraceSampling {
-        TraceSampling {
+    fn sampling(percent: u8, parent_based: bool, context: TraceContext) -> Sampling {
+        let settings = TraceSampling {
             share: Percent::whole(percent),
             parent_based,
             errors: false,
             slowest: Percent::NONE,
-        }
+        };
+        decide(sampled_from(&settings), parent_based, context)
     }
 
     #[test]
@@ -160,13 +174,13 @@ mod tests {
                 sampling: arrived,
                 ..undecided
             };
-            assert_eq!(decide(&sampling(0, true), context), arrived);
-            assert_eq!(decide(&sampling(100, true), context), arrived);
-            assert_eq!(decide(&sampling(0, false), context), Sampling::Deny);
-            assert_eq!(decide(&sampling(100, false), context), Sampling::Accept);
+            assert_eq!(sampling(0, true, context), arrived);
+            assert_eq!(sampling(100, true, context), arrived);
+            assert_eq!(sampling(0, false, context), Sampling::Deny);
+            assert_eq!(sampling(100, false, context), Sampling::Accept);
         }
-        assert_eq!(decide(&sampling(0, true), undecided), Sampling::Deny);
-        assert_eq!(decide(&sampling(100, true), undecided), Sampling::Accept);
+        assert_eq!(sampling(0, true, undecided), Sampling::Deny);
+        assert_eq!(sampling(100, true, undecided), Sampling::Accept);
     }
 
     #[test]
@@ -174,9 +188,8 @@ mod tests {
         let mut rng = Rng::seed(2);
         let contexts: Vec<_> = (0..20_000).map(|_| new_context(None, &mut rng)).collect();
         let count = |percent| {
-            let sampling = sampling(percent, true);
             let sampled =
-                |context: &&TraceContext| decide(&sampling, **context) == Sampling::Accept;
+                |context: &&TraceContext| sampling(percent, true, **context) == Sampling::Accept;
             contexts.iter().filter(sampled).collect::<Vec<_>>()
         };
         let (few, many) = (count(5), count(20));

@@ -17,6 +17,7 @@ use hashbrown::HashMap;
 use maglor_balance::guard::breaker::Transition;
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng, Time, Usual};
+use maglor_config::Address;
 use maglor_config::cluster as config;
 use maglor_identity::Live;
 use maglor_identity::tls::Client;
@@ -29,7 +30,7 @@ use crate::runtime::shared::{Report, Shared};
 use crate::telemetry::metrics::{
     ClusterMetrics, Failures, Metrics, QueueProtocolMetrics, Refusals,
 };
-use crate::telemetry::record::{ClusterState, EndpointState, Record};
+use crate::telemetry::record::{ClusterState, EndpointAddresses, EndpointState, Record};
 
 /// Maximum number of endpoints whose states a story has.
 const MOST_ENDPOINTS: usize = 16;
@@ -72,6 +73,15 @@ pub(crate) struct Cluster {
     /// Record of own connections; `None` unless the cluster connects to the original destination unchanged, so that
     /// its connections may be redirected in turn.
     pub(super) own_connections: Option<Arc<OwnConnections>>,
+}
+
+impl EndpointAddresses for Cluster {
+    fn address_of(&self, id: u32) -> Option<Address> {
+        let endpoints = self.endpoints.load();
+        let mut targets = endpoints.targets().iter();
+        let found = targets.find(|target| target.id as u32 == id)?;
+        Some(found.address.clone())
+    }
 }
 
 /// TLS to the endpoints.

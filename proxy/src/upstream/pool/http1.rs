@@ -130,7 +130,7 @@ impl Connection {
 
     fn start(&mut self, request: &Request, body: Body) {
         let exact = body.size_hint().exact();
-        let out = &mut self.output.gathered;
+        let out = self.output.gathered();
         let Request { method, fields, .. } = request;
         http1::encode_request(method, request.path_and_query(), fields, out);
         self.chunked_request = false;

@@ -1,6 +1,6 @@
 //! The life cycle of a controller: starts the sources, the index and the servers, and shuts them down.
 //!
-//! [`run`] is the controller of a folder. `on_kubernetes` builds that of a cluster from the same [`Parts`], and from
+//! [`run`] is the controller of a folder. `on_kubernetes` builds that of a cluster from the same `Parts`, and from
 //! what only the API server needs.
 
 mod dashboard;

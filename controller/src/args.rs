@@ -4,7 +4,7 @@ mod dashboard;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod proxies;
-#[cfg(not(feature = "kubernetes"))]
+#[cfg(any(test, not(feature = "kubernetes")))]
 mod without_kubernetes;
 
 use std::net::SocketAddr;

@@ -126,11 +126,11 @@ class Load(base.Loop):
             elif data.endswith(b'0123'):
                 self.answered += 1; self.free.append(one)
     def at_rate(self, seconds):
-        """Requests at the rate for a time; returns how many were answered in it."""
+        """Requests at the rate for a time, by all clients in turn: one without a request is closed after 10 s. Returns how many were answered in it."""
         begin, sent, before = time.monotonic(), 0, self.answered
         while (now := time.monotonic()) < begin + seconds:
             while sent < (now - begin) * self.rate and self.free:
-                self.free.pop().send(base.REQUEST); sent += 1
+                self.free.pop(0).send(base.REQUEST); sent += 1
             self.turn(begin + (sent + 1) / self.rate)
         return self.answered - before
 

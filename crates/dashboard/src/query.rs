@@ -59,6 +59,24 @@ impl Query {
         of.map(|(_, value)| &**value)
     }
 
+    /// Returns the value of a parameter from 1 to `most`.
+    pub(crate) fn number(
+        &self,
+        name: &str,
+        default: usize,
+        most: usize,
+    ) -> Result<usize, QueryError> {
+        let Some(text) = self.value(name) else {
+            return Ok(default);
+        };
+        match text.parse() {
+            Ok(number) if (1..=most).contains(&number) => Ok(number),
+            _ => Err(QueryError(format!(
+                "{name}: expected a number from 1 to {most}, found `{text}`"
+            ))),
+        }
+    }
+
     /// Returns the value of a parameter in Unix seconds.
     pub(crate) fn time(&self, name: &str) -> Result<Option<u64>, QueryError> {
         let Some(text) = self.value(name) else {

@@ -42,8 +42,8 @@ const TAPPED: usize = 64;
 /// Maximum number of requests for explanations that are answered at a time, because each may take megabytes.
 const EXPLANATIONS: usize = 2;
 /// Response to a request for an explanation of which there is nothing.
-const NOTHING_KEPT: &str = "Nothing is kept of this request. Proxies keep failed requests and the slowest 1 % for ten minutes, if `stories` is \
-                            true in their configuration or the MeshConfig.";
+const NOTHING_KEPT: &str = "Nothing is kept of this request. Proxies keep failed requests and the slowest 1 % for ten minutes, unless `stories` is \
+                            false in their configuration or the MeshConfig.";
 /// Maximum and default number of points of a series.
 const POINTS: (usize, usize) = (2000, 300);
 /// Limits of the port. A page has up to three streams and a few connections for files.
@@ -383,18 +383,7 @@ impl Dashboard {
         if from >= to {
             return Err(QueryError("from: must be before `to`".to_owned()));
         }
-        let points = match query.value("points") {
-            None => POINTS.1,
-            Some(text) => match text.parse() {
-                Ok(points) if (1..=POINTS.0).contains(&points) => points,
-                _ => {
-                    let most = POINTS.0;
-                    return Err(QueryError(format!(
-                        "points: expected a number from 1 to {most}, found `{text}`"
-                    )));
-                }
-            },
-        };
+        let points = query.number("points", POINTS.1, POINTS.0)?;
         let series = self.hub.history().series(of, from, to, points);
         Ok(match series {
             None => answer::error(

@@ -26,7 +26,7 @@ pub(crate) const PARAMETERS: [&str; 7] = [
     "status",
 ];
 /// Default and maximum of the requests of a proxy in a second.
-const RATES: (u32, u32) = (20, 100);
+const RATES: (usize, usize) = (20, 100);
 /// Maximum number of proxies of one tap.
 const MOST_PROXIES: usize = 64;
 /// Maximum length of a line.
@@ -47,18 +47,7 @@ impl Tap {
         query: &Query,
         proxies: Vec<(String, SocketAddr)>,
     ) -> Result<Self, QueryError> {
-        let rate = match query.value("rate") {
-            None => RATES.0,
-            Some(text) => match text.parse() {
-                Ok(rate) if (1..=RATES.1).contains(&rate) => rate,
-                _ => {
-                    let most = RATES.1;
-                    return Err(QueryError(format!(
-                        "rate: expected a number from 1 to {most}, found `{text}`"
-                    )));
-                }
-            },
-        };
+        let rate = query.number("rate", RATES.0, RATES.1)?;
         let mut path = format!("/tap?rate={rate}");
         for name in ["direction", "method", "path", "peer", "status"] {
             if let Some(value) = query.value(name).filter(|value| !value.is_empty()) {

@@ -45,18 +45,7 @@ impl Why {
             let value = query.value(name).map(str::trim);
             value.filter(|value| !value.is_empty()).map(str::to_owned)
         };
-        let limit = match query.value("limit") {
-            None => LIMITS.0,
-            Some(text) => match text.parse() {
-                Ok(limit) if (1..=LIMITS.1).contains(&limit) => limit,
-                _ => {
-                    let most = LIMITS.1;
-                    return Err(QueryError(format!(
-                        "limit: expected a number from 1 to {most}, found `{text}`"
-                    )));
-                }
-            },
-        };
+        let limit = query.number("limit", LIMITS.0, LIMITS.1)?;
         let slowest = match query.value("slowest") {
             None | Some("false") => false,
             Some("true") => true,
@@ -83,21 +72,22 @@ impl Why {
 
     /// Returns the document; `None` if nothing is kept of the request.
     pub(crate) async fn answer(
-        mut self,
+        self,
         source: &dyn Source,
         proxies: Vec<(String, SocketAddr)>,
     ) -> Option<Value> {
-        let limit = self.filter.limit;
-        // Only a part of the stories of a proxy are of the service.
-        self.filter.limit = self.service.as_ref().map_or(limit, |_| LIMITS.1);
+        let asked_for = Filter {
+            // Only a part of the stories of a proxy are of the service.
+            limit: match self.service {
+                Some(_) => LIMITS.1,
+                None => self.filter.limit,
+            },
+            ..self.filter.clone()
+        };
         let is_asked = |name: &String| self.proxy.as_ref().is_none_or(|proxy| proxy == name);
         let proxies = proxies.into_iter().filter(|(name, _)| is_asked(name));
-        let mut asked = ask(&self.filter.path(), proxies).await;
-        if let Some(service) = &self.service {
-            let concerns = |story: &Story| concerns(story, service, source);
-            asked.found.retain(concerns);
-        }
-        self.filter.limit = limit;
+        let service = self.service.as_deref();
+        let asked = ask(&asked_for.path(), proxies, (service, source)).await;
         let mut document = match self.filter.id {
             Some(_) => json!(asked.found.explained()?),
             None => json!({"stories": asked.found.list(&self.filter)}),
@@ -111,17 +101,16 @@ impl Why {
     }
 }
 
-/// Returns whether a story is of a request that a service sent or got.
-fn concerns(story: &Story, service: &str, source: &dyn Source) -> bool {
-    let proxy = story.proxy.as_deref().unwrap_or_default();
-    let attempted = story.attempts.first().map(|attempt| &attempt.cluster);
-    let rejecting = story.cluster.as_ref().map(|cluster| &cluster.name);
-    source.vertex_of_proxy(proxy).as_deref() == Some(service)
-        || attempted
-            .or(rejecting)
-            .and_then(|cluster| source.vertex_of_cluster(cluster))
-            .as_deref()
-            == Some(service)
+/// Keeps the stories of requests that a service got or sent, of those of a proxy.
+fn keep(stories: &mut Vec<Story>, proxy: &str, service: &str, source: &dyn Source) {
+    if source.vertex_of_proxy(proxy).as_deref() == Some(service) {
+        return;
+    }
+    stories.retain(|story| {
+        let called = story.cluster_name();
+        let called = called.and_then(|cluster| source.vertex_of_cluster(cluster));
+        called.as_deref() == Some(service)
+    });
 }
 
 /// The responses of proxies.
@@ -134,7 +123,11 @@ struct Asked {
     dropped: u64,
 }
 
-async fn ask(path: &str, proxies: impl Iterator<Item = (String, SocketAddr)>) -> Asked {
+async fn ask(
+    path: &str,
+    proxies: impl Iterator<Item = (String, SocketAddr)>,
+    (service, source): (Option<&str>, &dyn Source),
+) -> Asked {
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut pages = JoinSet::new();
     for (name, address) in proxies.take(MOST_PROXIES) {
@@ -151,7 +144,10 @@ async fn ask(path: &str, proxies: impl Iterator<Item = (String, SocketAddr)>) ->
         let Ok((name, page)) = joined else { continue };
         asked.proxies += 1;
         match page {
-            Ok(page) => {
+            Ok(mut page) => {
+                if let Some(service) = service {
+                    keep(&mut page.stories, &name, service, source);
+                }
                 asked.dropped += page.dropped;
                 asked.found.add(&name, page.stories);
                 if !page.on {

@@ -262,6 +262,13 @@ impl Story {
             .is_some_and(|status| status != "OK")
     }
 
+    /// Returns the cluster of the first attempt, or the one that rejected the request.
+    #[must_use]
+    pub fn cluster_name(&self) -> Option<&str> {
+        let attempted = self.attempts.first().map(|attempt| &*attempt.cluster);
+        attempted.or(self.cluster.as_ref().map(|cluster| &*cluster.name))
+    }
+
     /// Returns the attempt whose result is the request's: the one that answered, or the last one.
     #[must_use]
     pub fn answer(&self) -> Option<&Attempt> {

@@ -365,9 +365,8 @@ impl Account for Accounting {
     }
 
     fn fail(&mut self, error: &ProxyError) {
-        let upstreams = self.is_upstreams(error);
         // What happens after the endpoint's last byte is not its failure.
-        let upstreams = upstreams && self.received.is_none();
+        let upstreams = self.received.is_none() && self.is_upstreams(error);
         if let Some(attempt) = self.attempt.as_mut().filter(|_| upstreams) {
             attempt.failed(error);
         }

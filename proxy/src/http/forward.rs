@@ -126,7 +126,7 @@ impl Hop<'_> {
 
     /// Prepares the client's request for the next hop.
     fn prepare(&self, request: &mut Request, cluster: &Cluster) -> Result<(), ProxyError> {
-        let in_mesh = cluster.tls().is_some_and(|tls| tls.mesh().is_some());
+        let in_mesh = cluster.is_in_mesh();
         // A client's statements about queues and about other clients must not be forwarded.
         request.fields.remove(Known::XMaglorQueue);
         request.fields.remove(Known::XMaglorClient);

@@ -54,8 +54,8 @@ impl PathIndex {
     pub(super) fn first(&self, path: &[u8], matches: impl Fn(usize) -> bool) -> Option<usize> {
         let mut first = usize::MAX;
         let mut consider = |positions: &[usize]| {
-            let before = positions.iter().copied().take_while(|at| *at < first);
-            if let Some(found) = before.into_iter().find(|at| matches(*at)) {
+            let mut before = positions.iter().copied().take_while(|at| *at < first);
+            if let Some(found) = before.find(|at| matches(*at)) {
                 first = found;
             }
         };

@@ -194,7 +194,7 @@ fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'sta
             Address::Ip(address) => Ok(ServerName::from(address.ip())),
             // Mesh members are verified by their identities, and an IP address is not sent as a server name (RFC 6066
             // §3).
-            Address::Unix(_) if cluster.tls().is_some_and(|tls| tls.mesh().is_some()) => {
+            Address::Unix(_) if cluster.is_in_mesh() => {
                 Ok(ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST)))
             }
             Address::Unix(_) => {

@@ -59,7 +59,7 @@ impl Filter {
 }
 
 /// The page of a proxy.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Page {
     /// Whether the proxy keeps stories.
     pub on: bool,
@@ -115,11 +115,6 @@ impl Collected {
             ..story
         });
         self.0.extend(stories);
-    }
-
-    /// Keeps only the stories for which this is true.
-    pub fn retain(&mut self, keeps: impl FnMut(&Story) -> bool) {
-        self.0.retain(keeps);
     }
 
     /// Explains the request whose stories these are; `None` if there are none.

@@ -19,46 +19,52 @@ pub(super) fn explain(story: &Story) -> Cause {
     let answer = story.answer();
     let endpoint = answer.map_or("the endpoint", |attempt| &attempt.endpoint);
     let cluster = answer.map_or("-", |attempt| &attempt.cluster);
-    let sentence = match on {
-        Part::Fault => format!("{were} in a delay that the route injects"),
-        Part::Queue => format!("{were} in the queue of cluster `{cluster}`"),
-        Part::Upload => {
-            format!("{were} waiting for the client to send the request's body")
-        }
-        Part::FailedAttempts => format!(
-            "{were} in {} before the one that answered: {}",
-            count(earlier(story).count() as u64, "failed attempt"),
-            list(&earlier(story).map(outcome).collect::<Vec<_>>()),
+    let (kind, sentence) = match on {
+        Part::Fault => (
+            CauseKind::FaultInjected,
+            format!("{were} in a delay that the route injects"),
         ),
-        Part::ConnectionLimit => {
-            format!("{were} waiting for the limit of connections of cluster `{cluster}`")
-        }
-        Part::Connect => format!("{were} connecting to {endpoint}"),
-        Part::Body => format!("{were} waiting for the rest of the body from {endpoint}"),
-        Part::Client => {
-            format!("{were} waiting for the client to read the response")
-        }
+        Part::Queue => (
+            CauseKind::QueueWait,
+            format!("{were} in the queue of cluster `{cluster}`"),
+        ),
+        Part::Upload => (
+            CauseKind::SlowUpload,
+            format!("{were} waiting for the client to send the request's body"),
+        ),
+        Part::FailedAttempts => (
+            CauseKind::RetryStorm,
+            format!(
+                "{were} in {} before the one that answered: {}",
+                count(earlier(story).count() as u64, "failed attempt"),
+                list(&earlier(story).map(outcome).collect::<Vec<_>>()),
+            ),
+        ),
+        Part::ConnectionLimit => (
+            CauseKind::ConnectionLimit,
+            format!("{were} waiting for the limit of connections of cluster `{cluster}`"),
+        ),
+        Part::Connect => (
+            CauseKind::SlowConnect,
+            format!("{were} connecting to {endpoint}"),
+        ),
+        Part::Body => (
+            CauseKind::SlowBody,
+            format!("{were} waiting for the rest of the body from {endpoint}"),
+        ),
+        Part::Client => (
+            CauseKind::SlowClient,
+            format!("{were} waiting for the client to read the response"),
+        ),
         Part::Endpoint => {
             let queue = answer.map(queue).unwrap_or_default();
-            format!("{were} waiting for the first byte from {endpoint}{queue}")
+            (
+                CauseKind::SlowEndpoint,
+                format!("{were} waiting for the first byte from {endpoint}{queue}"),
+            )
         }
     };
-    Cause::new(cause(on), sentence)
-}
-
-/// Returns the cause if this part of the time is the longest.
-fn cause(part: Part) -> CauseKind {
-    match part {
-        Part::Body => CauseKind::SlowBody,
-        Part::Client => CauseKind::SlowClient,
-        Part::Connect => CauseKind::SlowConnect,
-        Part::ConnectionLimit => CauseKind::ConnectionLimit,
-        Part::Endpoint => CauseKind::SlowEndpoint,
-        Part::FailedAttempts => CauseKind::RetryStorm,
-        Part::Fault => CauseKind::FaultInjected,
-        Part::Queue => CauseKind::QueueWait,
-        Part::Upload => CauseKind::SlowUpload,
-    }
+    Cause::new(kind, sentence)
 }
 
 fn earlier(story: &Story) -> impl Iterator<Item = &Attempt> {

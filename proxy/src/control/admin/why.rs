@@ -1,7 +1,7 @@
 //! `/why`: the stories of failed and slow requests.
 
 use maglor_admin::parameters;
-use maglor_telemetry::story::Story;
+use maglor_telemetry::story::{Filter, Page, Story};
 use serde_json::{Value, json};
 
 use crate::telemetry::stories::Stories;
@@ -24,84 +24,71 @@ pub(super) enum QueryError {
     },
 }
 
-/// The filters of a query.
-#[derive(Debug, Default)]
-struct Filter {
-    id: Option<String>,
-    route: Option<String>,
-    cluster: Option<String>,
-    flag: Option<String>,
-    client: Option<String>,
-    slowest: bool,
-    limit: Option<usize>,
-}
-
 /// Returns the stories that match a query.
 pub(super) fn describe(stories: &Stories, query: &str) -> Result<Value, QueryError> {
-    let filter = Filter::read(query)?;
+    let filter = read(query)?;
     let mut found = stories.all();
-    found.retain(|story| filter.takes(story));
+    found.retain(|story| takes(&filter, story));
     if filter.slowest {
         found.sort_by(|a, b| b.times.total_ms.total_cmp(&a.times.total_ms));
     }
-    found.truncate(filter.limit.unwrap_or(LIMIT));
-    Ok(json!({
-        "on": stories.is_on(),
-        "dropped": stories.dropped(),
-        "stories": found,
+    found.truncate(filter.limit);
+    Ok(json!(Page {
+        on: stories.is_on(),
+        dropped: stories.dropped(),
+        stories: found,
     }))
 }
 
-impl Filter {
-    fn read(query: &str) -> Result<Self, QueryError> {
-        let mut filter = Self::default();
-        for (name, value) in parameters(query) {
-            let value = value.into_owned();
-            let bad = |name, expected| QueryError::Value {
-                name,
-                value: value.clone(),
-                expected,
-            };
-            match name {
-                "id" => filter.id = Some(value),
-                "route" => filter.route = Some(value),
-                "cluster" => filter.cluster = Some(value),
-                "flag" => filter.flag = Some(value),
-                "client" => filter.client = Some(value),
-                "slowest" => {
-                    let slowest = value.parse();
-                    filter.slowest = slowest.map_err(|_| bad("slowest", "`true` or `false`"))?;
-                }
-                "limit" => {
-                    let limit = value.parse().ok().filter(|limit| *limit > 0);
-                    filter.limit = Some(limit.ok_or_else(|| bad("limit", "a positive number"))?);
-                }
-                unknown => return Err(QueryError::Unknown(unknown.to_owned())),
+fn read(query: &str) -> Result<Filter, QueryError> {
+    let mut filter = Filter {
+        limit: LIMIT,
+        ..Filter::default()
+    };
+    for (name, value) in parameters(query) {
+        let value = value.into_owned();
+        let bad = |name, expected| QueryError::Value {
+            name,
+            value: value.clone(),
+            expected,
+        };
+        match name {
+            "id" => filter.id = Some(value),
+            "route" => filter.route = Some(value),
+            "cluster" => filter.cluster = Some(value),
+            "flag" => filter.flag = Some(value),
+            "client" => filter.client = Some(value),
+            "slowest" => {
+                let slowest = value.parse();
+                filter.slowest = slowest.map_err(|_| bad("slowest", "`true` or `false`"))?;
             }
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| *limit > 0);
+                filter.limit = limit.ok_or_else(|| bad("limit", "a positive number"))?;
+            }
+            unknown => return Err(QueryError::Unknown(unknown.to_owned())),
         }
-        Ok(filter)
     }
+    Ok(filter)
+}
 
-    fn takes(&self, story: &Story) -> bool {
-        let is = |wanted: &Option<String>, found: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
-        };
-        let has = |wanted: &Option<String>, found: Option<&str>| {
-            let wanted = wanted.as_deref();
-            wanted.is_none_or(|part| found.is_some_and(|found| found.contains(part)))
-        };
-        let rejecting = story.cluster.as_ref().map(|cluster| &*cluster.name);
-        let attempted = story.attempts.first().map(|attempt| &*attempt.cluster);
-        let route = story.route.as_ref().map(|route| &*route.name);
-        let id = self.id.is_none()
-            || is(&self.id, Some(&story.id))
-            || is(&self.id, story.trace_id.as_deref());
-        id && has(&self.route, route)
-            && is(&self.cluster, attempted.or(rejecting))
-            && is(&self.flag, Some(&story.flag))
-            && (has(&self.client, Some(&story.client)) || has(&self.client, story.peer.as_deref()))
-            && (!self.slowest || story.is_slow_only())
-    }
+fn takes(filter: &Filter, story: &Story) -> bool {
+    let is = |wanted: &Option<String>, found: Option<&str>| {
+        wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+    };
+    let has = |wanted: &Option<String>, found: Option<&str>| {
+        let wanted = wanted.as_deref();
+        wanted.is_none_or(|part| found.is_some_and(|found| found.contains(part)))
+    };
+    let route = story.route.as_ref().map(|route| &*route.name);
+    let id = filter.id.is_none()
+        || is(&filter.id, Some(&story.id))
+        || is(&filter.id, story.trace_id.as_deref());
+    id && has(&filter.route, route)
+        && is(&filter.cluster, story.cluster_name())
+        && is(&filter.flag, Some(&story.flag))
+        && (has(&filter.client, Some(&story.client)) || has(&filter.client, story.peer.as_deref()))
+        && (!filter.slowest || story.is_slow_only())
 }
 
 #[cfg(test)]
@@ -132,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_filter_has_to_hold() {
-        let takes = |query: &str| Filter::read(query).unwrap().takes(&story());
+        let takes = |query: &str| takes(&read(query).unwrap(), &story());
         for query in [
             "",
             "id=r-1",
@@ -164,7 +151,7 @@ mod tests {
             ("limit=0", "limit: `0`"),
             ("slowest=yes", "slowest: `yes`"),
         ] {
-            let error = Filter::read(query).unwrap_err().to_string();
+            let error = read(query).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }

@@ -40,7 +40,7 @@ impl App {
             tracing::error!(%error, "cannot start the DNS resolver; endpoints with host names are not resolved");
         }
         let before = std::mem::replace(&mut self.discovered, used);
-        let mut gone = names_of(&before);
+        let mut gone: HashSet<_> = before.iter().map(|used| &used.cluster.name).collect();
         // The new cluster is built from the old one.
         for used in &self.discovered {
             gone.remove(&used.cluster.name);
@@ -69,7 +69,7 @@ impl App {
 
     /// Keeps the clusters of the control plane unchanged while a new configuration file is applied.
     pub(super) fn keep_discovered(&self, wanted: &config::Config, clusters: &mut Clusters) {
-        let of_file: HashSet<_> = wanted.clusters.iter().map(|own| &own.name).collect();
+        let of_file = names_of(wanted);
         for used in &self.discovered {
             let name = &used.cluster.name;
             let is_of_file = of_file.contains(name);
@@ -92,8 +92,10 @@ impl App {
     fn add_discovered(&mut self) {
         let live = self.live();
         let mut sources = Sources::new(live.as_ref());
+        let config = Arc::clone(&self.config);
+        let of_file = names_of(&config);
         for used in &self.discovered {
-            if self.is_of_file(&used.cluster.name) {
+            if of_file.contains(&used.cluster.name) {
                 continue;
             }
             let name = &used.cluster.name;
@@ -156,9 +158,8 @@ impl App {
     }
 }
 
-fn names_of(discovered: &[Used]) -> HashSet<Arc<str>> {
-    let names = discovered.iter().map(|used| &used.cluster.name);
-    names.map(Arc::clone).collect()
+fn names_of(config: &config::Config) -> HashSet<&Arc<str>> {
+    config.clusters.iter().map(|own| &own.name).collect()
 }
 
 /// Returns whether a cluster has endpoints that are DNS names.

@@ -271,8 +271,7 @@ impl App {
                 Some(listening) => {
                     listening.set_mode(listener.config.mode);
                     let before = listening.state.send_replace(Arc::clone(&listener));
-                    let retired = retire(&before, Some(&listener));
-                    self.superseded.extend(retired);
+                    retire(&before, Some(&listener), &mut self.superseded);
                     if !Arc::ptr_eq(&before.metrics, &listener.metrics) {
                         left.push(Arc::clone(&before.metrics));
                     }
@@ -286,8 +285,7 @@ impl App {
         let bound = outbound.filter_map(|one| one.bound.ip()).collect();
         self.shared.own_connections.set_private(bound);
         for (_, listening) in gone {
-            let retired = retire(&listening.state.borrow(), None);
-            self.superseded.extend(retired);
+            retire(&listening.state.borrow(), None, &mut self.superseded);
             left.push(Arc::clone(&listening.state.borrow().metrics));
             self.broadcast(|| Command::Close {
                 name: Arc::clone(&listening.key),
@@ -407,7 +405,7 @@ impl App {
             }
         }
         for listening in self.listening.values().filter(|l| !l.is_outbound()) {
-            retire(&listening.state.borrow(), None);
+            retire(&listening.state.borrow(), None, &mut self.superseded);
             self.broadcast(|| Command::Close {
                 name: Arc::clone(&listening.key),
             });
@@ -448,17 +446,13 @@ impl App {
 /// The [`App`], shared by the tasks of the control thread.
 pub(crate) type SharedApp = Rc<RefCell<App>>;
 
-/// Lets the connections of chains that `now` no longer contains end. Returns the tables of these chains.
-fn retire(before: &Listener, now: Option<&Listener>) -> Vec<Arc<Table>> {
-    let retired = build::retired(before, now);
-    for chain in &retired {
+/// Lets the connections of chains that `now` no longer contains end. Adds the tables of these chains to `superseded`.
+fn retire(before: &Listener, now: Option<&Listener>, superseded: &mut Vec<Arc<Table>>) {
+    for chain in build::retired(before, now) {
         // Relaxed: a connection that misses the flag sees it at its next request.
         chain.retired.store(true, Ordering::Relaxed);
+        superseded.push(chain.routes.load_full());
     }
-    retired
-        .iter()
-        .map(|chain| chain.routes.load_full())
-        .collect()
 }
 
 /// Returns a random seed, different in each process, so that replicas do not pick the same candidates at the same

@@ -213,6 +213,11 @@ impl Cluster {
         self.tls.as_ref()
     }
 
+    /// Returns whether connections to the endpoints use mutual TLS inside the mesh.
+    pub(crate) fn is_in_mesh(&self) -> bool {
+        self.tls().is_some_and(|tls| tls.mesh().is_some())
+    }
+
     pub(crate) fn metrics(&self) -> &ClusterMetrics {
         &self.metrics
     }

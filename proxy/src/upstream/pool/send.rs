@@ -73,7 +73,7 @@ impl Sender<'_> {
     }
 
     pub(super) fn is_in_mesh(&self) -> bool {
-        self.cluster.tls().is_some_and(|tls| tls.mesh().is_some())
+        self.cluster.is_in_mesh()
     }
 
     /// Sends over a pooled HTTP/1.1 connection, or a new one.

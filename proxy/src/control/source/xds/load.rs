@@ -94,8 +94,7 @@ fn difference(cluster: &Cluster, now: &ClusterTotals, last: &ClusterTotals) -> C
     let took = |counts: &ClusterTotals| counts.times.as_ref().map_or(Duration::ZERO, Snapshot::sum);
     let opened = now.opened.saturating_sub(last.opened);
     // All connections to the endpoints of a cluster are of one kind, so nothing is counted for each request.
-    let is_mutual = cluster.tls().is_some_and(|tls| tls.mesh().is_some());
-    let mutual_tls = match is_mutual {
+    let mutual_tls = match cluster.is_in_mesh() {
         true => MutualTls {
             requests: succeeded + failed,
             opened,

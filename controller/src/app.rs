@@ -114,6 +114,12 @@ pub async fn run(
     let page = parts
         .dashboard(&mesh, dashboard::Sources::default())
         .await?;
+    if let Some(page) = &page {
+        let proposals = Arc::clone(&page.feed).propose();
+        parts
+            .threads
+            .spawn(Thread::Dashboard, "proposals of the dashboard", proposals);
+    }
     let shown = Shown {
         dashboard: page.and_then(|page| page.address),
         webhook: Arc::new(AtomicBool::new(true)),

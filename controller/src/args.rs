@@ -348,10 +348,10 @@ fn serve(mut run: Run) -> Result<(), String> {
         .parse()
         .map_err(|error| format!("--log-format: {error}"))?;
     logs::init(&run.log_level, format).map_err(|error| format!("--log-level: {error}"))?;
-    let options = options(&run);
     let Some(folder) = run.folder.take() else {
-        return cluster::serve(&run, &options);
+        return cluster::serve(&run);
     };
+    let options = options(&run);
     block_on(async {
         let outcome = app::run(options, folder, termination()?).await;
         outcome.map_err(|error| error.to_string())

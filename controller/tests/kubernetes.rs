@@ -9,13 +9,15 @@
     reason = "a test fails by panicking"
 )]
 
+mod support;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, Kubectl, Options};
+use maglor_cluster::Kubectl;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -176,20 +178,11 @@ fn accepted(kubectl: &Kubectl, kind: &str, name: &str) -> String {
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 fn one_of_two_replicas_writes_what_both_know() {
-    if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
+    let Some(cluster) = support::on_cluster::cluster("controller") else {
         return;
-    }
-    let cluster = Cluster::start(Options {
-        name: "controller".into(),
-        nodes: 1,
-        ..Options::default()
-    })
-    .unwrap();
+    };
     let kubectl = cluster.kubectl();
     let folder = tempfile::tempdir().unwrap();
-    for (_, definition) in maglor_controller::crd::yaml().unwrap() {
-        kubectl.apply(&definition).unwrap();
-    }
     kubectl.run(&["create", "namespace", "maglor"]).unwrap();
     let first = Replica::start("first", kubectl, folder.path());
     until("the first replica writes", || first.writes());

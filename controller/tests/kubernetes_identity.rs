@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use maglor_cluster::{Cluster, Kubectl, Options};
+use maglor_cluster::Kubectl;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
 use maglor_xds::{BUNDLE, Kind, decode};
@@ -139,20 +139,11 @@ fn phase(trust: &serde_json::Value) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 async fn accounts_become_members_and_a_root_is_replaced() {
-    if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
+    let Some(cluster) = support::on_cluster::cluster("identity") else {
         return;
-    }
-    let cluster = Cluster::start(Options {
-        name: "identity".into(),
-        nodes: 1,
-        ..Options::default()
-    })
-    .unwrap();
+    };
     let kubectl = cluster.kubectl();
     let folder = tempfile::tempdir().unwrap();
-    for (_, definition) in maglor_controller::crd::yaml().unwrap() {
-        kubectl.apply(&definition).unwrap();
-    }
     kubectl.run(&["create", "namespace", "maglor"]).unwrap();
     let first = replica("first", kubectl, folder.path()).await;
     let second = replica("second", kubectl, folder.path()).await;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use maglor_cluster::{Cluster, Kubectl, Options};
+use maglor_cluster::Kubectl;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
 use maglor_testkit::eventually;
@@ -164,20 +164,11 @@ async fn ask(
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 async fn a_signer_issues_with_the_rights_of_the_chart() {
-    if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
+    let Some(cluster) = support::on_cluster::cluster("signer") else {
         return;
-    }
-    let cluster = Cluster::start(Options {
-        name: "signer".into(),
-        nodes: 1,
-        ..Options::default()
-    })
-    .unwrap();
+    };
     let kubectl = cluster.kubectl();
     let folder = tempfile::tempdir().unwrap();
-    for (_, definition) in maglor_controller::crd::yaml().unwrap() {
-        kubectl.apply(&definition).unwrap();
-    }
     kubectl.run(&["create", "namespace", "maglor"]).unwrap();
     kubectl.apply(RIGHTS).unwrap();
     let authority = Authority::create(&DOMAIN.parse().unwrap(), SystemTime::now()).unwrap();

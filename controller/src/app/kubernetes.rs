@@ -113,6 +113,12 @@ pub(super) struct Kubernetes {
     pods: Cache<Pod>,
 }
 
+impl From<kube::Error> for RunError {
+    fn from(error: kube::Error) -> Self {
+        Self::Kubernetes(error.into())
+    }
+}
+
 impl Kubernetes {
     /// Creates the clients. `port` is the xDS port, which is the same for all replicas.
     pub(super) async fn connect(
@@ -125,8 +131,7 @@ impl Kubernetes {
             true => term.clone(),
             false => watch::Sender::new(Term::default()),
         };
-        let clients = Clients::of(threads, (&term, &own_term), metrics).await;
-        let clients = clients.map_err(|error| RunError::Kubernetes(error.into()))?;
+        let clients = Clients::of(threads, (&term, &own_term), metrics).await?;
         let (pods, watched) = watched(clients.operators.clone(), &settings.namespace);
         threads.spawn(Thread::Operators, "pods of replicas", watched);
         Ok(Self {

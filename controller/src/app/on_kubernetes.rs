@@ -42,7 +42,6 @@ pub(crate) async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let mut parts = Parts::bind(options).await?;
-    let (webhook, external) = (settings.webhook.clone(), settings.external_metrics);
     let port = parts.listener.local_addr();
     let port = port.map_or(0, |address| address.port());
     let mut kubernetes =
@@ -54,6 +53,8 @@ pub(crate) async fn run(
         kubernetes.connector.tls = Some(service.replicas.clone());
     }
     share(&kubernetes, &mesh, &mut parts);
+    let external = kubernetes.settings.external_metrics;
+    let webhook = kubernetes.settings.webhook.take();
     let ready = Arc::new(AtomicBool::new(webhook.is_none()));
     let serving = match webhook {
         Some(webhook) => {
@@ -128,8 +129,7 @@ async fn show(
     let client = parts
         .threads
         .make(Thread::Dashboard, api_server::client())
-        .await
-        .map_err(|error| RunError::Kubernetes(error.into()))?;
+        .await?;
     let (watched, followed) = dashboard::watch(&client);
     parts
         .threads

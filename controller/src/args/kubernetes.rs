@@ -5,7 +5,6 @@ use std::io::Write as _;
 use maglor_service_graph::policy_choice::Limits;
 
 use super::{Command, Run, block_on, termination};
-use crate::app::Options;
 use crate::app::on_kubernetes::{self, Settings};
 use crate::crd;
 use crate::gateway;
@@ -60,15 +59,15 @@ fn crds() -> Result<(), String> {
 }
 
 /// Serves a cluster until the process is terminated.
-pub(super) fn serve(run: &Run, options: &Options) -> Result<(), String> {
-    let settings = settings(run, options);
+pub(super) fn serve(run: &Run) -> Result<(), String> {
+    let (options, settings) = (super::options(run), settings(run));
     block_on(async {
-        let outcome = on_kubernetes::run(options.clone(), settings, termination()?).await;
+        let outcome = on_kubernetes::run(options, settings, termination()?).await;
         outcome.map_err(|error| error.to_string())
     })
 }
 
-fn settings(run: &Run, options: &Options) -> Settings {
+fn settings(run: &Run) -> Settings {
     let revision = run.revision.clone().unwrap_or_default();
     let mut sidecar = run.sidecar.clone();
     revision
@@ -76,8 +75,8 @@ fn settings(run: &Run, options: &Options) -> Settings {
         .unwrap_or_default()
         .clone_into(&mut sidecar.revision);
     sidecar.complete(&run.namespace, run.identity.trust_domain.as_str());
-    let identity = options.identity.as_ref();
-    let trust_domain = identity.map(|one| one.trust_domain.to_string());
+    let identity = &run.identity;
+    let trust_domain = (!identity.plain_text).then(|| identity.trust_domain.to_string());
     let arguments = &run.proxies;
     // A revision leaves ProxyServices to the default control plane.
     let on = arguments.proxy_services && revision.is_default();

@@ -1,7 +1,6 @@
 //! The errors of a controller that was built without Kubernetes.
 
 use super::{Command, Run};
-use crate::app::Options;
 
 /// Returns why no command is available: all are for clusters.
 pub(super) fn command(command: &Command) -> Result<(), String> {
@@ -14,7 +13,7 @@ pub(super) fn command(command: &Command) -> Result<(), String> {
 }
 
 /// Returns why the controller cannot run without `--folder`, and names an argument that is for clusters only.
-pub(super) fn serve(run: &Run, _: &Options) -> Result<(), String> {
+pub(super) fn serve(run: &Run) -> Result<(), String> {
     let arguments = [
         ("--gateways", run.proxies.gateways),
         ("--revision", run.revision.is_some()),
@@ -46,8 +45,7 @@ mod tests {
         let error = |arguments: &[&str]| {
             let arguments = ["maglor-controller"].iter().chain(arguments);
             let run = Cli::parse_from(arguments).run;
-            let options = super::super::options(&run);
-            serve(&run, &options).unwrap_err()
+            serve(&run).unwrap_err()
         };
         for (arguments, expected) in [
             (

@@ -1,4 +1,3 @@
-use std::convert::Infallible;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -7,8 +6,6 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Config;
 use tokio::net::TcpListener;
@@ -41,18 +38,8 @@ async fn start() -> (Client, Asked) {
     let address = listener.local_addr().unwrap();
     let asked = Asked::default();
     let seen = Arc::clone(&asked);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let seen = Arc::clone(&seen);
-            let service = service_fn(move |request| {
-                let answer = answer(request, Arc::clone(&seen));
-                async move { Ok::<_, Infallible>(answer.await) }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(connection);
-        }
-    });
+    let answer = move |request| answer(request, Arc::clone(&seen));
+    tokio::spawn(crate::api_port::serve(listener, answer));
     let mut config = Config::new(format!("http://{address}").parse().unwrap());
     config.default_retry = false;
     (Client::try_from(config).unwrap(), asked)

@@ -57,7 +57,8 @@ pub(crate) struct Feed {
     replica: Option<String>,
     /// `None` without Kubernetes, where no operator runs.
     decisions: Option<Arc<dyn Decisions>>,
-    proposal: moves::Proposal,
+    /// The moves of a placement that is computed from the graph ([`Feed::propose`]).
+    proposal: Mutex<Option<Vec<Move>>>,
     /// Proxies whose admin ports can be reached.
     proxies: Vec<(String, SocketAddr)>,
     /// The observations of other replicas.
@@ -79,7 +80,7 @@ impl Feed {
             table: table.clone(),
             replica,
             decisions,
-            proposal: moves::Proposal::default(),
+            proposal: Mutex::default(),
             proxies,
             others: Mutex::default(),
             watched: Mutex::default(),
@@ -160,7 +161,7 @@ impl Source for Feed {
                 decisions.moves()
             }
             // Without viewers, only the history is recorded, which has no moves.
-            None if *locked(&self.watched) => self.proposal.moves(&self.graphs),
+            None if *locked(&self.watched) => locked(&self.proposal).clone(),
             None => None,
         };
         mesh

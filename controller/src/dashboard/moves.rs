@@ -2,13 +2,13 @@
 //! proposal that is computed from the graph as `maglor plan moves` does.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use maglor_dashboard::Move;
 use maglor_service_graph::Options;
 
-use super::locked;
+use super::{Feed, locked};
 use crate::graph::Graphs;
 use crate::graph::plan::{Plan, plan};
 
@@ -16,6 +16,8 @@ use crate::graph::plan::{Plan, plan};
 pub(super) const MOST: usize = 500;
 /// Time for which a proposal is shown before it is computed again.
 const KEPT: Duration = Duration::from_secs(10);
+/// Interval of looking for viewers.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Returns the moves from one placement of a service to another, one for each replica.
 pub(super) fn between(
@@ -42,27 +44,28 @@ pub(super) fn between(
         .collect()
 }
 
-/// The last proposal.
-#[derive(Default)]
-pub(super) struct Proposal(Mutex<Option<(Instant, Option<Vec<Move>>)>>);
-
-impl Proposal {
-    /// Returns the moves that a placement would make: none if they would not be worth it; `None` if there are no nodes
-    /// or no calls.
-    pub(super) fn moves(&self, graphs: &Graphs) -> Option<Vec<Move>> {
-        let mut last = locked(&self.0);
-        let now = Instant::now();
-        if let Some((at, moves)) = &*last
-            && now.duration_since(*at) < KEPT
-        {
-            return moves.clone();
+impl Feed {
+    /// Computes proposals while there are viewers, apart from the thread that answers them; never returns.
+    pub(crate) async fn propose(self: Arc<Self>) {
+        loop {
+            let watched = *locked(&self.watched);
+            let moves = match watched {
+                true => {
+                    let graphs = Arc::clone(&self.graphs);
+                    let proposed = tokio::task::spawn_blocking(move || propose(&graphs)).await;
+                    // A panic is in the log.
+                    proposed.ok().flatten()
+                }
+                false => None,
+            };
+            *locked(&self.proposal) = moves;
+            tokio::time::sleep(if watched { KEPT } else { LOOK }).await;
         }
-        let moves = propose(graphs);
-        *last = Some((now, moves.clone()));
-        moves
     }
 }
 
+/// Returns the moves that a placement would make: none if they would not be worth it; `None` if there are no nodes or
+/// no calls.
 fn propose(graphs: &Graphs) -> Option<Vec<Move>> {
     let snapshot = graphs.snapshot().placed();
     if snapshot.nodes.is_empty() || snapshot.edges.is_empty() {

@@ -98,18 +98,11 @@ pub fn plan(
 }
 
 fn moved(graph: &Graph, nodes: &Nodes, before: &Placement, after: &Placement) -> Vec<Moved> {
-    let by_node = |placement: &Placement, index: usize| -> BTreeMap<String, u32> {
-        let counts = placement.service(index).iter().zip(nodes.all());
-        let counts = counts.filter(|(count, _)| **count > 0);
-        counts
-            .map(|(count, node)| (node.name.clone(), *count))
-            .collect()
-    };
     let services = graph.services().iter().enumerate();
     let services = services.map(|(index, service)| Moved {
         name: service.name.clone(),
-        now: by_node(before, index),
-        planned: by_node(after, index),
+        now: before.by_node(index, nodes),
+        planned: after.by_node(index, nodes),
     });
     services.filter(|one| one.now != one.planned).collect()
 }

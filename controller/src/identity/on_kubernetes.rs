@@ -15,7 +15,8 @@ use super::replicas;
 use super::review::Reviews;
 use super::roots;
 use super::secret::{self, Keeper};
-use super::start::{CaSource, Cluster, Published, Settings, Spawn};
+use super::signer::SignerName;
+use super::start::{Cluster, Published, Settings, Spawn};
 use super::trust_bundles;
 use crate::events::Events;
 use crate::lease::Term;
@@ -43,37 +44,43 @@ impl Cluster for Replica {
         Box::new(Events::new(client, "maglor.dev/identity", &self.name))
     }
 
-    fn follow(&self, settings: &Settings, (in_force, progress): Published, spawn: Spawn<'_>) {
-        match &settings.ca {
-            // The identity service follows a folder itself.
-            CaSource::Folder(_) => {}
-            CaSource::Secret { name } => {
-                let secret = secret::Settings {
-                    namespace: settings.namespace.clone(),
-                    name: name.clone(),
-                    trust_domain: settings.trust_domain.clone(),
-                    ttl: settings.ttl,
-                    deadline: settings.deadline,
-                };
-                let (client, term) = (self.writer.clone(), self.term.clone());
-                let keeper = Keeper::new(client, secret, term, in_force, progress);
-                spawn("authority", Box::pin(keeper.keep()));
-            }
-            CaSource::Signer { name, roots } => {
-                // Not the fenced client, because every replica creates requests, not only the leader.
-                let client = self.client.clone();
-                let domain = &settings.trust_domain;
-                let (signer, cleaned) =
-                    ExternalSigner::new(client.clone(), name, domain, settings.ttl);
-                spawn("certificate signing requests", Box::pin(cleaned));
-                let place = roots::Place {
-                    namespace: settings.namespace.clone(),
-                    name: roots.clone(),
-                };
-                let followed = roots::follow(client, place, Arc::new(signer), in_force, progress);
-                spawn("roots of the signer", Box::pin(followed));
-            }
-        }
+    fn keep_secret(
+        &self,
+        settings: &Settings,
+        name: &str,
+        (in_force, progress): Published,
+        spawn: Spawn<'_>,
+    ) {
+        let secret = secret::Settings {
+            namespace: settings.namespace.clone(),
+            name: name.to_owned(),
+            trust_domain: settings.trust_domain.clone(),
+            ttl: settings.ttl,
+            deadline: settings.deadline,
+        };
+        let (client, term) = (self.writer.clone(), self.term.clone());
+        let keeper = Keeper::new(client, secret, term, in_force, progress);
+        spawn("authority", Box::pin(keeper.keep()));
+    }
+
+    fn follow_signer(
+        &self,
+        settings: &Settings,
+        (name, roots): (&SignerName, &str),
+        (in_force, progress): Published,
+        spawn: Spawn<'_>,
+    ) {
+        // Not the fenced client, because every replica creates requests, not only the leader.
+        let client = self.client.clone();
+        let domain = &settings.trust_domain;
+        let (signer, cleaned) = ExternalSigner::new(client.clone(), name, domain, settings.ttl);
+        spawn("certificate signing requests", Box::pin(cleaned));
+        let place = roots::Place {
+            namespace: settings.namespace.clone(),
+            name: roots.to_owned(),
+        };
+        let followed = roots::follow(client, place, Arc::new(signer), in_force, progress);
+        spawn("roots of the signer", Box::pin(followed));
     }
 
     fn share(

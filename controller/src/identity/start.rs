@@ -92,8 +92,17 @@ pub(crate) trait Cluster {
     /// Returns where rejected requests of pods are reported.
     fn rejections(&self) -> Box<dyn Rejections>;
 
-    /// Starts to follow an authority or a signer; never called with [`CaSource::Folder`].
-    fn follow(&self, settings: &Settings, published: Published, spawn: Spawn<'_>);
+    /// Starts to keep an authority in the Secret with this name.
+    fn keep_secret(&self, settings: &Settings, name: &str, published: Published, spawn: Spawn<'_>);
+
+    /// Starts to request certificates from a signer, with the roots of the ConfigMap with this name.
+    fn follow_signer(
+        &self,
+        settings: &Settings,
+        signer: (&SignerName, &str),
+        published: Published,
+        spawn: Spawn<'_>,
+    );
 
     /// Starts to distribute the trusted roots to starting pods, and to report to the other replicas which roots this
     /// replica's clients trust. Returns whether the replica has reported once.
@@ -210,8 +219,11 @@ fn follow(
         }
         (CaSource::Secret { .. }, None) => return Err(StartError::NoSecret),
         (CaSource::Signer { .. }, None) => return Err(StartError::NoSigner),
-        (CaSource::Secret { .. } | CaSource::Signer { .. }, Some(cluster)) => {
-            cluster.follow(settings, (in_force, progress), spawn);
+        (CaSource::Secret { name }, Some(cluster)) => {
+            cluster.keep_secret(settings, name, (in_force, progress), spawn);
+        }
+        (CaSource::Signer { name, roots }, Some(cluster)) => {
+            cluster.follow_signer(settings, (name, roots), (in_force, progress), spawn);
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maglor_balance::Time;
-use maglor_service_graph::relocate::{Measured, Reason, Record, Relocation, Round, Spread, Stage};
+use maglor_service_graph::relocate::{Measured, Reason, Record, Relocation, Round, Stage};
 
 use super::inputs::Inputs;
 use crate::crd::{
@@ -191,19 +191,12 @@ fn service(input: &StatusInput<'_>, index: usize) -> Option<ServicePlacement> {
     let inputs = input.inputs;
     let selected = inputs.selected.get(&index)?;
     let name = &inputs.graph.services().get(index)?.name;
-    let spread = |counts: &[u32]| -> Spread {
-        let counts = counts.iter().zip(inputs.nodes.all());
-        let placed = counts.filter(|(count, _)| **count > 0);
-        placed
-            .map(|(count, node)| (node.name.clone(), *count))
-            .collect()
-    };
     let mut service = ServicePlacement {
         name: name.clone(),
         state: "Free".to_owned(),
         reason: input.why.get(name).cloned().unwrap_or_default(),
         deployments: selected.deployments.iter().cloned().collect(),
-        nodes: spread(inputs.present.service(index)),
+        nodes: inputs.present.by_node(index, &inputs.nodes),
         ..ServicePlacement::default()
     };
     if let Some(record) = input.relocation.records().get(name) {
@@ -224,7 +217,7 @@ fn service(input: &StatusInput<'_>, index: usize) -> Option<ServicePlacement> {
         .plan
         .as_ref()
         .filter(|_| input.mode != PlacementMode::Observe);
-    let planned = planned.map(|plan| spread(plan.placement.service(index)));
+    let planned = planned.map(|plan| plan.placement.by_node(index, &inputs.nodes));
     let worth = matches!(input.round.reason, Reason::Advised | Reason::Waiting { .. });
     if let Some(planned) = planned.filter(|planned| worth && *planned != service.nodes)
         && !matches!(&*service.state, "Moving" | "Undoing" | "Judged")

@@ -1,13 +1,10 @@
 //! The maintained suite of hostile requests against the webhooks: each case of `maglor_testkit::hostile::webhook` has
 //! its expected outcome, and the API server gets requests only for namespaces.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use http_body_util::BodyExt as _;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use kube::Config;
 use maglor_testkit::hostile::{self, Case, Port};
 use serde_json::json;
@@ -22,32 +19,25 @@ async fn api_server(asked: &Asked) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Arc::clone(asked);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let asked = Arc::clone(&asked);
-            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-                let target = request.uri().to_string();
-                let (status, body) = match target.as_str() {
-                    "/api/v1/namespaces/default" => (200, json!({"metadata": {"name": "default"}})),
-                    _ => (
-                        404,
-                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
-                        "message": "no", "reason": "NotFound", "code": 404}),
-                    ),
-                };
-                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-                asked.push(format!("{} {target}", request.method()));
-                let response = Response::builder()
-                    .status(status)
-                    .header(header::CONTENT_TYPE, "application/json")
-                    .body(Full::<Bytes>::from(body.to_string()));
-                std::future::ready(Ok::<_, Infallible>(response.unwrap()))
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::spawn(connection);
-        }
-    });
+    let answer = move |request: Request<hyper::body::Incoming>| {
+        let target = request.uri().to_string();
+        let (status, body) = match target.as_str() {
+            "/api/v1/namespaces/default" => (200, json!({"metadata": {"name": "default"}})),
+            _ => (
+                404,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "message": "no", "reason": "NotFound", "code": 404}),
+            ),
+        };
+        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.push(format!("{} {target}", request.method()));
+        let response = Response::builder()
+            .status(status)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::<Bytes>::from(body.to_string()));
+        std::future::ready(response.unwrap())
+    };
+    tokio::spawn(crate::api_port::serve(listener, answer));
     address
 }
 

@@ -8,6 +8,8 @@
     reason = "a test fails by panicking"
 )]
 
+mod support;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,24 +17,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-const MAGLOR: &str = env!("CARGO_BIN_EXE_maglor");
+use support::{MAGLOR, program};
 
 /// The demo with a separate folder for temporary files.
 fn demo(temporary: &Path, arguments: &[&str]) -> Command {
-    let proxy = Path::new(MAGLOR).with_file_name("maglor-proxy");
-    if !proxy.is_file() {
-        let build = [
-            "build",
-            "--locked",
-            "-p",
-            "maglor-proxy",
-            "--bin",
-            "maglor-proxy",
-        ];
-        let built = Command::new(env!("CARGO")).args(build).status().unwrap();
-        assert!(built.success() && proxy.is_file(), "{}", proxy.display());
-    }
+    // The demo takes the proxy from its own directory.
+    program("maglor-proxy");
     let mut command = Command::new(MAGLOR);
     command.arg("demo").args(arguments).env("TMPDIR", temporary);
     command

@@ -14,6 +14,8 @@
 //! if no node runs both, and the same in both directions. With one replica a service it is the
 //! classical edge cut. That is [`Routing::LocalFirst`]; with [`Routing::Even`] only λ·Σ p(n)·q(n) stay.
 
+use std::collections::BTreeMap;
+
 use crate::graph::Graph;
 use crate::node::Nodes;
 use crate::routing::Routing;
@@ -46,6 +48,16 @@ impl Placement {
         let from = service.saturating_mul(self.nodes);
         let to = from.saturating_add(self.nodes);
         self.counts.get(from..to).unwrap_or_default()
+    }
+
+    /// Returns the number of replicas of a service by node name, without nodes that have none.
+    #[must_use]
+    pub fn by_node(&self, service: usize, nodes: &Nodes) -> BTreeMap<String, u32> {
+        let counts = self.service(service).iter().zip(nodes.all());
+        let placed = counts.filter(|(count, _)| **count > 0);
+        placed
+            .map(|(count, node)| (node.name.clone(), *count))
+            .collect()
     }
 
     /// Sets the number of replicas of a service on a node; indices out of range are ignored.

@@ -193,7 +193,7 @@ fn query(options: &Options) -> String {
 }
 
 /// Escapes a value for a query (RFC 3986, section 3.4).
-pub(super) fn escaped(value: &str) -> String {
+fn escaped(value: &str) -> String {
     let sign = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
             char::from(byte).to_string()

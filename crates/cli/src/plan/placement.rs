@@ -252,12 +252,8 @@ fn result(graph: &Graph, nodes: &Nodes, known: usize, plan: &Plan) -> Value {
 fn placement(graph: &Graph, nodes: &Nodes, placement: &Placement) -> Map<String, Value> {
     let services = graph.services().iter().enumerate();
     let row = |(index, service): (usize, &maglor_service_graph::Service)| {
-        let counts = placement.service(index).iter().zip(nodes.all());
-        let used = counts.filter(|(count, _)| **count > 0);
-        let row: Map<_, _> = used
-            .map(|(count, node)| (node.name.clone(), json!(count)))
-            .collect();
-        (service.name.clone(), Value::Object(row))
+        let row = json!(placement.by_node(index, nodes));
+        (service.name.clone(), row)
     };
     services.map(row).collect()
 }

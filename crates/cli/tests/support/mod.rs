@@ -1,4 +1,5 @@
 //! The command line as a program.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -20,7 +21,6 @@ pub(crate) fn stdout(arguments: &[&str]) -> String {
 }
 
 /// A program of the workspace.
-#[allow(dead_code, reason = "some tests need no other program")]
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = Path::new(MAGLOR).with_file_name(name);
     if !path.is_file() {

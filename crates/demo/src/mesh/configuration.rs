@@ -55,7 +55,7 @@ fn top(admin: SocketAddr, service: &str, collector: Option<&str>) -> String {
         None => String::new(),
     };
     format!(
-        "admin: {{address: \"{admin}\"}}\nlog_level: warn\ndrain_timeout: 0s\nstories: true\n\
+        "admin: {{address: \"{admin}\"}}\nlog_level: warn\ndrain_timeout: 0s\n\
          identity: {{certificate: certificate.pem, private_key: private_key.pem, \
          trust_bundle: trust_bundle.pem}}\n{tracing}"
     )

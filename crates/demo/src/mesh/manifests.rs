@@ -46,7 +46,7 @@ pub(super) fn mesh(policy: &PolicySpec, replicas: impl Iterator<Item = Replica>)
     let mut text = format!(
         "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n---\n\
          apiVersion: maglor.dev/v1alpha1\nkind: MeshConfig\nmetadata: {{name: default}}\n\
-         spec: {{mtls: strict, trustDomain: {TRUST_DOMAIN}, stories: true}}\n---\n\
+         spec: {{mtls: strict, trustDomain: {TRUST_DOMAIN}}}\n---\n\
          apiVersion: maglor.dev/v1alpha1\nkind: TrafficPolicy\n\
          metadata: {{name: all, namespace: {NAMESPACE}}}\n\
          spec:\n  cluster: {{policy: '{policy}', outlier_ejection: {EJECTION}}}\n  route: {{{ROUTE}{hash}}}\n"

@@ -198,7 +198,7 @@ impl Relocation {
                 .map(|one| one.replicas.get());
             let differs = replicas != Some(record.wanted.values().sum());
             if under_way && differs && !view.busy {
-                record.wanted = spread(view, view.present, index);
+                record.wanted = view.present.by_node(index, view.nodes);
             }
             true
         });
@@ -282,7 +282,7 @@ impl Relocation {
             };
             match record.stage {
                 Stage::Moving => {
-                    record.wanted = spread(view, view.present, index);
+                    record.wanted = view.present.by_node(index, view.nodes);
                     let moved = record
                         .former
                         .as_ref()
@@ -291,7 +291,7 @@ impl Relocation {
                     record.rests_until = record.rests_until.max(now + rest_after);
                 }
                 Stage::Undoing => {
-                    record.wanted = spread(view, view.present, index);
+                    record.wanted = view.present.by_node(index, view.nodes);
                     record.stage = Stage::RolledBack;
                     record.rests_until = now + rest(rest_after, record.failures);
                 }
@@ -417,8 +417,8 @@ impl Relocation {
             }
             let record = self.records.entry(service.name.clone()).or_default();
             record.stage = Stage::Moving;
-            record.wanted = spread(view, &plan.placement, index);
-            let former = spread(view, view.present, index);
+            record.wanted = plan.placement.by_node(index, view.nodes);
+            let former = view.present.by_node(index, view.nodes);
             record.former = (!plan.mends).then_some(former);
             record.before = self.tallies.get(&service.name).map(Tally::mean);
             record.after = None;
@@ -462,15 +462,6 @@ impl Relocation {
         let under_way = self.records.iter().filter(|(_, record)| !settled(record));
         under_way.map(|(name, _)| &**name).collect()
     }
-}
-
-/// Returns the number of replicas of a service by node name, in a placement.
-fn spread(view: &View<'_>, placement: &Placement, service: usize) -> Spread {
-    let counts = placement.service(service).iter().zip(view.nodes.all());
-    let placed = counts.filter(|(count, _)| **count > 0);
-    placed
-        .map(|(count, node)| (node.name.clone(), *count))
-        .collect()
 }
 
 /// Returns the time without moves after a number of failures; each failure doubles it.

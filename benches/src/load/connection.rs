@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use maglor_load::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -131,6 +132,14 @@ impl Connection {
                 round_trip_h2(stream, buffer, client, filled, out).await
             }
         }
+    }
+}
+
+impl Session for Connection {
+    type Error = Error;
+
+    async fn round_trip(&mut self) -> Result<()> {
+        self.round_trip().await
     }
 }
 

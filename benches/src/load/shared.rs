@@ -1,10 +1,13 @@
 //! State shared by the connections of a run: counters, histogram, the measured window.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use maglor_load::{Observer, Sample};
 
 use super::Report;
 use crate::error::{Error, Result};
@@ -13,12 +16,22 @@ use crate::procfs::{self, CpuTime};
 /// The longest latency; longer ones count as this.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// The requests whose latencies count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Measured {
+    /// All that end now.
+    All,
+    /// Those that are due from then on.
+    DueFrom(Instant),
+    #[default]
+    None,
+}
+
 /// State of one run, on one thread.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) completed: Cell<u64>,
-    pub(super) recording: Cell<bool>,
-    pub(super) stopped: Cell<bool>,
+    pub(super) measured: Cell<Measured>,
+    completed: Cell<u64>,
     errors: Cell<u64>,
     first_error: RefCell<Option<String>>,
     /// In nanoseconds.
@@ -28,33 +41,18 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new() -> Result<Rc<Self>> {
         let latencies = Histogram::new_with_bounds(1, nanos(LONGEST), 3);
-        let latencies = latencies.map_err(|error| Error::protocol(error.to_string()))?;
+        let latencies = latencies.map_err(Error::protocol)?;
         Ok(Rc::new(Self {
+            measured: Cell::default(),
             completed: Cell::default(),
-            recording: Cell::default(),
-            stopped: Cell::default(),
             errors: Cell::default(),
             first_error: RefCell::default(),
             latencies: RefCell::new(latencies),
         }))
     }
 
-    pub(super) fn complete(&self) {
-        self.completed.set(self.completed.get() + 1);
-    }
-
-    pub(super) fn record(&self, latency: Duration) {
-        self.latencies
-            .borrow_mut()
-            .saturating_record(nanos(latency));
-    }
-
     pub(super) fn recorded(&self) -> u64 {
         self.latencies.borrow().len()
-    }
-
-    pub(super) fn fail(&self, error: &Error) {
-        self.fail_many(1, || error.to_string());
     }
 
     pub(super) fn fail_many(&self, count: u64, text: impl FnOnce() -> String) {
@@ -81,6 +79,33 @@ impl Shared {
             max_us: latencies.max() as f64 / 1e3,
         }
     }
+}
+
+impl Observer for Shared {
+    fn ended<E: fmt::Display>(
+        &self,
+        sample: Sample,
+        result: std::result::Result<(), E>,
+    ) -> ControlFlow<()> {
+        if let Err(error) = result {
+            self.fail_many(1, || error.to_string());
+            return ControlFlow::Break(());
+        }
+        self.completed.set(self.completed.get() + 1);
+        let is_measured = match self.measured.get() {
+            Measured::All => true,
+            Measured::DueFrom(from) => sample.due >= from,
+            Measured::None => false,
+        };
+        if is_measured {
+            let latency = nanos(sample.latency());
+            self.latencies.borrow_mut().saturating_record(latency);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The report counts it as a missing response.
+    fn missed(&self, _due: Instant) {}
 }
 
 fn nanos(time: Duration) -> u64 {

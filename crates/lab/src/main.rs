@@ -1,4 +1,4 @@
-//! The `maglor-lab` command line: models, simulations and figures of balancing policies. One module per command.
+//! The `maglor-lab` command line: models, simulations and figures of balancing policies, and load. One module per command.
 //!
 //! Operators need none of them; what they use is in `maglor`.
 
@@ -11,6 +11,7 @@ use maglor_terminal::{arguments, output};
 mod figures;
 mod format;
 mod list;
+mod load;
 mod model;
 mod progress;
 mod sim;
@@ -20,10 +21,12 @@ Examples:
   maglor-lab sim --balancers 1,20,200 -o table
   maglor-lab model --balancers 1,20,200 -o table
   maglor-lab figures --out figures --quick
+  maglor-lab load http://127.0.0.1:8080/ --rate 500
 
-`maglor-lab COMMAND --help` has options and examples. Background: docs/simulation.md, docs/model.md.";
+`maglor-lab COMMAND --help` has options and examples. Background: docs/simulation.md,
+docs/model.md, docs/load.md.";
 
-/// Experiments with load balancing: models, simulations, figures.
+/// Experiments with load balancing: models, simulations, figures, load.
 #[derive(Debug, Parser)]
 #[command(name = "maglor-lab", version, after_help = EXAMPLES)]
 struct Cli {
@@ -40,6 +43,8 @@ enum Command {
     },
     /// Draw the figures of the documentation, from the models and the simulator.
     Figures(figures::Options),
+    /// Send requests to a URL, as users or at a fixed rate, and report latencies.
+    Load(Box<load::options::Options>),
     /// Compute the mean latency of least outstanding requests, by the paper's model and the corrected one.
     Model(model::Options),
     /// Simulate balancers and servers under a policy, with the proxy's own balancing code.
@@ -57,6 +62,7 @@ fn run(command: Command) -> ExitCode {
     match command {
         Command::Completions { shell } => completions(shell),
         Command::Figures(options) => figures::run(&options),
+        Command::Load(options) => load::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Sim(options) => sim::run(&options),
     }

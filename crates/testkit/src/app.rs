@@ -22,7 +22,6 @@
 //! crate, nothing here panics on invalid input.
 
 mod caller;
-mod clock;
 mod control;
 mod deployment;
 mod distribution;
@@ -32,11 +31,9 @@ mod instance;
 mod queue;
 mod run;
 mod server;
-mod sys;
 mod workmodel;
 
 pub use caller::{Answered, CallError, Caller};
-pub use clock::Clock;
 pub use deployment::{Deployment, Placed};
 pub use distribution::{Shape, Work};
 pub use error::AppError;

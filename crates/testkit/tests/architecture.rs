@@ -109,8 +109,15 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Experiments; nothing that is shipped links simulations or charts.
     (
         "maglor-lab",
-        &["maglor-balance", "maglor-sim", "maglor-terminal"],
+        &[
+            "maglor-balance",
+            "maglor-load",
+            "maglor-sim",
+            "maglor-terminal",
+        ],
     ),
+    // Clients of any program.
+    ("maglor-load", &[]),
     // Tools. Only tools depend on them.
     (
         "maglor-benches",
@@ -120,6 +127,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-cluster",
             "maglor-config",
             "maglor-identity",
+            // Its loops, with a client of less CPU.
+            "maglor-load",
             "maglor-proxy",
             "maglor-sim",
             "maglor-telemetry",
@@ -131,8 +140,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ),
     // It starts our programs and links none.
     ("maglor-cluster", &[]),
-    // For its generator of random numbers.
-    ("maglor-testkit", &["maglor-balance"]),
+    // For the generator of random numbers, and the clock.
+    ("maglor-testkit", &["maglor-balance", "maglor-load"]),
     (
         "maglor-xtask",
         &[

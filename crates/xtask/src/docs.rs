@@ -5,7 +5,7 @@
 
 mod index;
 mod links;
-mod markdown;
+pub(crate) mod markdown;
 mod site;
 mod stage;
 

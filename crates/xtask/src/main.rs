@@ -96,7 +96,7 @@ enum Task {
     #[command(disable_help_flag = true)]
     Place(PassedOn),
 
-    /// Write the newest results of the comparison into README.md.
+    /// Write the newest results of the comparison into README.md, and mark older results there and in docs/papers.
     ReadmeTable(readme::Options),
 
     /// Measure Maglor and Envoy while endpoints fail, overload and restart; see benches/README.md.

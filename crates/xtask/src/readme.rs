@@ -1,17 +1,21 @@
-//! `cargo xtask readme-table`: generates the table of measurements in README.md from results.
+//! `cargo xtask readme-table`: generates the table of measurements in README.md from results, and marks results that are
+//! older than the code that they measure, there and in docs/papers.
 //!
 //! The section is between two comments and names its source folder. A test checks that it agrees
 //! with that folder: numbers are not typed.
+
+mod age;
+mod marks;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fmt, fs, io};
 
 use crate::shell;
+use age::{Age, Ages, RESULTS};
 
 const BEGIN: &str = "<!-- measured: written by `cargo xtask readme-table` -->";
 const END: &str = "<!-- /measured -->";
-const RESULTS: &str = "benches/results";
 /// The section of a summary that contains the table.
 const TABLE: &str = "\n## Side by side\n";
 /// A row that only a complete comparison has.
@@ -57,18 +61,29 @@ const ADDED: (&str, &str) = (
     "Added latency: difference to a direct connection.",
 );
 const NOTHING: &str = "Nothing has been measured yet; `cargo xtask compare` does it.\n";
+const OLDER: &str =
+    "The results are older than the code: `cargo xtask compare` repeats the comparison.\n";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Results to show, a folder in benches/results [default: the newest complete comparison]
     #[arg(value_name = "FOLDER")]
     folder: Option<String>,
+    /// Write nothing; fail if a mark disagrees with the history of the repository
+    #[arg(long, conflicts_with = "folder")]
+    check: bool,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    match write(options.folder.as_deref()) {
-        Ok(from) => {
-            println!("README.md shows {from}");
+    let root = shell::root();
+    let ages = Ages::of(&root);
+    let done = match options.check {
+        true => check(&root, &ages),
+        false => write(&root, &ages, options.folder.as_deref()),
+    };
+    match done {
+        Ok(done) => {
+            println!("{done}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -84,6 +99,8 @@ enum Error {
     File(PathBuf, io::Error),
     /// The file does not have the expected section.
     Lacks(PathBuf, &'static str),
+    /// Files with wrong marks.
+    Marks(Vec<PathBuf>),
 }
 
 impl fmt::Display for Error {
@@ -91,26 +108,65 @@ impl fmt::Display for Error {
         match self {
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Lacks(path, what) => write!(f, "{} has no {what}", path.display()),
+            Self::Marks(paths) => {
+                for path in paths {
+                    writeln!(f, "{}: marks of older results are wrong", path.display())?;
+                }
+                f.write_str("`cargo xtask readme-table` corrects them")
+            }
         }
     }
 }
 
-fn write(folder: Option<&str>) -> Result<String, Error> {
-    let root = shell::root();
+fn write(root: &Path, ages: &Ages, folder: Option<&str>) -> Result<String, Error> {
     let folder = folder
         .map(ToOwned::to_owned)
         .or_else(|| newest(&root.join(RESULTS)));
-    let text = match &folder {
-        Some(folder) => section(&root, folder)?,
-        None => NOTHING.to_owned(),
-    };
     let path = root.join("README.md");
     let readme = read(&path)?;
-    let (before, _, after) =
+    let (before, shown, after) =
         split(&readme).ok_or(Error::Lacks(path.clone(), "measured section"))?;
-    let new = format!("{before}{BEGIN}\n{text}{END}{after}");
-    fs::write(&path, new).map_err(|error| Error::File(path, error))?;
-    Ok(folder.unwrap_or_else(|| "that nothing has been measured".into()))
+    let text = match &folder {
+        Some(folder) => section(root, folder, is_older(ages.age(folder), shown))?,
+        None => NOTHING.to_owned(),
+    };
+    save(&path, &format!("{before}{BEGIN}\n{text}{END}{after}"))?;
+    for page in pages(root, ages)? {
+        save(&page.path, &page.text)?;
+    }
+    let from = folder.unwrap_or_else(|| "that nothing has been measured".into());
+    Ok(format!("README.md shows {from}"))
+}
+
+/// Compares the marks of README.md and docs/papers with the history.
+fn check(root: &Path, ages: &Ages) -> Result<String, Error> {
+    let path = root.join("README.md");
+    let readme = read(&path)?;
+    let (_, shown, _) = split(&readme).ok_or(Error::Lacks(path.clone(), "measured section"))?;
+    let is_right = source(shown)
+        .is_none_or(|folder| is_older(ages.age(folder), shown) == shown.ends_with(OLDER));
+    let wrong = pages(root, ages)?.into_iter().filter(|page| !page.is_right);
+    let mut wrong: Vec<_> = wrong.map(|page| page.path).collect();
+    if !is_right {
+        wrong.insert(0, path);
+    }
+    match wrong.is_empty() {
+        true => Ok("the marks of older results agree with the history".into()),
+        false => Err(Error::Marks(wrong)),
+    }
+}
+
+fn pages(root: &Path, ages: &Ages) -> Result<Vec<marks::Page>, Error> {
+    marks::pages(root, ages).map_err(|error| Error::File(root.join(marks::PAGES), error))
+}
+
+/// Whether the section is to be marked; without history it keeps its mark.
+fn is_older(age: Age, shown: &str) -> bool {
+    match age {
+        Age::Current => false,
+        Age::Older => true,
+        Age::Unknown => shown.ends_with(OLDER),
+    }
 }
 
 /// Splits the text into the parts before, in and after the section.
@@ -133,8 +189,14 @@ fn newest(results: &Path) -> Option<String> {
     names.filter(shown).max()
 }
 
-/// Returns the section for the results in a folder.
-fn section(root: &Path, folder: &str) -> Result<String, Error> {
+/// The folder that a section shows.
+fn source(shown: &str) -> Option<&str> {
+    let (_, link) = shown.rsplit_once(&format!("({RESULTS}/"))?;
+    Some(link.split_once(')')?.0)
+}
+
+/// Returns the section for the results in a folder, with a note if they are older than the code.
+fn section(root: &Path, folder: &str, is_older: bool) -> Result<String, Error> {
     let path = root.join(RESULTS).join(folder).join("summary.md");
     let summary = read(&path)?;
     let (notes, rest) = summary
@@ -143,9 +205,10 @@ fn section(root: &Path, folder: &str) -> Result<String, Error> {
     let table = decisive(rest.split("\n## ").next().unwrap_or(rest).trim());
     let notes = notes.trim_start_matches("# Summary").trim();
     let notes = notes.replace(ADDED.0, ADDED.1);
+    let older = if is_older { OLDER } else { "" };
     Ok(format!(
         "{table}\n\n{notes} Machine, versions, every cell and the raw data: \
-         [{RESULTS}/{folder}]({RESULTS}/{folder}).\n"
+         [{RESULTS}/{folder}]({RESULTS}/{folder}).\n{older}"
     ))
 }
 
@@ -172,6 +235,10 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|error| Error::File(path.to_owned(), error))
 }
 
+fn save(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(|error| Error::File(path.to_owned(), error))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,9 +248,8 @@ mod tests {
         let root = shell::root();
         let readme = read(&root.join("README.md")).unwrap();
         let (_, shown, _) = split(&readme).expect("the README has a measured section");
-        let link = shown.rsplit_once(&format!("({RESULTS}/"));
-        let expected = match link.and_then(|(_, rest)| rest.split_once(')')) {
-            Some((folder, _)) => section(&root, folder).unwrap(),
+        let expected = match source(shown) {
+            Some(folder) => section(&root, folder, shown.ends_with(OLDER)).unwrap(),
             None => NOTHING.to_owned(),
         };
         assert_eq!(shown, expected, "cargo xtask readme-table writes it anew");
@@ -207,7 +273,10 @@ mod tests {
         );
         add("2026-01-06-pair", text);
         assert_eq!(newest(&results).as_deref(), Some("2026-01-02"));
-        let section = section(&root, "2026-01-02").unwrap();
+        let older = section(&root, "2026-01-02", true).unwrap();
+        let section = section(&root, "2026-01-02", false).unwrap();
+        assert_eq!(older, format!("{section}{OLDER}"));
+        assert_eq!(source(&older), Some("2026-01-02"));
         let cells: Vec<Vec<&str>> = section
             .lines()
             .take_while(|line| line.starts_with('|'))

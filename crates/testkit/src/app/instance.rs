@@ -15,12 +15,12 @@ use maglor_balance::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::caller::{CALLER_NODE, Caller, REQUEST_ID};
-use super::clock::Clock;
 use super::deployment::{Deployment, Placed};
 use super::distribution::Work;
 use super::fault::Fault;
 use super::queue::Queue;
 use super::workmodel::{Group, Service, WorkModel};
+use maglor_load::Clock;
 
 /// The counts of an instance.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

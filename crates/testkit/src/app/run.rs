@@ -19,13 +19,13 @@ use tokio::runtime;
 use tokio::task::LocalSet;
 
 use super::caller::EXACT;
-use super::clock::Clock;
 use super::control::Control;
 use super::deployment::Deployment;
 use super::error::AppError;
 use super::instance::{Answer, Instance, LONGEST};
 use super::server;
 use super::workmodel::WorkModel;
+use maglor_load::Clock;
 
 /// The command line of an application.
 #[derive(Clone, Debug, clap::Args)]

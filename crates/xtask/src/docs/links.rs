@@ -22,6 +22,10 @@ pub(crate) fn rewrite(path: &str, page: &str, pages: &BTreeSet<String>) -> Rewri
     let (mut text, mut copied) = (String::new(), BTreeSet::new());
     let mut at = 0;
     for link in markdown::links(page) {
+        // A picture that is a link: the picture is a link of its own, inside.
+        if link.range.start < at {
+            continue;
+        }
         text.push_str(&page[at..link.range.start]);
         at = link.range.end;
         let whole = &page[link.range.clone()];
@@ -106,5 +110,13 @@ mod tests {
              [table](../benches/t.txt) code (`src/a.rs`) `src/b.rs` `src/c.rs`"
         );
         assert_eq!(copied, BTreeSet::from(["benches/t.txt".to_owned()]));
+    }
+
+    #[test]
+    fn a_picture_may_be_a_link() {
+        let page = "[![a](p/a.svg)](p/a.svg) [see](c.rs)";
+        let Rewritten { text, copied } = rewrite("docs/a.md", page, &BTreeSet::new());
+        assert_eq!(text, "[![a](p/a.svg)](p/a.svg) see (`docs/c.rs`)");
+        assert_eq!(copied, BTreeSet::from(["docs/p/a.svg".to_owned()]));
     }
 }

@@ -44,22 +44,22 @@ pub(crate) fn write(root: &Path, index: &Index, into: &Path) -> Result<usize, St
         let page =
             fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))?;
         let rewritten: Rewritten = links::rewrite(path, &page, &pages);
-        put(&into.join("src").join(path), &rewritten.text)?;
+        put(&into.join("src").join(path), rewritten.text.as_bytes())?;
         copied.extend(rewritten.copied);
     }
     for path in &copied {
-        let text =
-            fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))?;
-        put(&into.join("src").join(path), &text)?;
+        // Pictures are not text.
+        let bytes = fs::read(root.join(path)).map_err(|error| format!("{path}: {error}"))?;
+        put(&into.join("src").join(path), &bytes)?;
     }
-    put(&into.join("src/SUMMARY.md"), &index.summary())?;
-    put(&into.join("book.toml"), BOOK)?;
+    put(&into.join("src/SUMMARY.md"), index.summary().as_bytes())?;
+    put(&into.join("book.toml"), BOOK.as_bytes())?;
     Ok(copied.len())
 }
 
-fn put(path: &Path, text: &str) -> Result<(), String> {
+fn put(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder)
-        .and_then(|()| fs::write(path, text))
+        .and_then(|()| fs::write(path, bytes))
         .map_err(|error| format!("{}: {error}", path.display()))
 }

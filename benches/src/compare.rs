@@ -9,7 +9,7 @@ use crate::measure::{Bench, Cpus, Results};
 use crate::options::{Options, Part};
 use crate::peer::{self, Credentials, Origin, Peer, Running, Subject};
 use crate::redirection::Redirection;
-use crate::report::{self, HeadToHead, Machine, Summary};
+use crate::report::{self, Machine, Summary};
 use crate::sys;
 
 /// Compares, writes and prints; returns whether all runs counted and all bars were reached.
@@ -75,7 +75,7 @@ fn head_to_head(bench: &mut Bench, directory: &Path) -> Result<Summary> {
         peer.pair = Some(Arc::clone(&credentials));
     }
     let pair = measure(bench, &directory.join("raw-pair.csv"))?;
-    Ok(report::head_to_head(bench, &HeadToHead { single, pair }))
+    Ok(report::head_to_head(bench, &single, &pair))
 }
 
 /// Moves the comparison behind a redirection if linkerd2-proxy takes part; where that is not possible, removes the
@@ -108,7 +108,15 @@ fn locate_all(options: &Options) -> Result<Vec<Peer>> {
         };
         let peer = peer::locate(subject, passed.as_deref())?;
         let pair = pair.clone();
-        Ok(Peer { pair, ..peer })
+        let connections = match options.parts.contains(&Part::Waiting) {
+            true => peer::CONNECTIONS_IN_FLIGHT,
+            false => peer::CONNECTIONS,
+        };
+        Ok(Peer {
+            pair,
+            connections,
+            ..peer
+        })
     };
     Subject::ALL
         .into_iter()

@@ -1,5 +1,6 @@
 //! Errors of a comparison: the failure, its place, and a hint.
 
+use std::fmt;
 use std::io;
 use std::time::Instant;
 
@@ -94,8 +95,8 @@ impl Error {
     }
 
     /// Creates the error of a response that violates the protocol or the scenario.
-    pub fn protocol(detail: impl Into<String>) -> Self {
-        Self::Protocol(detail.into())
+    pub fn protocol(detail: impl fmt::Display) -> Self {
+        Self::Protocol(detail.to_string())
     }
 }
 

@@ -37,6 +37,9 @@ pub struct Target {
     /// Connections to open.
     #[arg(long)]
     pub connections: usize,
+    /// Whether each request waits a second for its answer, after the first one of each connection.
+    #[arg(long)]
+    pub waiting: bool,
 }
 
 /// One run of the generator.

@@ -6,11 +6,21 @@ mod memory;
 mod record;
 mod startup;
 
+use std::time::Duration;
+
 use crate::error::{Error, Result};
 use crate::options::{Options, Part};
 use crate::peer::{Origin, Peer};
 
 pub(crate) use record::{Phase, Record, Results, metric};
+
+/// From the start, and from the end of traffic, until a proxy counts as idle: Maglor releases pages that only its start
+/// needed within a second.
+const SETTLE: Duration = Duration::from_secs(2);
+/// From the end of a load until memory counts as that after it.
+const AFTER: Duration = Duration::from_secs(10);
+/// The time of a generator beyond warm-up and window: connecting, and late responses.
+const SLACK: Duration = Duration::from_secs(20);
 
 /// The assignment of processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +70,20 @@ pub(crate) struct Bench {
 impl Bench {
     /// Runs the requested parts; failures are recorded in `results`.
     pub(crate) fn run(&self, results: &mut Results) -> Result<()> {
-        for part in [Part::Startup, Part::Memory, Part::Footprint, Part::Load] {
+        for part in [
+            Part::Startup,
+            Part::Memory,
+            Part::Footprint,
+            Part::Load,
+            Part::Waiting,
+        ] {
             if self.options.parts.contains(&part) {
                 match part {
                     Part::Footprint => footprint::run(self, results)?,
-                    Part::Load => load::run(self, results)?,
+                    Part::Load => load::run(self, &self.options.scenarios(), results)?,
                     Part::Memory => memory::run(self, results)?,
                     Part::Startup => startup::run(self, results)?,
+                    Part::Waiting => load::run(self, &self.options.waiting(), results)?,
                 }
             }
         }

@@ -101,6 +101,9 @@ pub enum Part {
     Memory,
     /// Time to ready.
     Startup,
+    /// Processor time and memory of 10 to 9700 requests in flight, each of which waits a second for its answer. Not
+    /// part of the default.
+    Waiting,
 }
 
 impl Options {
@@ -150,12 +153,22 @@ impl Options {
             .collect()
     }
 
+    /// Returns the cells of requests in flight to run; with `--quick` without the largest.
+    pub fn waiting(&self) -> Vec<Scenario> {
+        let mut cells = Scenario::waiting();
+        cells.truncate(if self.quick { 3 } else { cells.len() });
+        cells.retain(|cell| cell.to_string().contains(&self.filter));
+        cells
+    }
+
     /// Returns the duration of load before the measurement window, and of the window.
     pub fn window(&self, cell: &Scenario) -> (Duration, Duration) {
-        use crate::scenario::Loop::{Closed, Open};
+        use crate::scenario::Loop::{Closed, Open, Waiting};
         let millis = match (self.quick, cell.mode) {
             (true, Closed) => (200, 600),
             (true, Open) => (200, 1000),
+            (true, Waiting) => (1500, 2000),
+            (false, Waiting) => (2000, 6000),
             (false, Closed) if *cell == HEADLINE => (500, 3000),
             (false, Closed) => (300, 1000),
             (false, Open) => (200, 1800),

@@ -1,6 +1,6 @@
 //! The origin server: answers with fixed bodies, as cheaply as sockets allow, on one thread.
 //!
-//! `/N` answers with N bytes, `/echo` with the request's head (to see what a proxy adds). The
+//! `/N` answers with N bytes, `/N/waiting` with the same after a second, `/echo` with the request's head (to see what a proxy adds). The
 //! HTTP/2 port exists for the direct baseline only and supports only the generator of this package.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::error::{Doing, Error, Result};
 use crate::http_codec::{h1, h2};
-use crate::scenario::BODIES;
+use crate::scenario::{BODIES, WAIT, WAITING};
 
 /// The address on which the origin listens.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,7 +33,7 @@ pub struct Options {
 /// An address is already in use.
 pub fn run(options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
+        .enable_all()
         .build();
     let runtime = runtime.doing("start the origin's runtime")?;
     LocalSet::new().block_on(&runtime, serve(options))
@@ -107,7 +107,11 @@ async fn serve_h1(mut stream: TcpStream, bodies: &Bodies) -> Result<()> {
 }
 
 async fn answer_h1(stream: &mut TcpStream, head: &[u8], bodies: &Bodies) -> Result<()> {
-    let path = h1::path(head)?;
+    let mut path = h1::path(head)?;
+    if let Some(plain) = path.strip_suffix(WAITING) {
+        path = plain;
+        tokio::time::sleep(WAIT).await;
+    }
     let echo;
     let answer = if let Some(answer) = bodies.whole.get(path) {
         answer

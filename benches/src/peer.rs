@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
-use crate::scenario::Protocol;
+use crate::scenario::{Protocol, Scenario};
 
 pub(crate) use credentials::Credentials;
 pub(crate) use linkerd::{LinkerdControl, Listeners};
@@ -71,9 +71,14 @@ impl Subject {
         matches!(self, Self::Maglor | Self::Earlier)
     }
 
-    /// Returns whether it accepts a protocol here: linkerd2-proxy does not translate HTTP/2 to HTTP/1.1.
-    pub(crate) fn accepts(self, protocol: Protocol) -> bool {
-        self != Self::Linkerd || protocol == Protocol::H1
+    /// Returns whether it takes part in a cell here: linkerd2-proxy does not translate HTTP/2 to HTTP/1.1, and nginx'
+    /// configuration has room for 4608 connections of both sides.
+    pub(crate) fn accepts(self, cell: &Scenario) -> bool {
+        match self {
+            Self::Linkerd => cell.protocol == Protocol::H1,
+            Self::Nginx => cell.connections < 2200,
+            _ => true,
+        }
     }
 
     /// Returns the name in raw data.
@@ -122,7 +127,14 @@ pub(crate) struct Peer {
     pub version: String,
     /// The certificates that both sides present, for a pair of an outbound and an inbound proxy.
     pub pair: Option<Arc<Credentials>>,
+    /// The number of clients' connections for which it has room, where its configuration names it.
+    pub connections: usize,
 }
+
+/// The usual number of clients' connections: the memory part has 2000.
+pub(crate) const CONNECTIONS: usize = 4096;
+/// The number where as many requests are in flight as a process has descriptors for.
+pub(crate) const CONNECTIONS_IN_FLIGHT: usize = 9900;
 
 impl Peer {
     /// Returns the command that starts it with the configuration in a file.

@@ -11,6 +11,7 @@
 //!
 //! All addresses belong to the loopback interface. The namespace ends with the processes in it.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,6 +25,10 @@ pub(crate) const ORIGIN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 88, 0, 
 pub(crate) const NETWORK: &str = "10.88.0.0/14";
 /// The first group of processes whose connections to their own pod are not redirected.
 const FIRST_GROUP: u32 = 100_000;
+
+/// States in which the kernel remembers connections that have ended, by default for minutes. Chains of services close
+/// 100 000 connections at a time, and once the table of connections is full, packets of all others are dropped.
+const CLOSED: [&str; 2] = ["time_wait", "close"];
 
 const TABLE: &str = "maglor_compare";
 const OF_SERVICES: u8 = 89;
@@ -63,6 +68,10 @@ impl Redirection {
         let origin = format!("{ORIGIN}/{prefix}");
         child::output("ip", &["address", "add", &origin, "dev", "lo"])?;
         child::output("nft", &[&rules()])?;
+        for state in CLOSED {
+            let file = format!("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{state}");
+            fs::write(&file, "1").doing(format!("write {file}"))?;
+        }
         Ok(Self { _entered: () })
     }
 

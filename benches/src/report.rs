@@ -9,10 +9,11 @@ mod headline;
 mod machine;
 mod summary;
 mod table;
+mod waiting;
 
 pub(crate) use findings::Findings;
 pub(crate) use folder::Folder;
-pub(crate) use head_to_head::{HeadToHead, head_to_head};
+pub(crate) use head_to_head::head_to_head;
 pub(crate) use machine::Machine;
 pub(crate) use summary::command_line;
 pub(crate) use summary::{Summary, print, readme, summary};

@@ -1,6 +1,7 @@
 //! The cells of the comparison: protocol × body × connections × loop.
 
 use std::fmt;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -10,6 +11,14 @@ pub(crate) const BODIES: [usize; 2] = [64, 10_000];
 pub(crate) const CONNECTIONS: [usize; 3] = [1, 64, 1000];
 /// The fixed rate of the open loop, requests per second.
 pub(crate) const RATE: u32 = 1000;
+
+/// The numbers of requests that wait for their answer. Each takes two descriptors of a proxy, of which a process often
+/// has 20 000 at most.
+pub(crate) const IN_FLIGHT: [usize; 4] = [10, 100, 1000, 9700];
+/// How long each of them waits.
+pub(crate) const WAIT: Duration = Duration::from_secs(1);
+/// Ends the path of a request that waits.
+pub(crate) const WAITING: &str = "/waiting";
 
 /// The client's protocol; to the servers it is always HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
@@ -27,6 +36,9 @@ pub enum Loop {
     Closed,
     /// Requests are due at a fixed rate, independent of the answers.
     Open,
+    /// As many requests are due in a second as connections are given, and each is answered after [`WAIT`], so that as
+    /// many are in flight at any time.
+    Waiting,
 }
 
 /// One cell.
@@ -79,6 +91,16 @@ impl Scenario {
         cells
     }
 
+    /// Returns the cells of requests in flight, the fewest first.
+    pub fn waiting() -> Vec<Self> {
+        let cell = |connections| Self {
+            connections,
+            mode: Loop::Waiting,
+            ..HEADLINE
+        };
+        IN_FLIGHT.into_iter().map(cell).collect()
+    }
+
     /// Returns the few cells of `--quick`.
     pub fn quick() -> Vec<Self> {
         vec![
@@ -114,6 +136,7 @@ impl fmt::Display for Loop {
         out.write_str(match self {
             Self::Closed => "closed",
             Self::Open => "open",
+            Self::Waiting => "waiting",
         })
     }
 }

@@ -164,7 +164,7 @@ impl Connection {
         body: String,
     ) -> Result<hyper::Response<Incoming>> {
         let request = request.body(Full::from(body));
-        let request = request.map_err(|error| Error::Protocol(error.to_string()))?;
+        let request = request.map_err(Error::protocol)?;
         let path = request.uri().to_string();
         self.sender.ready().await.map_err(spoke)?;
         let response = self.sender.send_request(request).await.map_err(spoke)?;

@@ -33,13 +33,13 @@ pub(crate) struct Documents {
 impl Documents {
     /// Creates a root and a key.
     pub(crate) fn create() -> Result<Self> {
-        let domain = DOMAIN.parse().map_err(failed)?;
-        let request = KeyRequest::generate().map_err(failed)?;
+        let domain = DOMAIN.parse().map_err(Error::protocol)?;
+        let request = KeyRequest::generate().map_err(Error::protocol)?;
         let pem = request.private_key_pem();
-        let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(failed)?;
+        let key = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(Error::protocol)?;
         Ok(Self {
-            authority: Authority::create(&domain, SystemTime::now()).map_err(failed)?,
-            signing_request: request.der().map_err(failed)?,
+            authority: Authority::create(&domain, SystemTime::now()).map_err(Error::protocol)?,
+            signing_request: request.der().map_err(Error::protocol)?,
             key: key.secret_pkcs8_der().to_vec(),
         })
     }
@@ -71,7 +71,7 @@ impl Issuer {
     pub(super) fn read(directory: &Path) -> Result<Self> {
         let read = |name: &str| fs::read(directory.join(name)).doing(format!("read {name}"));
         let root = Authority::from_pem(&read(ROOT)?, &read(ROOT_KEY)?, None);
-        Ok(Self(root.map_err(failed)?))
+        Ok(Self(root.map_err(Error::protocol)?))
     }
 
     /// Signs a certificate for the requested name.
@@ -98,10 +98,6 @@ impl Issuer {
             valid_until: Some(issued.expires.into()),
         })
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> Error {
-    Error::protocol(error.to_string())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::Target;
 use crate::error::{Doing, Error, Result};
 use crate::http_codec::{h1, h2};
-use crate::scenario::Protocol;
+use crate::scenario::{Protocol, WAITING};
 
 /// The number of connections that are opened concurrently.
 const OPENING: usize = 32;
@@ -96,7 +96,21 @@ impl Connection {
             codec,
         };
         connection.round_trip().await?;
+        if target.waiting {
+            connection.wait_from_now_on(&authority)?;
+        }
         Ok(connection)
+    }
+
+    /// Requests answers that arrive after a second.
+    fn wait_from_now_on(&mut self, authority: &str) -> Result<()> {
+        match &mut self.codec {
+            Codec::H1 { request, body } => {
+                *request = h1::request_for(authority, &format!("/{body}{WAITING}"));
+                Ok(())
+            }
+            Codec::H2 { .. } => Err(Error::protocol("requests wait over HTTP/1.1 only")),
+        }
     }
 
     /// Sends one request and reads its whole response.

@@ -28,7 +28,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new() -> Result<Rc<Self>> {
         let latencies = Histogram::new_with_bounds(1, nanos(LONGEST), 3);
-        let latencies = latencies.map_err(|error| Error::protocol(error.to_string()))?;
+        let latencies = latencies.map_err(Error::protocol)?;
         Ok(Rc::new(Self {
             completed: Cell::default(),
             recording: Cell::default(),

@@ -6,18 +6,14 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{Bench, Phase, Record, Results, load, metric};
+use super::{AFTER, Bench, Phase, Record, Results, SETTLE, SLACK, load, metric};
 use crate::error::{Error, Result};
 use crate::peer::{Peer, Running};
 use crate::procfs::{self, Share};
 use crate::scenario::{HEADLINE, LATENCY, Scenario};
 
-/// From the start until a proxy counts as idle, as in the memory part.
-const SETTLE: Duration = Duration::from_secs(2);
 const LOADED: Duration = Duration::from_secs(3);
 const LOADED_QUICK: Duration = Duration::from_secs(1);
-const AFTER: Duration = Duration::from_secs(10);
-const SLACK: Duration = Duration::from_secs(20);
 /// 100 ms between samples.
 const TURNS: u32 = 20;
 

@@ -4,9 +4,10 @@
 //! round share the noise of the same seconds, which the paired ratios rely on.
 
 use std::net::SocketAddr;
+use std::thread::sleep;
 use std::time::Duration;
 
-use super::{Bench, Phase, Record, Results, metric};
+use super::{Bench, Phase, Record, Results, SETTLE, SLACK, metric};
 use crate::child::Guarded;
 use crate::error::{Error, Result};
 use crate::load::Report;
@@ -14,11 +15,16 @@ use crate::peer::{Peer, Running, Subject};
 use crate::procfs::{self, Memory};
 use crate::scenario::{Loop, RATE, Scenario};
 
-/// The time beyond warm-up and window: connecting, and late responses.
-const SLACK: Duration = Duration::from_secs(20);
+/// More connections than requests in flight, so that a late answer delays no request: one in this number.
+const SPARE: usize = 50;
 
-pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
-    let cells = bench.options.scenarios();
+/// A proxy, and its data when it was idle.
+struct Measured {
+    proxy: Running,
+    idle_kb: u64,
+}
+
+pub(super) fn run(bench: &Bench, cells: &[Scenario], results: &mut Results) -> Result<()> {
     for (index, cell) in cells.iter().enumerate() {
         eprintln!("load {}/{}: {cell}", index + 1, cells.len());
         run_cell(bench, cell, results)?;
@@ -29,26 +35,37 @@ pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 
 fn run_cell(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()> {
     let mut proxies = Vec::new();
-    let accepts = |peer: &&Peer| peer.subject.accepts(cell.protocol);
+    let accepts = |peer: &&Peer| peer.subject.accepts(cell);
     for peer in bench.peers.iter().filter(accepts) {
         match Running::start(peer, &bench.origin, bench.cpus.proxy) {
-            Ok(running) => proxies.push(running),
+            Ok(proxy) => proxies.push(Measured { proxy, idle_kb: 0 }),
             Err(error) => results.fail(peer.subject, cell.to_string(), error),
+        }
+    }
+    if cell.mode == Loop::Waiting {
+        sleep(SETTLE);
+        for one in &mut proxies {
+            one.idle_kb = procfs::memory_sum(&one.proxy.pids())?.data_kb;
         }
     }
     for round in 0..bench.options.rounds() {
         for proxy in proxies.iter().map(Some).chain([None]) {
-            let subject = proxy.map_or(Subject::Direct, |proxy| proxy.subject);
+            let subject = proxy.map_or(Subject::Direct, |one| one.proxy.subject);
             let place = || format!("{cell}, round {round}");
-            match one_run(bench, cell, proxy) {
+            match one_run(bench, cell, proxy.map(|one| &one.proxy)) {
                 Ok((report, memory)) => {
                     if report.errors > 0 {
                         let first = report.first_error.as_deref().unwrap_or_default();
                         let text = format!("{} errors, first: {first}", report.errors);
                         results.fail(subject, place(), text);
                     }
-                    let values = values(&report, proxy.map(|_| memory));
-                    let (phase, scenario) = (Phase::Load, Some(*cell));
+                    let mut values = values(&report, proxy.map(|_| memory));
+                    if let (Loop::Waiting, Some(one)) = (cell.mode, proxy) {
+                        let growth = memory.data_kb as f64 - one.idle_kb as f64;
+                        let each = growth / cell.connections as f64;
+                        values.push((metric::PER_WAITING, each));
+                    }
+                    let (phase, scenario) = (phase(cell), Some(*cell));
                     results.add(Record {
                         phase,
                         round,
@@ -62,6 +79,14 @@ fn run_cell(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// Returns the part of the comparison that a cell belongs to.
+fn phase(cell: &Scenario) -> Phase {
+    match cell.mode {
+        Loop::Closed | Loop::Open => Phase::Load,
+        Loop::Waiting => Phase::Waiting,
+    }
 }
 
 /// Runs the generator once against one proxy, or the origin; returns also the highest observed
@@ -88,16 +113,21 @@ pub(super) fn arguments(
     warmup: Duration,
     measure: Duration,
 ) -> Vec<String> {
+    let connections = match cell.mode {
+        Loop::Closed | Loop::Open => cell.connections,
+        Loop::Waiting => cell.connections + cell.connections / SPARE + 2,
+    };
     let mut line = format!(
-        "--target {target} --protocol {} --body {} --connections {} --warmup-ms {} --measure-ms {}",
+        "--target {target} --protocol {} --body {} --connections {connections} --warmup-ms {} --measure-ms {}",
         cell.protocol,
         cell.body,
-        cell.connections,
         warmup.as_millis(),
         measure.as_millis(),
     );
-    if cell.mode == Loop::Open {
-        line.push_str(&format!(" --rate {RATE}"));
+    match cell.mode {
+        Loop::Closed => {}
+        Loop::Open => line.push_str(&format!(" --rate {RATE}")),
+        Loop::Waiting => line.push_str(&format!(" --rate {} --waiting", cell.connections)),
     }
     line.split(' ').map(str::to_owned).collect()
 }
@@ -115,6 +145,7 @@ pub(super) fn generate(
     let report = sampled(bench, arguments, limit, 10, || {
         if let Ok(now) = procfs::memory_sum(pids) {
             highest.rss_kb = highest.rss_kb.max(now.rss_kb);
+            highest.data_kb = highest.data_kb.max(now.data_kb);
         }
     })?;
     highest.peak_kb = procfs::memory_sum(pids)?.peak_kb;
@@ -181,7 +212,7 @@ fn progress(bench: &Bench, cell: &Scenario, results: &Results) {
         .map(|peer| peer.subject)
         .chain([Subject::Direct]);
     for subject in subjects {
-        let median = |metric| results.median(Phase::Load, Some(*cell), subject, metric);
+        let median = |metric| results.median(phase(cell), Some(*cell), subject, metric);
         let number = |metric| median(metric).map_or("–".into(), |value| format!("{value:.1}"));
         eprintln!(
             "  {subject:<8} {:>8} µs CPU  {:>9} req/s  p50 {:>8} µs  p99 {:>8} µs",

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Phase, Record, Results, load, metric};
+use super::{AFTER, Bench, Phase, Record, Results, SETTLE, load, metric};
 use crate::child::Guarded;
 use crate::error::Result;
 use crate::peer::{Peer, Running, Subject};
@@ -12,14 +12,10 @@ use crate::scenario::Protocol;
 
 /// The number of connections of both parts.
 const CONNECTIONS: u32 = 2000;
-/// From the start, and from the end of traffic, until a proxy counts as idle: Maglor releases pages that only its start
-/// needed within a second.
-const SETTLE: Duration = Duration::from_secs(2);
 const HELD_SETTLE: Duration = Duration::from_secs(5);
 /// The duration of the measurement of the cost of idleness.
 const WATCHED: Duration = Duration::from_secs(10);
 const BURST: Duration = Duration::from_secs(3);
-const AFTER: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(40);
 
 pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {

@@ -48,6 +48,8 @@ pub(crate) mod metric {
     pub(crate) const PER_CONNECTION: &str = "kb_per_idle_connection";
     /// Processor time per second with idle connections open, by `schedstat`.
     pub(crate) const CPU_IDLE: &str = "cpu_idle_us_per_s";
+    /// Growth of data since the start per waiting request, the highest sample.
+    pub(crate) const PER_WAITING: &str = "kb_per_waiting_request";
     /// Memory some time after the burst.
     pub(crate) const RSS_AFTER: &str = "rss_after_burst_kb";
     /// The same relative to idle.
@@ -75,7 +77,7 @@ pub(crate) mod metric {
 }
 
 /// The columns of `raw.csv` after the ones that identify the run.
-pub(crate) const METRICS: [&str; 31] = {
+pub(crate) const METRICS: [&str; 32] = {
     use metric::*;
     [
         REQUESTS,
@@ -97,6 +99,7 @@ pub(crate) const METRICS: [&str; 31] = {
         RSS_HELD,
         PER_CONNECTION,
         CPU_IDLE,
+        PER_WAITING,
         RSS_AFTER,
         AFTER_RATIO,
         PSS_IDLE,
@@ -127,6 +130,8 @@ pub(crate) enum Phase {
     Size,
     /// Time to ready.
     Startup,
+    /// A cell of requests in flight.
+    Waiting,
 }
 
 impl fmt::Display for Phase {
@@ -138,6 +143,7 @@ impl fmt::Display for Phase {
             Self::Load => "load",
             Self::Size => "size",
             Self::Startup => "startup",
+            Self::Waiting => "waiting",
         })
     }
 }

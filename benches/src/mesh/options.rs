@@ -59,6 +59,18 @@ pub struct Options {
     /// is left out.
     #[arg(long, value_name = "PATH")]
     pub linkerd: Option<PathBuf>,
+    /// Lengths of the chain of `counter`, instead of all: 10,20,40,80.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub services: Vec<u32>,
+    /// Users of `counter`, instead of all: 100,200,400,800.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=5000))]
+    pub users: Vec<u32>,
+    /// Requests of each user of `counter`, one after another; the paper has 3, 5 and 10 [default: 10, with --quick 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub requests: Option<u32>,
+    /// Rounds of `counter`: each measures all points once [default: 3, with --quick 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: Option<u32>,
     /// Directory for the results [default: results/DATE-mesh in this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

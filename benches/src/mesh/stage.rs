@@ -107,7 +107,7 @@ impl Stage {
         sys::pin_to(&all).doing("free the harness")?;
         let outcomes = simulate_all(scenarios, threads(), &|_, _| {});
         sys::pin_to(&self.places.app).doing("pin the harness")?;
-        outcomes.map_err(|error| Error::protocol(error.to_string()))
+        outcomes.map_err(Error::protocol)
     }
 
     /// Runs a case; a run that another program has disturbed is repeated, and the least disturbed

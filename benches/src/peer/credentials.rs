@@ -23,13 +23,12 @@ pub(crate) struct Credentials {
 impl Credentials {
     /// Creates credentials that are valid for a day.
     pub(crate) fn new() -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| Error::protocol(error.to_string());
         let now = SystemTime::now();
-        let domain = "mesh.test".parse().map_err(|e| failed(&e))?;
-        let authority = Authority::create(&domain, now).map_err(|e| failed(&e))?;
-        let mut request = LeafRequest::new(ID.parse().map_err(|e| failed(&e))?);
+        let domain = "mesh.test".parse().map_err(Error::protocol)?;
+        let authority = Authority::create(&domain, now).map_err(Error::protocol)?;
+        let mut request = LeafRequest::new(ID.parse().map_err(Error::protocol)?);
         request.dns_names.push(DNS_NAME.into());
-        let leaf = authority.issue(&request, now).map_err(|e| failed(&e))?;
+        let leaf = authority.issue(&request, now).map_err(Error::protocol)?;
         Ok(Self {
             root: authority.certificate_pem(),
             leaf: leaf.certificate_pem,

@@ -43,6 +43,7 @@ pub(crate) fn locate(subject: Subject, passed: Option<&Path>) -> Result<Peer> {
         binary,
         version,
         pair: None,
+        connections: super::CONNECTIONS,
     })
 }
 

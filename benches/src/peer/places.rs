@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::Subject;
+use super::Peer;
 use super::origin::Origin;
 use super::scratch::Scratch;
 use crate::error::Result;
@@ -25,14 +25,16 @@ pub(super) struct Places {
     pub(super) server: SocketAddr,
     /// The group of the proxy beside the server, whose connections to the pod are not redirected.
     pub(super) group: Option<u32>,
+    /// The number of clients' connections for which there has to be room.
+    pub(super) connections: usize,
 }
 
 impl Places {
     /// Chooses free ports: Maglor detects HTTP/1.1 and HTTP/2 on one port, the others need two. Behind a redirection,
     /// chooses a service, too, and redirects it.
-    pub(super) fn choose(subject: Subject, origin: &Origin) -> Result<Self> {
+    pub(super) fn choose(peer: &Peer, origin: &Origin) -> Result<Self> {
         let h1 = ports::free()?;
-        let h2 = if subject.is_maglor() {
+        let h2 = if peer.subject.is_maglor() {
             h1
         } else {
             ports::free()?
@@ -48,6 +50,7 @@ impl Places {
             clients: [h1, h2],
             server: inbound,
             group: None,
+            connections: peer.connections,
         };
         if let Some(redirection) = origin.redirection {
             let service = redirection.service()?;
@@ -65,6 +68,7 @@ impl Places {
     pub(super) fn fill(&self, template: &str, scratch: &Scratch) -> String {
         let [first, second] = self.upstreams;
         let mut text = template.replace("{{dir}}", &scratch.path().display().to_string());
+        text = text.replace("{{connections}}", &self.connections.to_string());
         for (name, address) in [("upstream_ip", first), ("server_ip", self.server)] {
             text = text.replace(&format!("{{{{{name}}}}}"), &address.ip().to_string());
         }

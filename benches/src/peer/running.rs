@@ -47,7 +47,7 @@ impl Running {
     /// Starts `peer` on processor `cpu` and waits until it serves.
     pub(crate) fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
         let scratch = Scratch::new(peer.subject.key())?;
-        let places = Places::choose(peer.subject, origin)?;
+        let places = Places::choose(peer, origin)?;
         let mut control = None;
         let commands = match &peer.pair {
             _ if peer.subject == Subject::Linkerd => {
@@ -78,7 +78,7 @@ impl Running {
     ) -> Result<Self> {
         let scratch = Scratch::new(peer.subject.key())?;
         write(scratch.path()).doing("write certificates")?;
-        let mut places = Places::choose(peer.subject, origin)?;
+        let mut places = Places::choose(peer, origin)?;
         places.h2 = ports::free()?;
         places.clients[1] = places.h2;
         let template = match peer.subject {
@@ -343,6 +343,7 @@ mod tests {
             clients: [address(1001), address(1002)],
             server: SocketAddr::from(([10, 90, 0, 1], 1008)),
             group: None,
+            connections: 4096,
         };
         let scratch = Scratch::new("test").unwrap();
         for template in [ENVOY, HAPROXY, NGINX] {

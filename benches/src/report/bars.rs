@@ -1,6 +1,6 @@
 //! The bars of a comparison: its required results, and whether they are reached.
 
-use crate::bar::Bar;
+use crate::bar::{Bar, beside_linkerd};
 use crate::measure::{Phase, Results, metric};
 use crate::peer::Subject;
 use crate::scenario::{HEADLINE, LATENCY, Scenario};
@@ -9,12 +9,16 @@ use crate::stats;
 /// Returns the bars that the executed phases can decide.
 pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject], pair: bool) -> Vec<Bar> {
     let mut bars = Vec::new();
+    let beside_linkerd = match pair {
+        true => beside_linkerd::CPU_OF_PAIR,
+        false => beside_linkerd::CPU,
+    };
     if ran.contains(&Phase::Load) {
         for (peer, limit) in [
             (Subject::Haproxy, 1.0),
             (Subject::Nginx, 1.0),
             (Subject::Envoy, 0.25),
-            (Subject::Linkerd, if pair { 0.33 } else { 0.40 }),
+            (Subject::Linkerd, beside_linkerd),
         ] {
             if peers.contains(&peer) {
                 let measured = ratio(results, HEADLINE, peer, metric::CPU);
@@ -27,7 +31,7 @@ pub(super) fn bars(results: &Results, ran: &[Phase], peers: &[Subject], pair: bo
         }
         if peers.contains(&Subject::Haproxy) {
             for name in [metric::P50, metric::P99] {
-                let measured = added_over(results, Subject::Haproxy, name);
+                let measured = added_over(results, LATENCY, Subject::Haproxy, name);
                 let short = name.trim_end_matches("_us");
                 bars.push(Bar::at_most(
                     format!("added {short} at 1000 req/s / HAProxy's"),
@@ -84,9 +88,16 @@ pub(super) fn added(
     stats::paired_difference(&own, &direct)
 }
 
-fn added_over(results: &Results, peer: Subject, metric: &str) -> Option<f64> {
-    let own = added(results, LATENCY, Subject::Maglor, metric)?;
-    Some(own / added(results, LATENCY, peer, metric)?)
+/// Returns the ratio of the latency that Maglor adds to that of `peer`; none if `peer` adds nothing.
+pub(super) fn added_over(
+    results: &Results,
+    cell: Scenario,
+    peer: Subject,
+    metric: &str,
+) -> Option<f64> {
+    let own = added(results, cell, Subject::Maglor, metric)?;
+    let other = added(results, cell, peer, metric)?;
+    (other > 0.0).then_some(own / other)
 }
 
 #[cfg(test)]

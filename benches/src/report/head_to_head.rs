@@ -1,24 +1,14 @@
 //! The report of a head-to-head comparison: what is worse than a peer, the goals, and a table of single proxies and one
 //! of pairs.
 
-use super::bars::{added, ratio};
+use super::bars::{added, added_over, ratio};
 use super::summary::{Summary, validity};
 use super::table::{Table, number};
-use crate::bar::{self, Bar};
+use crate::bar::{self, Bar, beside_linkerd};
 use crate::measure::{Bench, Phase, Results, metric};
 use crate::peer::Subject;
 use crate::scenario::{HEADLINE, LATENCY, Scenario};
 use crate::stats;
-
-/// The goal for each of the memory's rows, over linkerd2-proxy's.
-const MEMORY_GOAL: f64 = 0.25;
-
-/// Both halves of the comparison.
-#[derive(Debug)]
-pub(crate) struct HeadToHead {
-    pub(crate) single: Results,
-    pub(crate) pair: Results,
-}
 
 /// The results of single proxies or of pairs.
 #[derive(Debug, Clone, Copy)]
@@ -90,10 +80,7 @@ impl Source {
     /// Returns Maglor's value over that of `peer`, paired by round where rounds have a value.
     fn over(self, results: &Results, peer: Subject) -> Option<f64> {
         match self {
-            Self::Added(..) => {
-                let own = self.value(results, Subject::Maglor)?;
-                Some(own / self.value(results, peer).filter(|other| *other > 0.0)?)
-            }
+            Self::Added(cell, metric) => added_over(results, cell, peer, metric),
             Self::Cpu(cell) => ratio(results, cell, peer, metric::CPU),
             Self::Footprint(metric) => {
                 let series = |subject| results.series(Phase::Footprint, None, subject, metric);
@@ -109,8 +96,8 @@ impl Source {
     }
 }
 
-/// Summarizes both halves.
-pub(crate) fn head_to_head(bench: &Bench, both: &HeadToHead) -> Summary {
+/// Summarizes the results of single proxies and of pairs.
+pub(crate) fn head_to_head(bench: &Bench, single: &Results, pair: &Results) -> Summary {
     let subjects: Vec<_> = bench.peers.iter().map(|peer| peer.subject).collect();
     let half = |title, results, cpu_goal| Half {
         title,
@@ -118,8 +105,8 @@ pub(crate) fn head_to_head(bench: &Bench, both: &HeadToHead) -> Summary {
         cpu_goal,
     };
     let halves = [
-        half("Single proxies", &both.single, 0.40),
-        half("Pairs", &both.pair, 0.33),
+        half("Single proxies", single, beside_linkerd::CPU),
+        half("Pairs", pair, beside_linkerd::CPU_OF_PAIR),
     ];
     let bars = goals(&halves, &subjects);
     let failed = halves
@@ -211,7 +198,7 @@ fn goals(halves: &[Half<'_>], subjects: &[Subject]) -> Vec<Bar> {
             behind += usize::from(over.is_none_or(|over| over > 1.0));
             let goal = match source {
                 Source::Cpu(_) => half.cpu_goal,
-                Source::Footprint(_) => MEMORY_GOAL,
+                Source::Footprint(_) => beside_linkerd::MEMORY,
                 Source::Added(..) | Source::Latency(..) => continue,
             };
             let what = format!("{}: {name} / {linkerd}'s", half.title);
@@ -276,7 +263,7 @@ mod tests {
         let halves = [Half {
             title: "Single proxies",
             results: &single,
-            cpu_goal: 0.40,
+            cpu_goal: beside_linkerd::CPU,
         }];
         let subjects = [Subject::Maglor, Subject::Linkerd, Subject::Haproxy];
         let text = worse(&halves, &subjects);

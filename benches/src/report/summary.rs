@@ -6,6 +6,7 @@ use super::bars::{self, added, ratio};
 use super::headline;
 use super::machine::Machine;
 use super::table::{Table, number};
+use super::waiting;
 use crate::bar::{self, Bar};
 use crate::measure::{Bench, Phase, Results, metric};
 use crate::options::Part;
@@ -41,6 +42,10 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
             &peers,
             bench.options.pair,
         );
+        let bars = match bench.options.parts.contains(&Part::Waiting) {
+            true => [bars, waiting::bars(&bench.options.waiting(), results)].concat(),
+            false => bars,
+        };
         passed &= bars.iter().all(Bar::is_reached);
         short.push_str(&format!("\n## Bars\n\n{}", bar::table(&bars)));
     }
@@ -51,6 +56,9 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
     let mut document = format!("# Summary\n\n{}\n{short}", notes(bench));
     if bench.options.parts.contains(&Part::Load) {
         document.push_str(&cells(bench, results, &peers));
+    }
+    if bench.options.parts.contains(&Part::Waiting) {
+        document.push_str(&waiting::section(&bench.options.waiting(), results, &peers));
     }
     Summary {
         document,
@@ -81,6 +89,7 @@ fn phases(parts: &[Part]) -> Vec<Phase> {
         Part::Load => Phase::Load,
         Part::Memory => Phase::Idle,
         Part::Startup => Phase::Startup,
+        Part::Waiting => Phase::Waiting,
     };
     parts.iter().map(phase).collect()
 }
@@ -107,11 +116,10 @@ pub(super) fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> S
 
 /// Returns the text about how often and how long another program occupied the proxies' processor.
 fn noise(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
-    let wait = |cell, peer| results.median(Phase::Load, Some(cell), peer, metric::WAIT);
-    let waits: Vec<f64> = bench
-        .options
-        .scenarios()
-        .into_iter()
+    let cells = |phase, cells: Vec<Scenario>| cells.into_iter().map(move |cell| (phase, cell));
+    let wait = |(phase, cell), peer| results.median(phase, Some(cell), peer, metric::WAIT);
+    let waits: Vec<f64> = cells(Phase::Load, bench.options.scenarios())
+        .chain(cells(Phase::Waiting, bench.options.waiting()))
         .flat_map(|cell| peers.iter().filter_map(move |&peer| wait(cell, peer)))
         .collect();
     let noisy = waits.iter().filter(|wait| **wait > NOISY_PCT).count();

@@ -70,7 +70,7 @@ impl Client {
             Protocol::H1 => {
                 let host = self.target.to_string();
                 let answer = self.caller.get(self.target, &host, "/", None).await;
-                Ok(answer.map_err(protocol)?.status)
+                Ok(answer.map_err(Error::protocol)?.status)
             }
             Protocol::H2c => self.get_h2().await,
         }
@@ -79,8 +79,14 @@ impl Client {
     async fn get_h2(&self) -> Result<u16> {
         let mut sender = self.stream().await?;
         let request = Request::get(format!("http://{}/", self.target));
-        let request = request.body(Empty::new()).map_err(protocol)?;
-        whole(sender.send_request(request).await.map_err(protocol)?).await
+        let request = request.body(Empty::new()).map_err(Error::protocol)?;
+        whole(
+            sender
+                .send_request(request)
+                .await
+                .map_err(Error::protocol)?,
+        )
+        .await
     }
 
     /// Returns the next shared connection in turn; opens one if it is closed or missing.
@@ -93,7 +99,7 @@ impl Client {
         }
         let io = TokioIo::new(connect(self.target).await?);
         let handshake = http2::handshake(TokioExecutor::new(), io).await;
-        let (sender, connection) = handshake.map_err(protocol)?;
+        let (sender, connection) = handshake.map_err(Error::protocol)?;
         tokio::task::spawn_local(connection);
         let mut shared = self.shared.borrow_mut();
         match shared.get_mut(turn) {
@@ -171,10 +177,10 @@ async fn connect(target: SocketAddr) -> Result<TcpStream> {
 /// Reads the answer to its end.
 async fn whole(answer: Response<Incoming>) -> Result<u16> {
     let status = answer.status().as_u16();
-    answer.into_body().collect().await.map_err(protocol)?;
+    answer
+        .into_body()
+        .collect()
+        .await
+        .map_err(Error::protocol)?;
     Ok(status)
-}
-
-fn protocol(error: impl std::fmt::Display) -> Error {
-    Error::protocol(error.to_string())
 }

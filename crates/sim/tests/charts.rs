@@ -90,3 +90,26 @@ fn an_empty_figure_is_still_a_picture() {
     assert!(png(&empty).is_ok());
     assert_eq!(csv(&empty), "series,x,y,low,high\r\n");
 }
+
+#[test]
+fn boxes_stand_beside_each_other() {
+    let boxes = |name: &str, at: f64| Series {
+        points: vec![
+            Point::boxed(100.0, [1.0, 2.0, 3.0, 4.0, 9.0].map(|part| part * at)),
+            Point::boxed(200.0, [2.0, 3.0, 4.0, 6.0, 20.0].map(|part| part * at)),
+        ],
+        ..Series::new(name)
+    };
+    let figure = Figure {
+        y_log: true,
+        series: vec![boxes("one mesh", 10.0), boxes("another", 20.0)],
+        ..figure()
+    };
+    let picture = svg(&figure);
+    assert_eq!(picture.matches("fill-opacity=\"0.35\"").count(), 4);
+    // No line connects them, and no marker covers them: markers are in the legend only.
+    assert_eq!(picture.matches("translate(").count(), 2, "{picture}");
+    let lines = csv(&figure);
+    assert!(lines.starts_with("series,x,y,low,high,first_quartile,third_quartile\r\n"));
+    assert!(lines.contains("another,100,60.000000,20.000000,180.000000,40.000000,80.000000\r\n"));
+}

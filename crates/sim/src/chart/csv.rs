@@ -5,14 +5,23 @@ use std::fmt::Write as _;
 use super::Figure;
 
 /// Returns the points of all series. `low` and `high` are the ends of the confidence interval; they
-/// equal `y` if the value is exact.
+/// equal `y` if the value is exact. The rows of a box plot end with its quartiles.
 pub fn csv(figure: &Figure) -> String {
-    let mut text = String::from("series,x,y,low,high\r\n");
+    let mut points = figure.series.iter().flat_map(|series| &series.points);
+    let boxed = points.any(|point| point.quartiles.is_some());
+    let mut text = String::from(match boxed {
+        true => "series,x,y,low,high,first_quartile,third_quartile\r\n",
+        false => "series,x,y,low,high\r\n",
+    });
     for series in &figure.series {
         let name = field(&series.name);
         for point in &series.points {
             let (x, y, low, high) = (point.x, point.y, point.low, point.high);
-            let _ = write!(text, "{name},{x},{y:.6},{low:.6},{high:.6}\r\n");
+            let _ = write!(text, "{name},{x},{y:.6},{low:.6},{high:.6}");
+            if let Some([first, third]) = point.quartiles {
+                let _ = write!(text, ",{first:.6},{third:.6}");
+            }
+            text.push_str("\r\n");
         }
     }
     text

@@ -47,6 +47,8 @@ pub struct Point {
     pub high: f64,
     /// Whether the value is known to be off by more than its interval: its marker is hollow.
     pub doubtful: bool,
+    /// The quartiles of a box plot, of which `y` is the median, and `low` and `high` are the whiskers.
+    pub quartiles: Option<[f64; 2]>,
 }
 
 impl Series {
@@ -69,6 +71,7 @@ impl Point {
             low: y,
             high: y,
             doubtful: false,
+            quartiles: None,
         }
     }
 
@@ -80,6 +83,19 @@ impl Point {
             low: y - half_width,
             high: y + half_width,
             doubtful: false,
+            quartiles: None,
+        }
+    }
+
+    /// Creates a box of a box plot, from the lower whisker to the upper one.
+    pub fn boxed(x: f64, [low, first, median, third, high]: [f64; 5]) -> Self {
+        Self {
+            x,
+            y: median,
+            low,
+            high,
+            doubtful: false,
+            quartiles: Some([first, third]),
         }
     }
 

@@ -28,6 +28,10 @@ const LETTER: f64 = 6.4;
 /// other.
 const ASIDE: f64 = 2.5;
 
+/// The width of a box, and the distance of the boxes of two series at the same place.
+const BOX_WIDTH: f64 = 13.0;
+const BOX_ASIDE: f64 = 18.0;
+
 /// The number of points above which a series gets a band: error bars would touch each other.
 const BARS: usize = 25;
 
@@ -113,13 +117,19 @@ impl Looks {
         }
         let nth = self.markers;
         self.markers += 1;
-        Look::Marker(palette::marker(nth), ASIDE * (nth as f64 - self.middle))
+        let aside = if is_boxed(series) { BOX_ASIDE } else { ASIDE };
+        Look::Marker(palette::marker(nth), aside * (nth as f64 - self.middle))
     }
 }
 
 /// Whether all points are exact.
 fn is_formula(series: &Series) -> bool {
     series.points.iter().all(|point| point.low == point.high)
+}
+
+/// Whether the points are boxes.
+fn is_boxed(series: &Series) -> bool {
+    series.points.iter().any(|point| point.quartiles.is_some())
 }
 
 /// The rectangle with the lines.
@@ -186,6 +196,10 @@ impl Plot {
         let path: String = path.collect();
         match look {
             Look::Dash(dash) => stroke(out, &path, 2.2, dash),
+            Look::Marker(..) if is_boxed(series) => {
+                self.bars(out, &places);
+                self.boxes(out, &places);
+            }
             Look::Marker(marker, _) => {
                 stroke(out, &path, 1.4, "");
                 if places.len() > BARS {
@@ -221,6 +235,23 @@ impl Plot {
             );
         }
         stroke(out, &path, 1.2, "");
+    }
+
+    /// Draws boxes over their whiskers.
+    fn boxes(&self, out: &mut String, places: &[(&Point, f64, f64)]) {
+        for (point, x, median) in places {
+            let quartiles = point.quartiles.unwrap_or([point.low, point.high]);
+            let [Some(first), Some(third)] = quartiles.map(|quartile| self.down(quartile)) else {
+                continue;
+            };
+            let left = x - BOX_WIDTH / 2.0;
+            let _ = writeln!(
+                out,
+                "<path class=\"paper\" stroke=\"none\" fill=\"#ffffff\" d=\"M{left:.1} {first:.1}h{BOX_WIDTH}V{third:.1}h-{BOX_WIDTH}Z\"/>\n\
+                 <path fill-opacity=\"0.35\" stroke-width=\"1.4\" d=\"M{left:.1} {first:.1}h{BOX_WIDTH}V{third:.1}h-{BOX_WIDTH}Z\"/>\n\
+                 <path fill=\"none\" stroke-width=\"2.4\" d=\"M{left:.1} {median:.1}h{BOX_WIDTH}\"/>"
+            );
+        }
     }
 
     fn band(&self, out: &mut String, places: &[(&Point, f64, f64)]) {

@@ -150,9 +150,10 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// Runs the tests that need a separate Kubernetes cluster, one after another.
 fn end_to_end() -> ExitCode {
-    const OF_CLUSTERS: [&str; 12] = [
+    const OF_CLUSTERS: [&str; 13] = [
         "e2e",
         "admin_ports",
+        "dashboard",
         "webhooks",
         "mesh",
         "gateway",
@@ -178,8 +179,8 @@ fn end_to_end() -> ExitCode {
         "permissions",
         "prometheus",
     ];
-    // Without it, the tests of packages say so and skip themselves.
-    tools::want_programs(&[("mmdebstrap", "mmdebstrap")]);
+    // Without them, the tests of packages and of the dashboard skip themselves, and print that they do.
+    tools::want_programs(&[("mmdebstrap", "mmdebstrap"), ("chromium", "chromium")]);
     let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);
     let command = match compiler::with_warnings(Cargo::new("test")) {
         Ok(command) => command,

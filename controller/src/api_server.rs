@@ -35,7 +35,11 @@ pub(crate) async fn client() -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
-async fn config() -> Result<Config, kube::Error> {
+/// Returns how to reach that cluster, with this controller's credentials.
+///
+/// # Errors
+/// If there is neither a kubeconfig nor a pod, or if the configuration cannot be read.
+pub(crate) async fn config() -> Result<Config, kube::Error> {
     let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);

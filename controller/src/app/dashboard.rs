@@ -7,7 +7,7 @@ use maglor_dashboard::{Access, Dashboard, Reviewer};
 
 use super::threads::{Thread, Threads};
 use super::{RunError, bind};
-use crate::dashboard::{self, Decisions, Feed, Options};
+use crate::dashboard::{self, Feed, Options, Origin};
 use crate::graph::Graphs;
 use crate::https::Serving;
 use crate::resource_server::Table;
@@ -15,15 +15,16 @@ use crate::resource_server::Table;
 /// What a cluster adds to the dashboard.
 #[derive(Default)]
 pub(super) struct Sources {
-    /// The name of this replica.
-    pub(super) replica: Option<String>,
-    /// The decisions of operators; `None` if there are no operators.
-    pub(super) decisions: Option<Arc<dyn Decisions>>,
+    /// Its data.
+    pub(super) origin: Origin,
     /// Reviews the tokens of users; `None` without HTTPS.
     pub(super) reviewer: Option<Arc<dyn Reviewer>>,
     /// The webhook's certificate, for HTTPS.
-    pub(super) serving: Option<Serving>,
+    pub(super) certificate: Option<Certificate>,
 }
+
+/// A certificate, and the names for which it is valid: those of the controller's Service.
+pub(super) type Certificate = (Serving, Vec<String>);
 
 /// The started dashboard.
 pub(super) struct Page {
@@ -43,12 +44,16 @@ pub(super) async fn start(
     if !options.is_enabled() {
         return Ok(None);
     }
+    let mut host_names = options.host_names;
+    if let Some((_, names)) = &sources.certificate {
+        host_names.extend_from_slice(names);
+    }
     let access = Access {
-        host_names: options.host_names,
+        host_names,
         reviewer: sources.reviewer,
     };
-    let origin = (sources.replica, sources.decisions);
-    let feed = Arc::new(Feed::new(graphs, table, origin, options.proxies));
+    let feed = Feed::new(graphs, table, sources.origin, options.proxies);
+    let feed = Arc::new(feed);
     let mut page = Page {
         feed: Arc::clone(&feed),
         address: None,
@@ -60,7 +65,7 @@ pub(super) async fn start(
         "dashboard",
         async move { runs.run().await },
     );
-    if let (Some(address), Some(serving)) = (options.https, sources.serving) {
+    if let (Some(address), Some((serving, _))) = (options.https, sources.certificate) {
         let socket = threads.make(Thread::Dashboard, bind(address)).await?;
         tracing::info!(address = ?socket.local_addr().ok(), "dashboard listening (HTTPS)");
         let served = dashboard::serve(dashboard.clone(), socket, serving);

@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::dashboard::{Page, Sources};
+use super::dashboard::{Certificate, Page, Sources};
 use super::kubernetes::Kubernetes;
 pub(crate) use super::kubernetes::Settings;
 use super::threads::{Boxed, Thread, Threads};
 use super::{Mesh, Options, Parts, RunError, Shown, Started, bind};
 use crate::api_server;
 use crate::clients::Clients;
-use crate::dashboard::{self, Reviews};
+use crate::dashboard::{self, Origin, PortForwards, Reviews};
 use crate::events::Events;
 use crate::gateway;
 use crate::graph::Graphs;
@@ -56,14 +56,14 @@ pub(crate) async fn run(
     let external = kubernetes.settings.external_metrics;
     let webhook = kubernetes.settings.webhook.take();
     let ready = Arc::new(AtomicBool::new(webhook.is_none()));
-    let serving = match webhook {
+    let certificate = match webhook {
         Some(webhook) => {
             let shared = (&kubernetes, &mesh.graphs, &ready);
             Some(serve_api_server(webhook, external, shared, &mut parts).await?)
         }
         None => None,
     };
-    let page = show(&kubernetes, &mesh, serving, &mut parts).await?;
+    let page = show(&kubernetes, &mesh, certificate, &mut parts).await?;
     let shown = Shown {
         dashboard: page.and_then(|page| page.address),
         webhook: ready,
@@ -94,11 +94,11 @@ async fn serve_api_server(
     external_metrics: Option<SocketAddr>,
     (kubernetes, graphs, ready): (&Kubernetes, &Arc<Graphs>, &Arc<AtomicBool>),
     parts: &mut Parts,
-) -> Result<https::Serving, RunError> {
+) -> Result<Certificate, RunError> {
     let (threads, metrics) = (&mut parts.threads, &parts.metrics);
     let socket = threads.make(Thread::Webhook, bind(webhook.listen)).await?;
     let webhook = kubernetes.webhook(webhook, metrics, ready);
-    let serving = webhook.serving.subscribe();
+    let certificate = (webhook.serving.subscribe(), webhook.names());
     if let Some(address) = external_metrics {
         let socket = threads.make(Thread::Operators, bind(address)).await?;
         let served = kubernetes.external_metrics(graphs, webhook.serving.subscribe());
@@ -110,15 +110,15 @@ async fn serve_api_server(
         );
     }
     threads.spawn(Thread::Webhook, "webhook", webhook.run(socket));
-    Ok(serving)
+    Ok(certificate)
 }
 
-/// Starts the dashboard if it is enabled, with the decisions of operators and the reports of the other replicas.
-/// `serving` is the webhook's certificate.
+/// Starts the dashboard if it is enabled, with the decisions of operators, the reports of the other replicas, and the
+/// admin ports of proxies. `certificate` is the webhook's.
 async fn show(
     kubernetes: &Kubernetes,
     mesh: &Mesh,
-    serving: Option<https::Serving>,
+    certificate: Option<Certificate>,
     parts: &mut Parts,
 ) -> Result<Option<Page>, RunError> {
     let options = &parts.options.dashboard;
@@ -134,11 +134,16 @@ async fn show(
     parts
         .threads
         .spawn(Thread::Dashboard, "policies of the dashboard", followed);
+    let config = parts.threads.make(Thread::Dashboard, api_server::config());
+    let permissions = PortForwards::new(config.await?, &mesh.graphs);
     let sources = Sources {
-        replica: Some(kubernetes.settings.replica.clone()),
-        decisions: Some(Arc::new(watched)),
+        origin: Origin {
+            replica: Some(kubernetes.settings.replica.clone()),
+            decisions: Some(Arc::new(watched)),
+            permissions: Some(Arc::new(permissions)),
+        },
         reviewer: https.map(|_| Arc::new(Reviews::new(client)) as _),
-        serving,
+        certificate,
     };
     let page = parts.dashboard(mesh, sources).await?;
     if let Some(page) = &page {

@@ -15,12 +15,12 @@ pub(super) struct Dashboard {
     /// the URL /maglor/dashboard [default: none].
     #[arg(long, value_name = "ADDR", requires = "webhook")]
     dashboard_https: Option<SocketAddr>,
-    /// Host name in URLs of the dashboard, in addition to `localhost`; may be repeated. Other names are rejected
-    /// (DNS rebinding).
+    /// Host name in URLs of the dashboard, in addition to `localhost` and those of the controller's Service; may be
+    /// repeated. Other names are rejected (DNS rebinding).
     #[arg(long = "dashboard-host", value_name = "NAME")]
     dashboard_hosts: Vec<String>,
-    /// Admin address of a proxy whose requests the dashboard shows live; may be repeated. Sidecars in a cluster can
-    /// only be reached by `maglor tap`.
+    /// Admin address of a proxy whose requests the dashboard shows live, without Kubernetes; may be repeated. In a
+    /// cluster, viewers reach sidecars with their own permissions.
     #[arg(long = "dashboard-proxy", value_name = "NAME=ADDR", value_parser = proxy)]
     dashboard_proxies: Vec<(String, SocketAddr)>,
 }

@@ -11,6 +11,8 @@ mod moves;
 #[cfg(feature = "kubernetes")]
 mod other_replicas;
 #[cfg(feature = "kubernetes")]
+mod port_forward;
+#[cfg(feature = "kubernetes")]
 mod review;
 mod serve;
 mod views;
@@ -19,12 +21,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use maglor_dashboard::{About, Details, Mesh, Move, Source, View};
+use maglor_dashboard::{
+    About, AdminPort, Details, Mesh, Move, Permissions, Proxies, Source, Taps, View,
+};
 use maglor_xds::server::{Delivery, Receipt};
 use serde_json::{Value, json};
 
 #[cfg(feature = "kubernetes")]
 pub(crate) use self::decisions::watch;
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::port_forward::PortForwards;
 #[cfg(feature = "kubernetes")]
 pub(crate) use self::review::Reviews;
 pub use self::serve::Options;
@@ -33,10 +39,9 @@ use crate::graph::parts::Part;
 use crate::graph::{Graphs, Recent};
 use crate::resource_server::Table;
 
-/// Why live requests are not available.
-const NO_TAPS: &str = "In a cluster, the admin port of a sidecar is reachable from its own pod only. Use `maglor tap`, \
-                       which connects by port-forward with your permissions. Without Kubernetes, name the proxies by \
-                       `maglor-controller --dashboard-proxy NAME=ADDR`.";
+/// Why live requests are not available without Kubernetes.
+const NO_TAPS: &str = "No admin port of a proxy is known: name the proxies by `maglor-controller --dashboard-proxy \
+                       NAME=ADDR`.";
 
 /// The decisions of operators with their reasons.
 pub(crate) trait Decisions: Send + Sync {
@@ -50,6 +55,17 @@ pub(crate) trait Decisions: Send + Sync {
     fn moves(&self) -> Option<Vec<Move>>;
 }
 
+/// What a cluster adds to the data; nothing without Kubernetes.
+#[derive(Default)]
+pub(crate) struct Origin {
+    /// The name of this replica.
+    pub(crate) replica: Option<String>,
+    /// The decisions of operators.
+    pub(crate) decisions: Option<Arc<dyn Decisions>>,
+    /// Access to the admin ports of proxies.
+    pub(crate) permissions: Option<Arc<dyn Permissions>>,
+}
+
 /// The source of the dashboard's data.
 pub(crate) struct Feed {
     graphs: Arc<Graphs>,
@@ -59,8 +75,10 @@ pub(crate) struct Feed {
     decisions: Option<Arc<dyn Decisions>>,
     /// The moves of a placement that is computed from the graph ([`Feed::propose`]).
     proposal: Mutex<Option<Vec<Move>>>,
-    /// Proxies whose admin ports can be reached.
-    proxies: Vec<(String, SocketAddr)>,
+    /// Proxies whose admin ports can be reached at addresses.
+    proxies: Proxies,
+    /// Access to the admin ports of a cluster; `None` without Kubernetes.
+    permissions: Option<Arc<dyn Permissions>>,
     /// The observations of other replicas.
     others: Mutex<Vec<Vec<Part>>>,
     watched: Mutex<bool>,
@@ -72,16 +90,19 @@ impl Feed {
     pub(crate) fn new(
         graphs: &Arc<Graphs>,
         table: &Table,
-        (replica, decisions): (Option<String>, Option<Arc<dyn Decisions>>),
+        origin: Origin,
         proxies: Vec<(String, SocketAddr)>,
     ) -> Self {
+        let proxies = proxies.into_iter();
+        let proxies = proxies.map(|(name, address)| (name, AdminPort::At(address)));
         Self {
             graphs: Arc::clone(graphs),
             table: table.clone(),
-            replica,
-            decisions,
+            replica: origin.replica,
+            decisions: origin.decisions,
+            permissions: origin.permissions,
             proposal: Mutex::default(),
-            proxies,
+            proxies: proxies.collect(),
             others: Mutex::default(),
             watched: Mutex::default(),
             epoch: Mutex::default(),
@@ -192,10 +213,12 @@ impl Source for Feed {
         self.graphs.report_interval()
     }
 
-    fn taps(&self) -> Result<Vec<(String, SocketAddr)>, &'static str> {
-        match self.proxies.is_empty() {
-            true => Err(NO_TAPS),
-            false => Ok(self.proxies.clone()),
+    fn taps(&self) -> Result<Taps, &'static str> {
+        match &self.permissions {
+            // Addresses are named by an operator who wants every viewer to use them.
+            _ if !self.proxies.is_empty() => Ok(Taps::Open(self.proxies.clone())),
+            Some(permissions) => Ok(Taps::Personal(Arc::clone(permissions))),
+            None => Err(NO_TAPS),
         }
     }
 

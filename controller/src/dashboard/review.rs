@@ -12,8 +12,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use maglor_dashboard::{Denied, Review, Reviewer};
 
-/// Timeout of a request.
-const LIMIT: Duration = Duration::from_secs(5);
+/// Timeout of a review.
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// The URL that stands for the dashboard in permissions.
 pub(crate) const URL: &str = "/maglor/dashboard";
 

@@ -78,13 +78,18 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
+    /// Returns the names of the controller's Service, for which its certificate is valid.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let service = self.revision.service();
+        certificate::names(&service, &self.namespace, &self.settings.cluster_domain)
+    }
+
     /// Serves requests for as long as the future is polled.
     pub(crate) async fn run(mut self, socket: TcpListener) {
         if self.settings.form == Form::Auto {
             self.settings.form = form(&self.client).await;
         }
-        let service = self.revision.service();
-        let names = certificate::names(&service, &self.namespace, &self.settings.cluster_domain);
+        let names = self.names();
         let certificates = self.serving.subscribe();
         let own = (&*self.namespace, &self.revision);
         let keeper = keep::Keeper::new(&self.writer, own, names, self.term.clone());

@@ -184,6 +184,16 @@ impl Cluster {
         load(self.folder.path(), inits, image)
     }
 
+    /// Loads the images of an archive, as `docker save` writes it, into every node.
+    ///
+    /// # Errors
+    ///
+    /// A node rejects the archive.
+    pub fn load_archive(&self, archive: &Path) -> Result<(), ClusterError> {
+        let mut inits = self.nodes.iter().map(Machine::init);
+        inits.try_for_each(|init| node::import(init, archive))
+    }
+
     /// Stops the cluster and removes all of its files.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 mod support;
 
 mod admin_ports;
+mod dashboard;
 mod e2e;
 mod gateway;
 mod lifecycle;

@@ -1,7 +1,7 @@
 // Small line charts over time. Each has its numbers in its text, too.
 
 import { html, setAttribute, setText, svg } from "./elements.js";
-import { clock } from "./format.js";
+import { clock, number } from "./format.js";
 
 const [WIDTH, HEIGHT] = [300, 84];
 
@@ -96,6 +96,17 @@ export function nice(value) {
   if (!(value > 0)) return 1;
   const size = 10 ** Math.floor(Math.log10(value));
   return [1, 1.5, 2, 3, 4, 5, 7.5, 10].find((step) => step * size >= value) * size;
+}
+
+/** A bar with its number: the requests in flight at an endpoint. */
+export function queue() {
+  return html("div", { class: "queue" }, html("span", { class: "track", "aria-hidden": "true" }, html("i")), html("b"));
+}
+
+/** Updates a bar of `queue`; bars with the same `most` can be compared. */
+export function showQueue(element, inFlight, most) {
+  element.firstChild.firstChild.style.transform = `scaleX(${Math.min((inFlight ?? 0) / most, 1).toFixed(3)})`;
+  setText(element.lastChild, number(inFlight));
 }
 
 /** Bars of a sequence, for the rail of the history. Where there is no sample, there is no bar. */

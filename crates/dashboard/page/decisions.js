@@ -1,14 +1,14 @@
 // Decisions of the controller (placement, tuning, Proxy-Services, …), with their reasons.
 
 import { live } from "./documents.js";
-import { html, keyed, setAttribute, setText } from "./elements.js";
+import { html, keyed, notice, setAttribute, setText } from "./elements.js";
 import { moment } from "./format.js";
 
 /** Creates the view. */
 export function decisions() {
   const list = html("div", { class: "timeline" });
   const kinds = html("div", { class: "segments", role: "group", "aria-label": "Kind" });
-  const problem = html("p", { class: "notice", role: "alert", hidden: true });
+  const problem = notice();
   const none = html("p", { class: "empty card" }, "Waiting for data.");
   let stop = () => {};
   let chosen = "";
@@ -26,7 +26,7 @@ export function decisions() {
   }
 
   return {
-    element: html("div", { class: "view" }, html("div", { class: "toolbar" }, html("h1", {}, "Decisions"), html("span", { class: "spacer" }), kinds), problem, none, list),
+    element: html("div", { class: "view" }, html("div", { class: "toolbar" }, html("h1", {}, "Decisions"), html("span", { class: "spacer" }), kinds), problem.element, none, list),
     title: "Decisions",
     open: () =>
       (stop = live("decisions", {
@@ -35,10 +35,7 @@ export function decisions() {
           setText(none, "There is no policy that decides anything: no PlacementPolicy, TuningPolicy or ProxyService.");
           show();
         },
-        state(_, reason) {
-          problem.hidden = !reason;
-          setText(problem, reason ?? "");
-        },
+        state: (_, reason) => problem.show(reason),
       })),
     close: () => stop(),
   };

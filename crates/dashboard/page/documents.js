@@ -40,29 +40,40 @@ export function live(path, on) {
   };
 }
 
-/** Fetches a document once, as `live` would. */
+/** Fetches a document once, as `live` would. `on.ended(error)` is called at the end; `on.quiet`: asks for no token. */
 export function once(path, on) {
   const aborted = new AbortController();
-  load(path, aborted.signal).then(
+  let failure;
+  load(path, { signal: aborted.signal, quiet: on.quiet }).then(
     (document) => {
       on.received?.(document);
       on.change(document);
     },
     (error) => {
+      failure = error;
       if (!aborted.signal.aborted) on.state?.("rejected", error.message);
     },
-  );
+  ).finally(() => on.ended?.(failure));
   return () => aborted.abort();
 }
 
-/** Fetches a document now and then every `interval` milliseconds. `path()` returns its current path. */
+/**
+ * Fetches a document now and then every `interval` milliseconds, or later if a response takes longer. `path()` returns its
+ * current path. Ends when the user does not sign in, or may not see it.
+ */
 export function repeat(path, interval, on) {
-  let stop = once(path(), on);
-  const timer = setInterval(() => {
-    if (document.visibilityState === "hidden") return;
-    stop();
-    stop = once(path(), on);
-  }, interval);
+  let stop;
+  let pending;
+  const begin = () => {
+    pending = true;
+    stop = once(path(), { ...on, ended });
+  };
+  const ended = (error) => {
+    pending = false;
+    if ([401, 403].includes(error?.status)) clearInterval(timer);
+  };
+  begin();
+  const timer = setInterval(() => pending || document.visibilityState === "hidden" || begin(), interval);
   return () => {
     clearInterval(timer);
     stop();

@@ -23,6 +23,21 @@ export function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/** Terms and their descriptions, as children of a `dl`. */
+export function pairs(entries) {
+  return entries.flatMap(([term, description]) => [html("dt", {}, term), html("dd", {}, description)]);
+}
+
+/** A place for a problem, which is announced. `show(reason)` shows it, or nothing without a reason. */
+export function notice() {
+  const element = html("p", { class: "notice", role: "alert", hidden: true });
+  const show = (reason) => {
+    element.hidden = !reason;
+    setText(element, reason ?? "");
+  };
+  return { element, show };
+}
+
 /** Sets an attribute if it differs, because each write invalidates style. Null and false remove it. */
 export function setAttribute(element, name, value) {
   if (value == null || value === false) {

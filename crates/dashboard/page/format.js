@@ -94,6 +94,22 @@ export function split(name) {
   return at < 0 ? { namespace: "", name } : { namespace: name.slice(0, at), name: name.slice(at + 1) };
 }
 
+/** The status of a request, with its response flag if it has one. */
+export function statusText(status, flag) {
+  return [status ?? UNKNOWN, flag].filter((part) => part && part !== "-").join(" ");
+}
+
+/** The share of calls by mutual TLS, or whether it is used where no calls are known. */
+export function mtlsText({ mtls, mtls_share }) {
+  if (mtls_share !== undefined) return percent(mtls_share);
+  return mtls === undefined ? UNKNOWN : mtls ? "yes" : "no";
+}
+
+/** The same from 0 to 1; undefined if unknown. */
+export function mtlsShare({ mtls, mtls_share }) {
+  return mtls_share ?? (mtls === undefined ? undefined : Number(mtls));
+}
+
 /** Success of calls: a class of the style sheet, by the same bounds as in `maglor graph`. */
 export function health(success) {
   if (!known(success)) return "idle";

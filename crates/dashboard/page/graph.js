@@ -3,7 +3,7 @@
 
 import { html, keyed, setAttribute, setText, svg } from "./elements.js";
 import { CROWDED, edgeHealth, isEdge, labelled, neighbourhood, neighbourInDirection } from "./focus.js";
-import { count, health, milliseconds, percent, rate, bytes } from "./format.js";
+import { bytes, count, health, milliseconds, mtlsShare, percent, rate } from "./format.js";
 import { Room, arc, nearest, points, stretched, withoutHead } from "./geometry.js";
 import { Viewport } from "./viewport.js";
 
@@ -287,15 +287,15 @@ export function labelText(edge) {
   if (edge.tcp) return `${bytes(edge.bytes_per_second)}/s`;
   if (edge.rps === undefined && edge.delay_ms !== undefined) return `delay ${milliseconds(edge.delay_ms)}`;
   // There is room for one value beside the rate.
-  const value = edge.success < 0.99 ? `${percent(1 - edge.success)} fail` : isPartlySecured(edge) ? `${percent(edge.mtls_share)} mTLS` : milliseconds(edge.mean_ms ?? edge.p50_ms);
+  const value = edge.success < 0.99 ? `${percent(1 - edge.success)} fail` : isPartlySecured(edge) ? `${percent(mtlsShare(edge))} mTLS` : milliseconds(edge.mean_ms ?? edge.p50_ms);
   return `${rate(edge.rps)} · ${value}`;
 }
 
 /** Whether only a part of the calls is by mutual TLS. */
-const isPartlySecured = ({ mtls_share }) => mtls_share > 0 && mtls_share < 1;
+const isPartlySecured = (edge) => mtlsShare(edge) > 0 && mtlsShare(edge) < 1;
 
 /** Whether all calls are by mutual TLS: as callers report, else as the configuration says. */
-const isSecured = ({ mtls, mtls_share }) => (mtls_share === undefined ? mtls : mtls_share === 1);
+const isSecured = (edge) => mtlsShare(edge) === 1;
 
 function warningOf({ ready, replicas, contradicted, meshed }) {
   if (ready < replicas) return `${ready} of ${replicas} ready`;

@@ -10,7 +10,7 @@ import { keys } from "./keys.js";
 import { overview } from "./overview.js";
 import { schemeSwitch } from "./preferences.js";
 import { receipts } from "./receipts.js";
-import { link, onPlace, place, setFields } from "./router.js";
+import { onPlace, place, setFields } from "./router.js";
 import { search } from "./search.js";
 import { service, services } from "./service.js";
 import { tap } from "./tap.js";
@@ -106,10 +106,8 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-const go = (view) => () => (location.hash = link(view));
 keys({
   "/": () => document.getElementById("search").focus(),
-  1: go("graph"), 2: go("services"), 3: go("tap"), 4: go("why"), 5: go("receipts"), 6: go("decisions"),
   t: () => state.view.toggleTable?.(),
   p: () => state.view.pause?.(),
   l: () => time.goLive(),

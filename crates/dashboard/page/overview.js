@@ -3,7 +3,7 @@
 import { details } from "./details.js";
 import { html, setAttribute, setText } from "./elements.js";
 import { Graph, legend } from "./graph.js";
-import { health, number, percent, rate } from "./format.js";
+import { health, mtlsShare, number, percent, rate } from "./format.js";
 import { place, serviceLink, setFields } from "./router.js";
 import { graphTable } from "./tables.js";
 
@@ -106,9 +106,10 @@ export function overview() {
 /** The share of calls by mutual TLS, if it is known for each edge with calls. */
 function encrypted({ edges }) {
   let [all, encrypted] = [0, 0];
-  for (const { rps, mtls, mtls_share } of Object.values(edges)) {
+  for (const edge of Object.values(edges)) {
+    const { rps } = edge;
     if (!(rps > 0)) continue;
-    const share = mtls_share ?? (mtls === undefined ? undefined : Number(mtls));
+    const share = mtlsShare(edge);
     if (share === undefined) return undefined;
     all += rps;
     encrypted += rps * share;

@@ -1,26 +1,23 @@
 // Receipts: each change of the configuration, which proxies have it, and how long it took.
 
 import { live } from "./documents.js";
-import { html, keyed, replace, setText } from "./elements.js";
+import { html, keyed, notice, replace, setText } from "./elements.js";
 import { count, milliseconds, moment, number } from "./format.js";
 
 /** Creates the view. */
 export function receipts() {
   const list = html("div", { class: "timeline" });
-  const problem = html("p", { class: "notice", role: "alert", hidden: true });
+  const problem = notice();
   const none = html("p", { class: "empty card" }, "Waiting for data.");
   const show = ({ changes = [] }) => {
     none.hidden = changes.length > 0;
     setText(none, "No change has been distributed since the controller started.");
     keyed(list, changes, ({ change }) => change, create, update);
   };
-  const state = (_, reason) => {
-    problem.hidden = !reason;
-    setText(problem, reason ?? "");
-  };
+  const state = (_, reason) => problem.show(reason);
   let stop = () => {};
   return {
-    element: html("div", { class: "view" }, html("div", {}, html("h1", {}, "Receipts"), html("p", { class: "muted" }, "Each change, the proxies that have applied it, and how long that took.")), problem, none, list),
+    element: html("div", { class: "view" }, html("div", {}, html("h1", {}, "Receipts"), html("p", { class: "muted" }, "Each change, the proxies that have applied it, and how long that took.")), problem.element, none, list),
     title: "Receipts",
     open: () => (stop = live("receipts", { change: show, state })),
     close: () => stop(),

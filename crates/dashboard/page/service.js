@@ -1,8 +1,8 @@
 // A service: its golden signals over time, its endpoints side by side, who calls and who is called, routes and policies.
 
-import { chart, nice } from "./charts.js";
+import { chart, nice, queue, showQueue } from "./charts.js";
 import { live, once, query, repeat } from "./documents.js";
-import { html, keyed, setAttribute, setText } from "./elements.js";
+import { html, keyed, notice, setAttribute, setText } from "./elements.js";
 import { bytes, health, milliseconds, number, percent, rate, span, split } from "./format.js";
 import { link, place } from "./router.js";
 import { storyTable } from "./stories.js";
@@ -35,7 +35,7 @@ export function services() {
 export function service(name) {
   const own = split(name);
   const state = html("span", { class: "badge", hidden: true });
-  const problem = html("p", { class: "notice", role: "alert", hidden: true });
+  const problem = notice();
   const subtitle = html("p", { class: "muted" });
   const charts = goldenSignals();
   const endpoints = endpointTable();
@@ -54,11 +54,11 @@ export function service(name) {
   ];
   const element = html("div", { class: "view" },
     html("div", {}, html("div", { class: "toolbar" }, html("h1", {}, own.name), state, html("span", { class: "spacer" }),
-      html("a", { class: "button", href: link("graph", "", { select: name, at: place().fields.get("at") }) }, "Show in the graph")), subtitle), problem, cards);
+      html("a", { class: "button", href: link("graph", "", { select: name, at: place().fields.get("at") }) }, "Show in the graph")), subtitle), problem.element, cards);
   let stops = [];
 
   function show(document) {
-    problem.hidden = true;
+    problem.show();
     const { vertex = {} } = document;
     const status = vertex.rps > 0 ? health(vertex.success) : "idle";
     setText(state, { good: "healthy", degraded: "degraded", failing: "failing", idle: "no calls" }[status]);
@@ -74,11 +74,7 @@ export function service(name) {
   function start() {
     for (const stop of stops) stop();
     const at = place().fields.get("at");
-    const failed = (kind, reason) => {
-      if (kind !== "rejected") return;
-      problem.hidden = false;
-      setText(problem, reason);
-    };
+    const failed = (kind, reason) => kind === "rejected" && problem.show(reason);
     const path = query("service", { name, at });
     const end = at ? Number(at) : undefined;
     const drawn = { change: (series) => charts.forEach((one) => one.show(series)) };
@@ -95,13 +91,14 @@ export function service(name) {
       change({ history, tap }) {
         begin(history?.oldest);
         // Stories are of the last minutes, from the admin ports that can be reached.
-        if (!at && tap?.available) stops[2] = repeat(() => query("why", { service: name, limit: STORIES }), STORIES_MS, explained);
+        if (!at && tap?.available && !tap.token_required) stops[2] = repeat(() => query("why", { service: name, limit: STORIES }), STORIES_MS, explained);
       },
       state: () => begin(),
     });
   }
 
   const explained = {
+    quiet: true,
     change({ stories: kept }) {
       why.hidden = !kept.length;
       stories.show(kept);
@@ -148,10 +145,9 @@ function endpointTable() {
     {
       title: "In flight", kind: "wide",
       update(cell, { in_flight, health }) {
-        const queue = cell.firstChild ?? cell.appendChild(html("div", { class: "queue" }, html("span", { class: "track", "aria-hidden": "true" }, html("i")), html("b")));
-        queue.classList.toggle("out", health === "unhealthy");
-        queue.firstChild.firstChild.style.transform = `scaleX(${Math.min((in_flight ?? 0) / most, 1).toFixed(3)})`;
-        setText(queue.lastChild, number(in_flight));
+        const bar = cell.firstChild ?? cell.appendChild(queue());
+        bar.classList.toggle("out", health === "unhealthy");
+        showQueue(bar, in_flight, most);
       },
     },
     { title: "Requests", kind: "number", value: ({ rps }) => rate(rps) },

@@ -21,8 +21,11 @@ export class Rejected extends Error {
   }
 }
 
-/** Sends a request. After 401 it asks for a token, and repeats the request. */
-export async function request(path, { signal, stream = false } = {}) {
+/**
+ * Sends a request. If the server requires a token, or the user of the present one has no permission, it asks for another
+ * one, and repeats the request. `quiet`: it does not ask. A user who cancels has status 401.
+ */
+export async function request(path, { signal, stream = false, quiet = false } = {}) {
   for (;;) {
     const sent = token();
     const headers = { Accept: stream ? "text/event-stream" : "application/json" };
@@ -30,16 +33,20 @@ export async function request(path, { signal, stream = false } = {}) {
     const response = await fetch(`api/v1/${path}`, { headers, signal, cache: "no-store" });
     if (response.ok) return response;
     const message = await reason(response);
-    if (response.status !== 401) throw new Rejected(response.status, message);
+    const asks = response.status === 401 || (response.status === 403 && sent);
+    if (quiet || !asks) throw new Rejected(response.status, message);
     // Another request may have received a token in the meantime.
-    if (token() === sent) await (asking ??= ask(sent ? message : "").finally(() => (asking = undefined)));
+    if (token() === sent) {
+      const entered = await (asking ??= ask(sent ? message : "").finally(() => (asking = undefined)));
+      if (!entered) throw new Rejected(401, message);
+    }
     signal?.throwIfAborted();
   }
 }
 
 /** Fetches a JSON document. */
-export async function load(path, signal) {
-  return (await request(path, { signal })).json();
+export async function load(path, options) {
+  return (await request(path, options)).json();
 }
 
 async function reason(response) {
@@ -50,30 +57,32 @@ async function reason(response) {
   }
 }
 
-/** Asks the user for a token until one has been entered. */
+/** Asks the user for a token; returns whether one has been entered. */
 function ask(message) {
-  return new Promise((entered) => {
+  return new Promise((ended) => {
+    let entered = false;
     const field = html("input", { type: "password", id: "token", autocomplete: "off", required: true });
     const submit = (event) => {
       event.preventDefault();
       if (!field.value.trim()) return;
+      entered = true;
       try {
         sessionStorage.setItem(KEY, field.value.trim());
       } finally {
         dialog.close();
       }
     };
-    const dialog = html("dialog", { "aria-labelledby": "token-title", oncancel: (event) => event.preventDefault() },
+    const dialog = html("dialog", { "aria-labelledby": "token-title" },
       html("form", { class: "fields", onsubmit: submit },
         html("h2", { id: "token-title" }, "Sign in"),
-        html("p", { class: "muted" }, "This server requires a Kubernetes token. It stays in this tab. For example: ",
+        html("p", { class: "muted" }, "A Kubernetes token is required, because your permissions apply. It stays in this tab. For example: ",
           html("code", {}, "kubectl create token NAME")),
         message && html("p", { class: "notice", role: "alert" }, message),
         html("label", {}, "Token", field),
-        html("button", { class: "button" }, "Sign in")));
+        html("div", { class: "toolbar" }, html("button", { class: "button" }, "Sign in"), html("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"))));
     dialog.addEventListener("close", () => {
       dialog.remove();
-      entered();
+      ended(entered);
     });
     document.body.append(dialog);
     dialog.showModal();

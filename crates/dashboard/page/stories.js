@@ -1,7 +1,8 @@
 // Stories of requests, as `maglor why` shows them: a list, and one request with everything that is kept of it.
 
-import { html, keyed, setText } from "./elements.js";
-import { clock, milliseconds, number } from "./format.js";
+import { queue, showQueue } from "./charts.js";
+import { html, keyed, pairs } from "./elements.js";
+import { clock, milliseconds, number, statusText } from "./format.js";
 import { link } from "./router.js";
 
 /** Parts of a request's time, in their order. */
@@ -23,7 +24,7 @@ const present = (flag) => flag && flag !== "-";
 /** The page of a story. A number is unique in its proxy only. */
 const storyLink = ({ id, proxy }) => link("why", id, { proxy: id.startsWith("#") ? proxy : null });
 
-const statusOf = ({ request, flag }) => [request?.status ?? "–", present(flag) && flag].filter(Boolean).join(" ");
+const statusOf = ({ request, flag }) => statusText(request?.status, flag);
 const toneOf = ({ request, flag }) => (!request || request.status >= 500 || present(flag) ? "failing" : request.status >= 400 ? "degraded" : undefined);
 const requestOf = ({ request, client }) => (request ? `${request.method} ${request.host ?? ""}${request.target}` : `connection of ${client}`);
 
@@ -56,7 +57,7 @@ function story(story) {
   const heading = `${proxy ?? "Proxy"}${["inbound", "outbound"].includes(direction) ? ` (${direction})` : ""}`;
   return html("article", { class: "card story" },
     html("header", {}, html("h2", {}, heading), html("span", { class: toneOf(story) }, statusOf(story)), html("p", { class: "muted path" }, requestOf(story))),
-    html("dl", { class: "facts" }, facts(story).flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    html("dl", { class: "facts" }, pairs(facts(story))),
     request && time(story, times.total_ms),
     attempts.length > 0 && html("ol", { class: "attempts", "aria-label": "Attempts" }, attempts.map((one) => attempt(one, attempts.length))));
 }
@@ -109,9 +110,7 @@ function attempt({ number: at, endpoint, candidates = [], candidates_total, bega
 }
 
 function row({ endpoint, in_flight }, chosen, most) {
-  const bar = html("i");
-  bar.style.transform = `scaleX(${(in_flight / most).toFixed(3)})`;
-  const count = html("b");
-  setText(count, number(in_flight));
-  return html("tr", {}, html("th", { scope: "row" }, endpoint, chosen && html("span", { class: "badge good" }, "chosen")), html("td", {}, html("div", { class: "queue" }, html("span", { class: "track", "aria-hidden": "true" }, bar), count)));
+  const bar = queue();
+  showQueue(bar, in_flight, most);
+  return html("tr", {}, html("th", { scope: "row" }, endpoint, chosen && html("span", { class: "badge good" }, "chosen")), html("td", {}, bar));
 }

@@ -68,8 +68,8 @@ export function follow(path, on) {
     function retry(error) {
       if (stopped || attempt !== current) return;
       const rejected = error instanceof Rejected;
-      // A wrong query or an unknown name does not change by itself.
-      if (rejected && [400, 404].includes(error.status)) return on.state?.("rejected", error.message);
+      // A wrong query, an unknown name or a user who does not sign in does not change by itself.
+      if (rejected && [400, 401, 404].includes(error.status)) return on.state?.("rejected", error.message);
       if (rejected) delay = Math.max(delay, 5000);
       const wait = delay * (0.75 + Math.random() / 2);
       delay = Math.min(delay * 2, LONGEST_DELAY);

@@ -1,7 +1,7 @@
 // Tables: the graph's equivalent for screen readers and narrow screens, and the list of services.
 
 import { html, keyed, setText } from "./elements.js";
-import { bytes, health, milliseconds, number, percent, rate } from "./format.js";
+import { bytes, health, milliseconds, mtlsText, number, percent, rate } from "./format.js";
 import { serviceLink } from "./router.js";
 
 /**
@@ -53,8 +53,6 @@ export function signalColumns(of) {
   ];
 }
 
-const lock = ({ mtls, mtls_share }) => (mtls_share !== undefined ? percent(mtls_share) : mtls === undefined ? "–" : mtls ? "yes" : "no");
-
 /** The table with the same data as the graph. */
 export function graphTable() {
   const of = ([, edge]) => edge;
@@ -64,7 +62,7 @@ export function graphTable() {
     ...signalColumns(of),
     { title: "Retries", kind: "number", value: ([, edge]) => rate(edge.retries) },
     { title: "Ejected", kind: "number", value: ([, edge]) => number(edge.ejected) },
-    { title: "Mutual TLS", value: ([, edge]) => lock(edge) },
+    { title: "Mutual TLS", value: ([, edge]) => mtlsText(edge) },
     { title: "Policy", value: ([, edge]) => edge.policy ?? "–" },
     { title: "Split", value: ([, edge]) => edge.split?.map(({ name, share }) => `${name} ${percent(share)}`).join(", ") || "–" },
   ]);
@@ -88,7 +86,7 @@ function vertexColumns(name) {
       value: ([, { ready, replicas }]) => (replicas === undefined ? "–" : `${number(ready)}/${number(replicas)}`),
       tone: ([, { ready, replicas }]) => (ready < replicas ? "failing" : undefined),
     },
-    { title: "Mutual TLS", value: ([, vertex]) => lock(vertex) },
+    { title: "Mutual TLS", value: ([, vertex]) => mtlsText(vertex) },
     { title: "Policy", value: ([, vertex]) => vertex.policy ?? "–" },
   ];
 }

@@ -2,8 +2,9 @@
 
 import { announce } from "./announce.js";
 import { query } from "./documents.js";
-import { html, keyed, setText } from "./elements.js";
-import { clock, count, milliseconds, number } from "./format.js";
+import { html, keyed, notice, pairs, setText } from "./elements.js";
+import { filterForm } from "./filter.js";
+import { clock, count, milliseconds, number, statusText } from "./format.js";
 import { link } from "./router.js";
 import { follow } from "./stream.js";
 
@@ -20,55 +21,60 @@ const FIELDS = [
 /** Creates the view. */
 export function tap() {
   const rows = [];
-  const proxies = new Map();
-  let [paused, waiting, missed, number_, frame, timer] = [false, 0, 0, 0, 0, 0];
+  const proxies = new Set();
+  const away = new Map();
+  let [paused, waiting, missed, number_, frame, leftOut] = [false, 0, 0, 0, 0, 0];
   let stop = () => {};
   const status = html("p", { class: "muted small" }, "Connecting");
-  const problem = html("p", { class: "notice", role: "alert", hidden: true });
+  const problem = notice();
   const list = html("tbody");
   const pause = html("button", { type: "button", class: "button", "aria-pressed": "false", "aria-keyshortcuts": "p", onclick: toggle }, "Pause");
   const clear = html("button", { type: "button", class: "button", onclick: () => { rows.length = 0; draw(); } }, "Clear");
-  const inputs = new Map();
-  const filters = html("form", { class: "fields", "aria-label": "Filter", onsubmit: (event) => event.preventDefault(), oninput: changed }, FIELDS.map(field));
+  const filters = filterForm(FIELDS, connect);
   const none = html("p", { class: "empty" }, "Waiting for requests.");
   const headings = ["Time", "Proxy", "", "Method", "Path", "Status", "Duration", "Upstream", "Attempts"];
   const table = html("table", { class: "tap stack" }, html("caption", { class: "hidden-text" }, "Requests, newest first"),
     html("thead", {}, html("tr", {}, headings.map((title) => html("th", { scope: "col", class: ["Duration", "Attempts"].includes(title) && "number" }, title || html("span", { class: "hidden-text" }, "Direction"))))), list);
   const element = html("div", { class: "view" },
     html("div", { class: "toolbar" }, html("h1", {}, "Tap"), html("span", { class: "spacer" }), status, pause, clear),
-    html("section", { class: "card" }, filters), problem, html("section", { class: "card" }, none, html("div", { class: "scroll" }, table)));
-
-  function field({ name, label, placeholder, options }) {
-    const input = options ? html("select", { name }, options.map(([value, text]) => html("option", { value }, text))) : html("input", { name, placeholder, autocomplete: "off", spellcheck: "false" });
-    inputs.set(name, input);
-    return html("label", {}, label, input);
-  }
-
-  function changed() {
-    clearTimeout(timer);
-    timer = setTimeout(connect, 350);
-  }
+    html("section", { class: "card" }, filters.element), problem.element, html("section", { class: "card" }, none, html("div", { class: "scroll" }, table)));
 
   function connect() {
     stop();
     rows.length = 0;
-    missed = 0;
-    proxies.clear();
-    problem.hidden = true;
-    const filter = Object.fromEntries([...inputs].map(([name, input]) => [name, input.value.trim()]));
+    forget();
+    problem.show();
     draw();
-    stop = follow(query("tap", filter), {
+    stop = follow(query("tap", filters.values()), {
       event(name, data) {
-        if (name === "proxy") data.state === "ended" ? proxies.delete(data.proxy) : proxies.set(data.proxy, data);
+        if (name === "proxy") reached(data);
+        else if (name === "limit") leftOut = data.left_out;
         else if (name === "request") add(data);
         schedule();
       },
       state(state, reason) {
-        problem.hidden = !reason;
-        setText(problem, reason ?? "");
+        if (state === "open") forget();
+        problem.show(reason);
         schedule();
       },
     });
+  }
+
+  /** Forgets the proxies of an earlier stream. */
+  function forget() {
+    proxies.clear();
+    away.clear();
+    [missed, leftOut] = [0, 0];
+  }
+
+  function reached({ proxy, state, reason }) {
+    if (state === "ended") {
+      proxies.delete(proxy);
+      away.set(proxy, reason);
+    } else {
+      proxies.add(proxy);
+      away.delete(proxy);
+    }
   }
 
   function add(request) {
@@ -98,14 +104,20 @@ export function tap() {
   }
 
   function draw() {
-    const skipped = missed ? ` · ${number(missed)} not shown because of the rate limit` : "";
-    setText(status, paused ? `Paused · ${number(waiting)} new` : `${count(proxies.size, "proxy", "proxies")}${skipped}`);
+    const [[name, reason] = []] = away;
+    const state = [
+      count(proxies.size, "proxy", "proxies"),
+      away.size > 0 && `${number(away.size)} not connected (${name}${reason ? `: ${reason}` : ""})`,
+      leftOut > 0 && `${number(leftOut)} more: filter by name`,
+      missed > 0 && `${number(missed)} requests not shown because of the rate limit`,
+    ];
+    setText(status, paused ? `Paused · ${number(waiting)} new` : state.filter(Boolean).join(" · "));
     none.hidden = rows.length > 0;
     table.hidden = rows.length === 0;
     if (!paused) keyed(list, rows, ({ id }) => id, ({ request }) => row(request));
   }
 
-  return { element, title: "Tap", place: () => {}, open: connect, pause: toggle, close() { stop(); clearTimeout(timer); cancelAnimationFrame(frame); } };
+  return { element, title: "Tap", place: () => {}, open: connect, pause: toggle, close() { stop(); filters.close(); cancelAnimationFrame(frame); } };
 }
 
 function row(request) {
@@ -115,12 +127,13 @@ function row(request) {
   return html("tr", {},
     html("td", { "data-label": "Time" }, html("button", { type: "button", class: "plain", "aria-label": `Details of the request at ${clock(Date.parse(time), true)}`, onclick: () => all(request) }, clock(Date.parse(time), true))),
     cell("Proxy", proxy), cell("Direction", { inbound: "in", outbound: "out" }[direction] ?? "–"), cell("Method", method ?? "–"), cell("Path", `${host ?? ""}${target ?? ""}` || "–", "path"),
-    cell("Status", [status ?? "–", flag].filter((part) => part && part !== "-").join(" "), tone), cell("Duration", milliseconds(duration_ms), "number"), cell("Upstream", upstream ?? cluster ?? "–"), cell("Attempts", number(tries), "number"));
+    cell("Status", statusText(status, flag), tone), cell("Duration", milliseconds(duration_ms), "number"), cell("Upstream", upstream ?? cluster ?? "–"), cell("Attempts", number(tries), "number"));
 }
 
 /** Shows all fields of a request. */
 function all(request) {
-  const facts = Object.entries(request).flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value))]);
+  const text = (value) => (value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
+  const facts = pairs(Object.entries(request).map(([name, value]) => [name, text(value)]));
   const dialog = html("dialog", { "aria-labelledby": "request-title", onclose: () => dialog.remove() },
     html("h2", { id: "request-title" }, "Request"), html("dl", { class: "facts" }, facts),
     html("div", { class: "toolbar" }, request.request_id && html("a", { class: "button", href: link("why", request.request_id), onclick: () => dialog.close() }, "Explain"), html("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Close")));

@@ -2,7 +2,8 @@
 
 import { announce } from "./announce.js";
 import { once, query, repeat } from "./documents.js";
-import { html, replace, setText } from "./elements.js";
+import { html, notice, replace, setText } from "./elements.js";
+import { filterForm } from "./filter.js";
 import { count } from "./format.js";
 import { link, place, setFields } from "./router.js";
 import { explanation, storyTable } from "./stories.js";
@@ -20,12 +21,12 @@ const FIELDS = [
 export function why(id) {
   const field = html("input", { type: "search", name: "id", value: id, autocomplete: "off", spellcheck: "false", required: true, placeholder: "x-request-id or trace" });
   const find = html("form", { class: "fields finding", role: "search", "aria-label": "Request", onsubmit: search }, html("label", {}, "Identifier of a request or a trace", field), html("button", { class: "button" }, "Explain"));
-  const problem = html("p", { class: "notice", role: "alert", hidden: true });
+  const problem = notice();
   const status = html("p", { class: "muted small" });
   const content = html("div", { class: "explained" }, id && html("p", { class: "empty card" }, "Waiting for data."));
   const element = html("div", { class: "view" },
     html("div", { class: "toolbar" }, html("h1", {}, "Why"), html("span", { class: "spacer" }), status, id && html("a", { class: "button", href: link("why") }, "All")),
-    html("section", { class: "card" }, find), problem, content);
+    html("section", { class: "card" }, find), problem.element, content);
   const list = id ? undefined : recent(content);
   let [stop, path] = [() => {}, ""];
 
@@ -36,7 +37,7 @@ export function why(id) {
   }
 
   function show(document) {
-    problem.hidden = true;
+    problem.show();
     setText(status, reach(document));
     if (list) return list.show(document.stories);
     replace(content, explanation(document));
@@ -45,8 +46,7 @@ export function why(id) {
 
   function failed(kind, reason) {
     if (kind !== "rejected") return;
-    problem.hidden = false;
-    setText(problem, reason);
+    problem.show(reason);
     setText(status, "");
     if (id) replace(content);
   }
@@ -65,7 +65,10 @@ export function why(id) {
       const on = { change: show, state: failed };
       stop = id ? once(path, on) : repeat(() => path, LIST_MS, on);
     },
-    close: () => stop(),
+    close() {
+      stop();
+      list?.close();
+    },
   };
 }
 
@@ -75,35 +78,19 @@ function reach({ proxies, without_stories = [], unreachable = {}, dropped }) {
   return [
     count(proxies, "proxy", "proxies"),
     away.length && `no response from ${away.join(", ")}`,
-    without_stories.length && (without_stories.length === proxies ? "no proxy keeps stories: set `stories: true`" : `nothing is kept by ${without_stories.join(", ")}`),
+    without_stories.length && (without_stories.length === proxies ? "no proxy keeps stories, because `stories` is false in its configuration or the MeshConfig" : `nothing is kept by ${without_stories.join(", ")}`),
     dropped > 0 && `${count(dropped, "story", "stories")} had no room`,
   ].filter(Boolean).join(" · ");
 }
 
 /** The list of what is kept, with filters in the address. */
 function recent(content) {
-  let timer;
-  const fields = place().fields;
   const names = html("datalist", { id: "why-services" });
-  const filters = html("form", { class: "fields", "aria-label": "Filter", onsubmit: (event) => event.preventDefault(), oninput: changed }, FIELDS.map(input), names);
+  const filters = filterForm(FIELDS, (values) => place().view === "why" && setFields(values), Object.fromEntries(place().fields));
   const none = html("p", { class: "empty" }, "Waiting for data.");
   const table = storyTable("Failed and slow requests");
   table.hidden = true;
-  content.append(html("section", { class: "card" }, filters), html("section", { class: "card" }, none, html("div", { class: "scroll" }, table)));
-
-  function input({ name, label, placeholder, options, list }) {
-    const value = fields.get(name) ?? "";
-    const control = options ? html("select", { name }, options.map(([option, text]) => html("option", { value: option, selected: option === value }, text)))
-      : html("input", { name, value, placeholder, list, autocomplete: "off", spellcheck: "false" });
-    return html("label", {}, label, control);
-  }
-
-  function changed() {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      if (place().view === "why") setFields(Object.fromEntries(FIELDS.map(({ name }) => [name, filters.elements[name].value.trim()])));
-    }, 350);
-  }
+  content.append(html("section", { class: "card" }, filters.element, names), html("section", { class: "card" }, none, html("div", { class: "scroll" }, table)));
 
   return {
     names: (all) => names.children.length === all.length || names.replaceChildren(...all.map((value) => html("option", { value }))),
@@ -113,5 +100,6 @@ function recent(content) {
       table.hidden = stories.length === 0;
       table.show(stories);
     },
+    close: filters.close,
   };
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::assets::Asset;
 use crate::hub::Document;
 use crate::stream::Content;
+use crate::tokens::Denied;
 
 /// A response.
 pub(crate) type Answer = Response<Content>;
@@ -78,6 +79,32 @@ pub(crate) fn error(status: StatusCode, message: &str) -> Answer {
             .insert(header::WWW_AUTHENTICATE, bearer);
     }
     answer
+}
+
+/// Returns the response to a request without a token.
+pub(crate) fn without_token() -> Answer {
+    let why = "a token is required: `Authorization: Bearer TOKEN`";
+    error(StatusCode::UNAUTHORIZED, why)
+}
+
+/// Returns the response to a request whose token is not accepted; `forbidden` names the missing permission.
+pub(crate) fn denied(denied: Denied, forbidden: &str) -> Answer {
+    let (status, why) = match denied {
+        Denied::Forbidden => (StatusCode::FORBIDDEN, forbidden),
+        Denied::Invalid => (
+            StatusCode::UNAUTHORIZED,
+            "the token is invalid or has expired",
+        ),
+        Denied::TooOften => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many invalid tokens; retry in 10 s",
+        ),
+        Denied::Unavailable => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the API server cannot review the token",
+        ),
+    };
+    error(status, why)
 }
 
 fn whole(body: Bytes, content_type: &'static str) -> Answer {

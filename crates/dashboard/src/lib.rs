@@ -23,6 +23,7 @@ mod tap;
 mod tokens;
 mod why;
 
+pub use admin_port::{AdminPort, Connecting, Connector, Io, Permissions, Permitted, Proxies, Taps};
 pub use model::{
     About, Details, Edge, Endpoint, Mesh, Move, Proxy, Share, Signals, Source, Vertex, View,
 };

@@ -1,10 +1,11 @@
 //! The observed state of a mesh, as its source provides it. A value that was not measured is `None`.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::admin_port::Taps;
 
 /// What the vertices of the graph are.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -247,11 +248,11 @@ pub trait Source: Send + Sync {
     /// Returns the interval of reports.
     fn interval(&self) -> Option<Duration>;
 
-    /// Returns the proxies whose admin ports can be reached, by name and address; or the reason why none can.
+    /// Returns the admin ports that can be reached, from which live requests and explanations come.
     ///
     /// # Errors
-    /// If live requests are not available, with the reason for users.
-    fn taps(&self) -> Result<Vec<(String, SocketAddr)>, &'static str>;
+    /// If none can, with the reason for users.
+    fn taps(&self) -> Result<Taps, &'static str>;
 
     /// Returns the service of a proxy of [`Source::taps`]; `None` if unknown.
     fn vertex_of_proxy(&self, proxy: &str) -> Option<String>;

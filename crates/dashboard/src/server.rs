@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use crate::admin_port::{Proxies, Taps};
 use crate::answer::{self, Answer};
 use crate::history::{COARSE, FINE, LIMIT, Of};
 use crate::hub::{Document, Hub, MOST_STREAMS, Topic, seconds};
@@ -27,7 +28,7 @@ use crate::model::{Source, View};
 use crate::query::{Query, QueryError};
 use crate::stream::Content;
 use crate::tap::{self, Tap};
-use crate::tokens::{Denied, Reviewer, Tokens};
+use crate::tokens::{Reviewer, Tokens, bearer};
 use crate::why::{self, Why};
 use crate::{assets, documents, stream};
 
@@ -37,13 +38,19 @@ const HEAD: Duration = Duration::from_secs(10);
 const BUFFER: usize = 16 * 1024;
 /// Delay after a failure to accept a connection.
 const REST: Duration = Duration::from_millis(100);
-/// Capacity of a tap's queue; requests beyond it wait in the proxy, which counts those that it drops.
-const TAPPED: usize = 64;
+/// Capacity of a tap's queue; requests beyond it are counted, so that nothing accumulates for a slow viewer on the way.
+const TAPPED: usize = 256;
 /// Maximum number of requests for explanations that are answered at a time, because each may take megabytes.
 const EXPLANATIONS: usize = 2;
 /// Response to a request for an explanation of which there is nothing.
 const NOTHING_KEPT: &str = "Nothing is kept of this request. Proxies keep failed requests and the slowest 1 % for ten minutes, unless `stories` is \
                             false in their configuration or the MeshConfig.";
+/// Response to a user without access to the dashboard.
+const MAY_NOT_READ: &str =
+    "the user may not read the dashboard: `get` on the URL `/maglor/dashboard` is required";
+/// Response to a user without access to admin ports.
+const MAY_NOT_TAP: &str = "the user may not connect to any proxy: `get` and `create` on `pods/portforward` are required \
+                           in the namespace of a proxy";
 /// Maximum and default number of points of a series.
 const POINTS: (usize, usize) = (2000, 300);
 /// Limits of the port. A page has up to three streams and a few connections for files.
@@ -155,7 +162,8 @@ impl Dashboard {
             let busy = place.busy();
             let this = &self;
             async move {
-                let (head, body) = request.into_parts();
+                let (mut head, body) = request.into_parts();
+                head.extensions.insert(peer);
                 let head_only = head.method == Method::HEAD;
                 let answer = match body.is_end_stream() {
                     true => this.answer(&head, peer).await,
@@ -212,7 +220,7 @@ impl Dashboard {
             "v1/receipts" => self.list(head, Topic::Receipts),
             "v1/series" => self.series(head),
             "v1/service" => self.service(head),
-            "v1/tap" => self.tap(head),
+            "v1/tap" => self.tap(head).await,
             "v1/why" => self.why(head).await,
             _ => Ok(answer::error(StatusCode::NOT_FOUND, "no such page")),
         };
@@ -227,32 +235,41 @@ impl Dashboard {
             let why = "the dashboard is available only over loopback: use `maglor dashboard` or `kubectl port-forward`";
             return Err(answer::error(StatusCode::FORBIDDEN, why));
         };
-        let token = head.headers.get(header::AUTHORIZATION);
-        let token = token.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-        let Some(token) = token else {
-            let why = "a token is required: `Authorization: Bearer TOKEN`";
-            return Err(answer::error(StatusCode::UNAUTHORIZED, why));
-        };
-        let (status, why) = match tokens.check(token.trim(), peer.address).await {
-            Ok(()) => return Ok(()),
-            Err(Denied::Invalid) => (
-                StatusCode::UNAUTHORIZED,
-                "the token is invalid or has expired",
-            ),
-            Err(Denied::Forbidden) => (
-                StatusCode::FORBIDDEN,
-                "the user may not read the dashboard: `get` on the URL `/maglor/dashboard` is required",
-            ),
-            Err(Denied::TooOften) => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many invalid tokens; retry in 10 s",
-            ),
-            Err(Denied::Unavailable) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the API server cannot review the token",
-            ),
-        };
-        Err(answer::error(status, why))
+        let token = bearer(head).ok_or_else(answer::without_token)?;
+        let checked = tokens.check(token, peer.address).await;
+        checked.map_err(|denied| answer::denied(denied, MAY_NOT_READ))
+    }
+
+    /// Runs a stream until it ends, or until its viewer may no longer read the dashboard.
+    fn stream(&self, head: &Parts, stream: impl Future<Output = ()> + Send + 'static) {
+        let peer = head.extensions.get::<Peer>();
+        let peer = peer.filter(|peer| peer.via == Via::Network);
+        match (&self.tokens, bearer(head), peer) {
+            (Some(tokens), Some(token), Some(peer)) => {
+                let revoked = Arc::clone(tokens).revoked(token.to_owned(), peer.address);
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = stream => {}
+                        () = revoked => {}
+                    }
+                });
+            }
+            // Users over loopback need no token.
+            _ => drop(tokio::spawn(stream)),
+        }
+    }
+
+    /// Returns the proxies whose admin ports this viewer may use, or the response if there are none.
+    async fn proxies(&self, head: &Parts) -> Result<Proxies, Answer> {
+        match self.hub.source.taps() {
+            Ok(Taps::Open(proxies)) => Ok(proxies),
+            Ok(Taps::Personal(permissions)) => {
+                let token = bearer(head).ok_or_else(answer::without_token)?;
+                let permitted = permissions.proxies(token).await;
+                permitted.map_err(|denied| answer::denied(denied, MAY_NOT_TAP))
+            }
+            Err(reason) => Err(answer::error(StatusCode::SERVICE_UNAVAILABLE, reason)),
+        }
     }
 
     fn about(&self, head: &Parts) -> Result<Answer, QueryError> {
@@ -274,7 +291,11 @@ impl Dashboard {
                 "limit_bytes": LIMIT,
             },
             "tap": match source.taps() {
-                Ok(_) => json!({"available": true}),
+                Ok(Taps::Open(_)) => json!({"available": true}),
+                // The page does not ask for a token before its user wants to see requests.
+                Ok(Taps::Personal(_)) => {
+                    json!({"available": true, "token_required": bearer(head).is_none()})
+                }
                 Err(reason) => json!({"available": false, "reason": reason}),
             },
             "viewers": self.hub.streams(),
@@ -349,19 +370,22 @@ impl Dashboard {
             },
             None => match self.hub.document(&topic) {
                 None => unknown(),
-                Some(_) if follows && head.method == Method::GET => self.follow(topic),
+                Some(_) if follows && head.method == Method::GET => self.follow(head, topic),
                 Some(document) => answer::document(head, &document),
             },
         })
     }
 
-    fn follow(&self, topic: Topic) -> Answer {
+    fn follow(&self, head: &Parts, topic: Topic) -> Answer {
         let Some(stream) = self.hub.open_stream() else {
             return too_many();
         };
         let (sender, receiver) = mpsc::channel(1);
         // Ends when the receiver, which the connection owns, is dropped.
-        tokio::spawn(stream::follow(Arc::clone(&self.hub), topic, sender, stream));
+        self.stream(
+            head,
+            stream::follow(Arc::clone(&self.hub), topic, sender, stream),
+        );
         answer::events(receiver)
     }
 
@@ -401,23 +425,23 @@ impl Dashboard {
         let query = Query::parse(head.uri.query(), &why::PARAMETERS)?;
         let why = Why::new(&query)?;
         let source = &self.hub.source;
-        let proxies = match source.taps() {
-            Ok(proxies) => proxies,
-            Err(reason) => return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, reason)),
-        };
         // The semaphore is never closed.
         let _permit = self.explanations.acquire().await;
+        let proxies = match self.proxies(head).await {
+            Ok(proxies) => proxies,
+            Err(answer) => return Ok(answer),
+        };
         Ok(match why.answer(&**source, proxies).await {
             Some(document) => answer::document(head, &Document::new(document)),
             None => answer::error(StatusCode::NOT_FOUND, NOTHING_KEPT),
         })
     }
 
-    fn tap(&self, head: &Parts) -> Result<Answer, QueryError> {
+    async fn tap(&self, head: &Parts) -> Result<Answer, QueryError> {
         let query = Query::parse(head.uri.query(), &tap::PARAMETERS)?;
-        let proxies = match self.hub.source.taps() {
+        let proxies = match self.proxies(head).await {
             Ok(proxies) => proxies,
-            Err(reason) => return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, reason)),
+            Err(answer) => return Ok(answer),
         };
         let tap = Tap::new(&query, proxies)?;
         if !accepts_events(head) || head.method != Method::GET {
@@ -430,7 +454,7 @@ impl Dashboard {
         };
         let (sender, receiver) = mpsc::channel(TAPPED);
         // Ends when the receiver, which the connection owns, is dropped.
-        tokio::spawn(tap.run(sender, stream));
+        self.stream(head, tap.run(sender, stream));
         Ok(answer::events(receiver))
     }
 }

@@ -1,6 +1,5 @@
 //! Live requests of proxies whose admin ports can be reached, as `maglor tap` shows them.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -8,10 +7,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 
-use crate::admin_port;
+use crate::admin_port::{self, Proxies};
 use crate::hub::Stream;
 use crate::query::{Query, QueryError};
 
@@ -37,16 +36,15 @@ const ALIVE: Duration = Duration::from_secs(15);
 /// What a viewer wants to see.
 #[derive(Debug)]
 pub(crate) struct Tap {
-    proxies: Vec<(String, SocketAddr)>,
+    proxies: Proxies,
     path: String,
+    /// Proxies beyond [`MOST_PROXIES`].
+    left_out: usize,
 }
 
 impl Tap {
     /// Returns the tap of a query, of the proxies that can be reached.
-    pub(crate) fn new(
-        query: &Query,
-        proxies: Vec<(String, SocketAddr)>,
-    ) -> Result<Self, QueryError> {
+    pub(crate) fn new(query: &Query, proxies: Proxies) -> Result<Self, QueryError> {
         let rate = query.number("rate", RATES.0, RATES.1)?;
         let mut path = format!("/tap?rate={rate}");
         for name in ["direction", "method", "path", "peer", "status"] {
@@ -67,6 +65,7 @@ impl Tap {
                 wanted.join("`, `")
             ))),
             _ => Ok(Self {
+                left_out: known.len().saturating_sub(MOST_PROXIES),
                 proxies: known.into_iter().take(MOST_PROXIES).collect(),
                 path,
             }),
@@ -75,8 +74,13 @@ impl Tap {
 
     /// Sends events until the viewer disconnects.
     pub(crate) async fn run(self, events: mpsc::Sender<Bytes>, stream: Stream) {
+        if self.left_out > 0 {
+            let limit = json!({"proxies": self.proxies.len(), "left_out": self.left_out});
+            // The viewer may have gone.
+            let _ = events.send(event("limit", &limit)).await;
+        }
         let mut proxies = JoinSet::new();
-        for (name, address) in self.proxies {
+        for (name, port) in self.proxies {
             let (path, events) = (self.path.clone(), events.clone());
             proxies.spawn(async move {
                 let state = |state: &str, reason: Option<&str>| {
@@ -85,7 +89,7 @@ impl Tap {
                         &json!({"proxy": name, "state": state, "reason": reason}),
                     )
                 };
-                let ended = match admin_port::get(address, &path).await {
+                let ended = match admin_port::get(&name, &port, &path).await {
                     Err(reason) => reason,
                     Ok(body) => {
                         if events.send(state("connected", None)).await.is_err() {
@@ -116,6 +120,8 @@ impl Tap {
 /// Relays the lines of a proxy; returns why it ended.
 async fn relay(name: &str, mut body: Incoming, events: &mpsc::Sender<Bytes>) -> String {
     let mut held = BytesMut::new();
+    // Requests for which the queue of the viewer had no room.
+    let mut missed = 0;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
@@ -132,12 +138,15 @@ async fn relay(name: &str, mut body: Incoming, events: &mpsc::Sender<Bytes>) -> 
                 continue;
             };
             request.insert("proxy".to_owned(), name.into());
-            if events
-                .send(event("request", &request.into()))
-                .await
-                .is_err()
-            {
-                return String::new();
+            let own = request.get("missed").and_then(Value::as_u64);
+            missed += own.unwrap_or(0);
+            if missed > 0 {
+                request.insert("missed".to_owned(), missed.into());
+            }
+            match events.try_send(event("request", &request.into())) {
+                Ok(()) => missed = 0,
+                Err(TrySendError::Full(_)) => missed += 1,
+                Err(TrySendError::Closed(_)) => return String::new(),
             }
         }
         if held.len() > LONGEST {
@@ -153,11 +162,26 @@ fn event(kind: &str, data: &Value) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin_port::AdminPort;
+
+    fn proxies(count: usize) -> Proxies {
+        let port = AdminPort::At(([127, 0, 0, 1], 1).into());
+        let names = ('a'..='z').flat_map(|one| ["", "0", "1"].map(|two| format!("{one}{two}")));
+        names.take(count).map(|name| (name, port.clone())).collect()
+    }
 
     fn tap(query: &str) -> Result<Tap, QueryError> {
-        let proxies =
-            ["a", "b"].map(|name| (name.to_owned(), SocketAddr::from(([127, 0, 0, 1], 1))));
-        Tap::new(&Query::parse(Some(query), &PARAMETERS)?, proxies.to_vec())
+        let two = ["a", "b"].map(|name| (name.to_owned(), proxies(1).remove(0).1));
+        Tap::new(&Query::parse(Some(query), &PARAMETERS)?, two.to_vec())
+    }
+
+    #[test]
+    fn proxies_beyond_the_limit_are_counted() {
+        let query = Query::parse(None, &PARAMETERS).unwrap();
+        let tap = Tap::new(&query, proxies(MOST_PROXIES + 3)).unwrap();
+        assert_eq!((tap.proxies.len(), tap.left_out), (MOST_PROXIES, 3));
+        let tap = Tap::new(&query, proxies(MOST_PROXIES)).unwrap();
+        assert_eq!(tap.left_out, 0);
     }
 
     #[test]

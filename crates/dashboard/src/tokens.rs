@@ -7,11 +7,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::header;
+use http::request::Parts;
 use maglor_admin::network_of;
 use tokio::time::Instant;
 
 /// Time for which an accepted token is not reviewed again.
 const REMEMBERED: Duration = Duration::from_secs(60);
+/// Interval in which the token of a stream is checked.
+const CHECKED: Duration = Duration::from_secs(5);
 /// Maximum number of accepted tokens that are remembered.
 const MOST_TOKENS: usize = 64;
 /// Maximum length of a token.
@@ -84,6 +88,17 @@ impl Tokens {
         Ok(())
     }
 
+    /// Resolves when an accepted token is no longer accepted; it is reviewed as often as for requests.
+    pub(crate) async fn revoked(self: Arc<Self>, token: String, source: IpAddr) {
+        loop {
+            tokio::time::sleep(CHECKED).await;
+            // An outage of the API server ends no stream.
+            if let Err(Denied::Forbidden | Denied::Invalid) = self.check(&token, source).await {
+                return;
+            }
+        }
+    }
+
     fn may_review(&self, source: IpAddr) -> bool {
         let mut sources = locked(&self.sources);
         let now = Instant::now();
@@ -97,15 +112,56 @@ impl Tokens {
     }
 }
 
+/// Returns the bearer token of a request; `None` if it has none.
+pub(crate) fn bearer(head: &Parts) -> Option<&str> {
+    let value = head.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    value.strip_prefix("Bearer ").map(str::trim)
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
+
+    /// Accepts `good`, until it is revoked.
+    #[derive(Default)]
+    struct Revocable(AtomicBool);
+
+    impl Reviewer for Revocable {
+        fn review(&self, token: &str) -> Review {
+            let revoked = self.0.load(Ordering::Relaxed);
+            let result = match (token, revoked) {
+                ("good", false) => Ok(()),
+                ("good", true) => Err(Denied::Forbidden),
+                _ => Err(Denied::Unavailable),
+            };
+            Box::pin(async move { result })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revoked_token_is_noticed_within_a_minute_and_an_outage_revokes_none() {
+        let reviewer = Arc::new(Revocable::default());
+        let tokens = Arc::new(Tokens::new(Arc::<Revocable>::clone(&reviewer)));
+        let source = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(tokens.check("good", source).await, Ok(()));
+        let revoked = |token: &str| Arc::clone(&tokens).revoked(token.to_owned(), source);
+        let hour = Duration::from_secs(3600);
+        let later = tokio::time::timeout(hour, revoked("good")).await;
+        assert!(later.is_err(), "it is still accepted");
+        let later = tokio::time::timeout(hour, revoked("unknown")).await;
+        assert!(later.is_err(), "the API server does not respond");
+        let begun = Instant::now();
+        reviewer.0.store(true, Ordering::Relaxed);
+        revoked("good").await;
+        let noticed = begun.elapsed();
+        assert!(noticed <= REMEMBERED + CHECKED, "{noticed:?}");
+    }
 
     #[derive(Default)]
     struct Counting(AtomicU32);

@@ -2,7 +2,6 @@
 //! admin ports that can be reached.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use maglor_telemetry::story::{Collected, Filter, Page, Story};
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::admin_port;
+use crate::admin_port::{self, AdminPort, Proxies};
 use crate::hub::seconds;
 use crate::model::Source;
 use crate::query::{Query, QueryError};
@@ -71,11 +70,7 @@ impl Why {
     }
 
     /// Returns the document; `None` if nothing is kept of the request.
-    pub(crate) async fn answer(
-        self,
-        source: &dyn Source,
-        proxies: Vec<(String, SocketAddr)>,
-    ) -> Option<Value> {
+    pub(crate) async fn answer(self, source: &dyn Source, proxies: Proxies) -> Option<Value> {
         let asked_for = Filter {
             // Only a part of the stories of a proxy are of the service.
             limit: match self.service {
@@ -125,17 +120,18 @@ struct Asked {
 
 async fn ask(
     path: &str,
-    proxies: impl Iterator<Item = (String, SocketAddr)>,
+    proxies: impl Iterator<Item = (String, AdminPort)>,
     (service, source): (Option<&str>, &dyn Source),
 ) -> Asked {
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut pages = JoinSet::new();
-    for (name, address) in proxies.take(MOST_PROXIES) {
+    for (name, port) in proxies.take(MOST_PROXIES) {
         let (path, permits) = (path.to_owned(), Arc::clone(&permits));
         pages.spawn(async move {
             // The semaphore is never closed.
             let _permit = permits.acquire().await;
-            (name, page(address, &path).await)
+            let page = page(&name, &port, &path).await;
+            (name, page)
         });
     }
     let mut asked = Asked::default();
@@ -161,8 +157,8 @@ async fn ask(
     asked
 }
 
-async fn page(address: SocketAddr, path: &str) -> Result<Page, String> {
-    let body = admin_port::get(address, path).await?;
+async fn page(proxy: &str, port: &AdminPort, path: &str) -> Result<Page, String> {
+    let body = admin_port::get(proxy, port, path).await?;
     let body = admin_port::whole(body, LONGEST).await?;
     serde_json::from_slice(&body).map_err(|error| error.to_string())
 }

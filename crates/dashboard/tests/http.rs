@@ -318,9 +318,13 @@ struct Events {
 
 impl Events {
     async fn open(address: SocketAddr, path: &str) -> Self {
+        Self::open_with(address, path, "").await
+    }
+
+    async fn open_with(address: SocketAddr, path: &str, fields: &str) -> Self {
         let mut tcp = TcpStream::connect(address).await.unwrap();
         let request = format!(
-            "GET /api/v1/{path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n"
+            "GET /api/v1/{path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n{fields}\r\n"
         );
         tcp.write_all(request.as_bytes()).await.unwrap();
         Self {
@@ -443,6 +447,54 @@ async fn streams_are_bounded() {
         assert!(begun.elapsed() < LIMIT);
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn viewers_use_admin_ports_with_their_own_permissions() {
+    let mesh = Simulated::new(3, 2);
+    let proxy = support::tapped_proxy().await;
+    *mesh.taps.lock().unwrap() = vec![("shop/details-0".to_owned(), proxy)];
+    mesh.personal.store(true, Ordering::Relaxed);
+    let dashboard = dashboard(&mesh, Access::default());
+    let operator = "authorization: Bearer operator\r\n";
+    // Everything else needs no token over loopback.
+    for (fields, required) in [("", true), (operator, false)] {
+        let (head, body) = get(&dashboard, "/api/v1/about", fields).await;
+        assert_eq!(status(&head), 200);
+        let tap = &json(&body)["tap"];
+        assert_eq!(
+            (&tap["available"], &tap["token_required"]),
+            (&true.into(), &required.into())
+        );
+    }
+    for (fields, expected) in [
+        ("", 401),
+        ("authorization: Bearer wrong\r\n", 401),
+        ("authorization: Bearer other\r\n", 403),
+    ] {
+        for path in ["tap", "why"] {
+            let fields = format!("accept: text/event-stream\r\n{fields}");
+            let (head, body) = get(&dashboard, &format!("/api/v1/{path}"), &fields).await;
+            assert_eq!(status(&head), expected, "{path} {fields}: {head}");
+            let error = json(&body)["error"].as_str().unwrap().to_owned();
+            assert_eq!(
+                expected == 403,
+                error.contains("pods/portforward"),
+                "{error}"
+            );
+        }
+    }
+    let (head, body) = get(&dashboard, "/api/v1/why", operator).await;
+    assert_eq!(status(&head), 200);
+    assert_eq!(json(&body)["stories"].as_array().unwrap().len(), 2);
+    let address = served(&mesh).await;
+    let mut events = Events::open_with(address, "tap", operator).await;
+    let first = events.next().await;
+    assert_eq!(
+        (&*first.0, &first.1["state"]),
+        ("proxy", &"connected".into())
+    );
+    assert_eq!(events.next().await.0, "request");
 }
 
 #[tokio::test]

@@ -21,8 +21,9 @@ const CONDITIONS: [&str; 12] = [
     "unavailable",
 ];
 
-/// Istio's default retry conditions.
-const DEFAULT: &str = "connect-failure,refused-stream,unavailable,cancelled,503";
+/// Istio's default retry conditions. Older versions of Istio had a 503 among them, which an application may have sent after
+/// it had processed the request.
+const DEFAULT: &str = "connect-failure,refused-stream,unavailable,cancelled";
 
 /// Translates `retries`. As in Envoy, requests of any method are retried.
 pub(crate) fn retries(block: &Block<'_>) -> raw::Retry {

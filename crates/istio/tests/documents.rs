@@ -278,6 +278,26 @@ fn faults_without_a_share_affect_no_request() {
     }
 }
 
+/// A 503 is not one of Istio's default conditions: an application may have processed the request.
+#[test]
+fn retries_without_conditions_have_those_of_istio() {
+    let rules = |retries: &str| {
+        let route = "[{destination: {host: a}}]";
+        let text = format!("{{hosts: [a], http: [{{retries: {retries}, route: {route}}}]}}");
+        let read = VirtualService::read(&spec(&text));
+        assert_eq!(read.findings, []);
+        read.value.unwrap().rules
+    };
+    assert_eq!(
+        json(&rules("{attempts: 3, perTryTimeout: 2s}")[0].action.retry),
+        r#"{"attempts":3,"non_idempotent":true,"per_try_timeout":"2s","retry_on":["connect-failure","refused-stream","unavailable","cancelled"]}"#
+    );
+    assert_eq!(
+        json(&rules("{attempts: 0}")[0].action.retry),
+        r#"{"attempts":0}"#
+    );
+}
+
 #[test]
 fn limits_of_zero_say_nothing() {
     let text = "{host: a, trafficPolicy: {connectionPool: {tcp: {maxConnections: 0}, http:

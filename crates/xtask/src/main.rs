@@ -1,6 +1,7 @@
 //! Development tasks, `cargo xtask TASK`. One module per task; [`shell`] runs programs and
 //! [`tools`] finds or installs those that are not part of Rust.
 
+mod bookinfo;
 mod compiler;
 #[cfg(feature = "conformance")]
 mod conformance;
@@ -28,6 +29,9 @@ use shell::Cargo;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// Run Istio's sample application, with Istio's own resources, in a mesh on a real Kubernetes; see docs/cluster.md.
+    Bookinfo(bookinfo::Options),
+
     /// Start or end a real Kubernetes on this machine, without images or Docker; see docs/cluster.md.
     ///
     /// Arguments are passed to the program: `cargo xtask cluster up --nodes 3`.
@@ -146,8 +150,8 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// Runs the tests that need a separate Kubernetes cluster, one after another.
 fn end_to_end() -> ExitCode {
-    // Without it, the tests of packages say so and skip themselves.
-    tools::want_programs(&[("mmdebstrap", "mmdebstrap")]);
+    // Without them, the tests of packages and of the dashboard skip themselves, and print that they do.
+    tools::want_programs(&[("mmdebstrap", "mmdebstrap"), ("chromium", "chromium")]);
     let command = match compiler::with_warnings(Cargo::new("test")) {
         Ok(command) => command,
         Err(error) => {
@@ -171,6 +175,7 @@ fn main() -> ExitCode {
     }
     let run = |package: &[&str]| Cargo::new("run").args(package).arg("--");
     match Task::parse() {
+        Task::Bookinfo(options) => bookinfo::run(&options),
         Task::Cluster(passed) => run(&["-p", "maglor-cluster", "--bin", "maglor-cluster"])
             .args(passed.arguments)
             .become_it(),

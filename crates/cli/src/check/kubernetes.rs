@@ -66,7 +66,11 @@ pub(super) async fn check(
     } else {
         rights(
             cluster,
-            &[("", "pods", "list"), ("", "pods/portforward", "create")],
+            &[
+                ("", "pods", "list"),
+                ("", "pods/portforward", "create"),
+                ("", "pods/portforward", "get"),
+            ],
             report,
         )
         .await?;

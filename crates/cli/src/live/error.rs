@@ -193,7 +193,7 @@ impl LiveError {
                 "proxies keep failed requests and the slowest 1 %, for ten minutes; `maglor why --recent` lists them",
             ),
             Self::PortForward { .. } => {
-                Some("you need `create` on `pods/portforward` in that namespace")
+                Some("you need `create` and `get` on `pods/portforward` in that namespace")
             }
             Self::Snapshot { .. } => Some("`maglor graph -o json` prints a snapshot"),
             Self::Status {

@@ -1,6 +1,6 @@
 //! A cluster with the mesh in it, from the programs of this workspace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -70,9 +70,17 @@ impl Installed {
         self.cluster.kubectl()
     }
 
+    /// The path of `maglor`.
+    pub(crate) fn program(&self) -> &Path {
+        &self.maglor
+    }
+
     /// Runs `maglor`; returns its output.
     pub(crate) fn maglor(&self, arguments: &[&str]) -> String {
-        let output = Command::new(&self.maglor).args(arguments).output().unwrap();
+        let output = Command::new(self.program())
+            .args(arguments)
+            .output()
+            .unwrap();
         assert!(
             output.status.success(),
             "{}",

@@ -13,6 +13,7 @@ mod pictures;
 mod speed;
 #[path = "../support/mod.rs"]
 mod support;
+mod tokens;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -396,41 +397,6 @@ async fn everything_is_reached_by_keys() {
         .await;
     }
     assert_no_problems(&page);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_over_the_network_enters_a_token() {
-    let Some(fixture) = Fixture::start(12, 18).await else {
-        return;
-    };
-    let url = fixture.over_the_network().await;
-    let page = fixture.page(DESKTOP).await;
-    page.navigate(&url).await;
-    let enter = async |token: &str| {
-        page.eventually("document.activeElement.id === 'token'")
-            .await;
-        page.evaluate(&format!(
-            "document.getElementById('token').value = '{token}'"
-        ))
-        .await;
-        page.press("Enter").await;
-    };
-    enter("wrong").await;
-    page.eventually("document.querySelector('dialog [role=alert]')")
-        .await;
-    enter("operator").await;
-    page.eventually("document.querySelectorAll('.node').length === 12")
-        .await;
-    page.eventually("!document.querySelector('dialog')").await;
-    // The token is not asked for again in this tab.
-    page.navigate(&format!("{url}?again#/services")).await;
-    page.eventually("document.querySelectorAll('tbody tr').length === 12")
-        .await;
-    assert!(
-        page.round_trips()
-            .iter()
-            .all(|one| !one.url.contains("operator"))
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

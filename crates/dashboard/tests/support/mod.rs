@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use maglor_dashboard::{
-    About, Details, Edge, Endpoint, Mesh, Move, Proxy, Signals, Source, Vertex, View,
+    About, AdminPort, Connecting, Connector, Denied, Details, Edge, Endpoint, Mesh, Move,
+    Permissions, Permitted, Proxies, Proxy, Signals, Source, Taps, Vertex, View,
 };
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Replicas of each service.
 const REPLICAS: usize = 3;
@@ -29,6 +30,42 @@ pub(crate) struct Simulated {
     pub(crate) killed: AtomicBool,
     pub(crate) watched: AtomicBool,
     pub(crate) taps: Mutex<Vec<(String, SocketAddr)>>,
+    /// Whether viewers use admin ports with their own permissions, as in a cluster. The token is `operator`.
+    pub(crate) personal: AtomicBool,
+}
+
+/// Permissions for admin ports, which a connector opens.
+struct Operator(Vec<(String, SocketAddr)>);
+
+impl Permissions for Operator {
+    fn proxies(&self, token: &str) -> Permitted {
+        let result = match token {
+            "operator" => {
+                let connector: Arc<dyn Connector> = Arc::new(Forward(self.0.clone()));
+                let names = self.0.iter().map(|(name, _)| name.clone());
+                Ok(names
+                    .map(|name| (name, AdminPort::Through(Arc::clone(&connector))))
+                    .collect())
+            }
+            "other" => Err(Denied::Forbidden),
+            _ => Err(Denied::Invalid),
+        };
+        Box::pin(async move { result })
+    }
+}
+
+struct Forward(Vec<(String, SocketAddr)>);
+
+impl Connector for Forward {
+    fn connect(&self, proxy: &str) -> Connecting {
+        let found = self.0.iter().find(|(name, _)| name == proxy);
+        let address = found.map(|(_, address)| *address);
+        Box::pin(async move {
+            let address = address.ok_or_else(|| "no such pod".to_owned())?;
+            let tcp = TcpStream::connect(address).await;
+            Ok(Box::new(tcp.map_err(|error| error.to_string())?) as Box<dyn maglor_dashboard::Io>)
+        })
+    }
 }
 
 impl Simulated {
@@ -40,6 +77,7 @@ impl Simulated {
             killed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             taps: Mutex::default(),
+            personal: AtomicBool::new(false),
         })
     }
 
@@ -283,11 +321,18 @@ impl Source for Simulated {
         Some(Duration::from_secs(2))
     }
 
-    fn taps(&self) -> Result<Vec<(String, SocketAddr)>, &'static str> {
+    fn taps(&self) -> Result<Taps, &'static str> {
         let taps = self.taps.lock().unwrap().clone();
-        match taps.is_empty() {
+        if self.personal.load(Ordering::Relaxed) {
+            return Ok(Taps::Personal(Arc::new(Operator(taps))));
+        }
+        let open = taps
+            .into_iter()
+            .map(|(name, address)| (name, AdminPort::At(address)));
+        let open: Proxies = open.collect();
+        match open.is_empty() {
             true => Err("no admin port of a proxy can be reached"),
-            false => Ok(taps),
+            false => Ok(Taps::Open(open)),
         }
     }
 

@@ -80,6 +80,15 @@ impl Page {
             .await;
     }
 
+    /// Accepts any certificate: the browser does not know the authority of a test.
+    pub async fn accept_any_certificate(&self) {
+        self.call(
+            "Security.setIgnoreCertificateErrors",
+            json!({"ignore": true}),
+        )
+        .await;
+    }
+
     /// Opens an address.
     pub async fn navigate(&self, url: &str) {
         let result = self.call("Page.navigate", json!({"url": url})).await;

@@ -27,6 +27,7 @@ impl Families {
                     "destination_namespace",
                     "destination_service",
                     "destination_port",
+                    "destination_subset",
                 ],
             ),
         }
@@ -46,7 +47,10 @@ impl Families {
         // One endpoint of a headless Service has a name before that of the Service.
         let mut names = host.split_once(".svc.")?.0.rsplit('.');
         let (namespace, service) = (names.next()?, names.next()?);
-        let info = self.services.with(&[cluster, namespace, service, port]);
+        // Prometheus treats an empty label as an absent one.
+        let (port, subset) = port.split_once('/').unwrap_or((port, ""));
+        let labels = [cluster, namespace, service, port, subset];
+        let info = self.services.with(&labels);
         info.set(1);
         Some(info)
     }
@@ -97,6 +101,7 @@ mod tests {
         let services: Vec<_> = [
             "web.shop.svc.cluster.local:80",
             "db-0.db.shop.svc.cluster.local:5432",
+            "web.shop.svc.cluster.local:80/canary",
         ]
         .map(|cluster| families.service(cluster))
         .into();
@@ -114,8 +119,10 @@ mod tests {
         let page = registry.encode();
         for line in [
             "maglor_upstream_service_info{cluster=\"web.shop.svc.cluster.local:80\",destination_namespace=\"shop\",\
-             destination_service=\"web\",destination_port=\"80\"} 1\n",
-            "destination_namespace=\"shop\",destination_service=\"db\",destination_port=\"5432\"} 1\n",
+             destination_service=\"web\",destination_port=\"80\",destination_subset=\"\"} 1\n",
+            "destination_namespace=\"shop\",destination_service=\"db\",destination_port=\"5432\",destination_subset=\"\"} 1\n",
+            "maglor_upstream_service_info{cluster=\"web.shop.svc.cluster.local:80/canary\",destination_namespace=\"shop\",\
+             destination_service=\"web\",destination_port=\"80\",destination_subset=\"canary\"} 1\n",
             "maglor_workload_info{workload_namespace=\"shop\",workload=\"web\",workload_pod=\"web-7d9f8b6c4-x2xlz\"} 1\n",
         ] {
             assert!(page.contains(line), "{line} in {page}");

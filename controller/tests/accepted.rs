@@ -4,18 +4,9 @@
 //! Valid resources are changed at random places to hostile texts. Accepted parts must be in
 //! effect, with the same result in any order, as after a restart; `schedules` makes them unusable and
 //! restarts. `SEED=` repeats a run.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "accepted/schedules.rs"]
 mod schedules;
-#[path = "accepted/templates.rs"]
 mod templates;
-
-mod support;
 
 use maglor_balance::Rng;
 use maglor_config::resource;
@@ -25,7 +16,7 @@ use maglor_controller::resource_server::Table;
 use maglor_xds::{decode, encode};
 use serde_json::{Value, json};
 
-use support::{published, rendered};
+use crate::support::{self, published, rendered};
 use templates::AROUND;
 
 /// Sets of resources; `ROUNDS=` for more.

@@ -1,19 +1,13 @@
 //! Access to the pages of the controller's admin port, and to its replicas' pages on the port where proxies
 //! are served.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use maglor_testkit::{RawHttp1, RawResponse};
-use support::process::Controller;
+
+use crate::support::process::Controller;
 
 const OPERATORS: [&str; 11] = [
     "/",

@@ -1,9 +1,4 @@
 //! Any resource is parsed or rejected, without a panic.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::path::Path;
 

@@ -1,12 +1,5 @@
 //! The port where proxies are served and the admin port, while one source attacks them: changes reach members all the
 //! same, pods are certified, and memory is bounded. The webhook's port: `controller/src/https/tests.rs`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,8 +13,8 @@ use maglor_testkit::RawHttp1;
 use maglor_xds::Kind;
 use tokio::net::TcpSocket;
 
-use support::fixture::{CART, Fixture, WEB, domain};
-use support::grpc::{Connection, Stream};
+use crate::support::fixture::{CART, Fixture, WEB, domain};
+use crate::support::grpc::{Connection, Stream};
 
 /// The attacker's address; members connect from 127.0.0.1.
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));

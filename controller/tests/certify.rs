@@ -1,12 +1,5 @@
 //! The identity service of the program, over TLS: accepted and rejected certificate requests, and what a certificate
 //! lets its owner see.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, SystemTime};
 
@@ -14,8 +7,8 @@ use maglor_identity::{Authority, KeyRequest, Live};
 use maglor_xds::{BUNDLE, Kind, decode};
 use maglor_xds_server::CertifyRequest;
 
-use support::fixture::{CART, Fixture, OLD, WEB, domain};
-use support::grpc::Stream;
+use crate::support::fixture::{CART, Fixture, OLD, WEB, domain};
+use crate::support::grpc::Stream;
 
 const PODS: &str = "
 apiVersion: v1

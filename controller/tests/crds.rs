@@ -1,10 +1,5 @@
 //! `deploy/crds` holds the definitions of the types, and Kubernetes would take them. `UPDATE=1`
 //! rewrites the files.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,14 +1,5 @@
 //! The dashboard of a mesh with real proxies, without Kubernetes: the graph while traffic changes, a killed replica, the
 //! true queues of endpoints, receipts, live requests.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "support/mesh.rs"]
-#[allow(dead_code, reason = "other tests use the rest of it")]
-mod mesh;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +10,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::{RawHttp1, TIMEOUT, eventually};
 use serde_json::Value;
 
-use mesh::{Mesh, Pod};
+use crate::support::mesh::{Mesh, Pod};
 
 /// The response time of the called service, in milliseconds.
 const MILLIS: u64 = 50;

@@ -1,10 +1,5 @@
 //! Every YAML block of the documentation is what the program takes that it is for: resources, a proxy's file, or a
 //! piece of one, which is put where it belongs.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,5 @@
 //! docs/policies.md has a table for each kind, with the fields and descriptions of its definition.
 //! `UPDATE=1` rewrites them. docs/controller.md names every metric.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,11 +1,4 @@
 //! The program with a folder: a delta client over TCP receives the resources of the files, and changes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +9,10 @@ use maglor_config::raw;
 use maglor_controller::index::Index;
 use maglor_controller::resource_server::Table;
 use maglor_xds::{Health, Kind, decode};
-use support::grpc::{Connection, Stream};
-use support::process::Controller;
+
+use crate::support;
+use crate::support::grpc::{Connection, Stream};
+use crate::support::process::Controller;
 
 const NAME: &str = "web.shop.svc.cluster.local:80";
 

@@ -1,14 +1,5 @@
 //! A Gateway without Kubernetes: the real controller over a folder, the real proxy that serves the Gateway, and
 //! pods with sidecars behind it. Changes of the folder take effect in the proxy without a restart.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "support/mesh.rs"]
-#[allow(dead_code, reason = "the tests of the mesh use all of it")]
-mod mesh;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -16,7 +7,7 @@ use k8s_openapi::ByteString;
 use maglor_testkit::{Authority, Load, RawHttp1, TIMEOUT, eventually};
 use serde_json::json;
 
-use mesh::Mesh;
+use crate::support::mesh::Mesh;
 
 const ROUTE: &str = "
 apiVersion: gateway.networking.k8s.io/v1

@@ -1,14 +1,5 @@
 //! The communication graph of Bookinfo (Fig. 4 of the paper in docs/placement.md), from the reports of real
 //! proxies, compared with the measurements of the applications.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "support/mesh.rs"]
-#[allow(dead_code, reason = "other tests use the rest of it")]
-mod mesh;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +11,7 @@ use std::time::{Duration, Instant};
 use maglor_testkit::{RawHttp1, TIMEOUT, eventually, wait};
 use serde_json::Value;
 
-use mesh::{Mesh, Pod};
+use crate::support::mesh::{Mesh, Pod};
 
 /// T, and how often proxies report.
 const WINDOW: Duration = Duration::from_secs(8);

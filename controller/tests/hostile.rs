@@ -2,13 +2,6 @@
 //! members send for discovery. The webhook: `controller/src/webhook/server_tests.rs`; files:
 //! `crates/cli/tests/hostile.rs`; all that needs an API server: `controller/tests/kubernetes_hostile.rs`. See
 //! docs/hostile.md.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -24,8 +17,9 @@ use maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use maglor_xds::proto::google::rpc::Status;
 use maglor_xds_server::{CertifyRequest, Node};
 
-use support::fixture::{CART, Fixture, WEB, case_token};
-use support::grpc::Stream;
+use crate::support;
+use crate::support::fixture::{CART, Fixture, WEB, case_token};
+use crate::support::grpc::Stream;
 
 const RESOURCES: &str = "
 apiVersion: v1

@@ -1,18 +1,11 @@
 //! A controller with one resource of each operator, and an API server in memory that records requests: what is asked
 //! for while nothing changes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{TIMEOUT, eventually};
 use serde_json::{Value, json};
 
-use support::fake_api::FakeApi;
-use support::process::Controller;
+use crate::support::fake_api::FakeApi;
+use crate::support::process::Controller;
 
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1";
 const POLICIES: &str = "/apis/maglor.dev/v1alpha1";

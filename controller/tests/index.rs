@@ -1,29 +1,19 @@
 //! Output of the index for given resources: `index/CASE.yaml` has the resources, `index/CASE.expected` the output.
 //! `UPDATE=1` rewrites the latter: read the difference.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "index/borders.rs"]
 mod borders;
-#[path = "index/closed.rs"]
 mod closed;
-#[path = "index/endpoints.rs"]
 mod endpoints;
-#[path = "index/external.rs"]
 mod external;
-#[path = "index/foreign.rs"]
 mod foreign;
-#[path = "index/levels.rs"]
 mod levels;
-mod support;
 
 use std::path::Path;
 
 use maglor_controller::index::facts::{Key, Kind};
 use maglor_controller::index::{Change, Index, Resource};
+
+use crate::support;
 
 #[test]
 fn resources_lead_to_what_is_written_down() {

@@ -1,12 +1,5 @@
 //! For any order of additions and removals, the output of the index equals that of a new index, and the sum
 //! of its changes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +7,8 @@ use maglor_controller::index::facts::{Key, Kind, Object};
 use maglor_controller::index::{Change, Changes, Index, Resource, ResourceId};
 use maglor_testkit::property::runner;
 use proptest::prelude::*;
+
+use crate::support;
 
 /// Kinds of resources that a step may touch; a name and a variant choose the rest.
 #[derive(Clone, Copy, Debug)]

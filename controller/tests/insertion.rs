@@ -4,15 +4,8 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "insertion/load.rs"]
 mod load;
-#[path = "insertion/streams.rs"]
 mod streams;
 
 use std::io::{Read as _, Write as _};

@@ -3,13 +3,6 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use maglor_cluster::Kubectl;
 use serde_json::Value;
+
+use crate::support;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

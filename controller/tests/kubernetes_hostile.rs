@@ -3,13 +3,6 @@
 //! `crates/cluster/tests/proxy_service.rs`.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +11,7 @@ use maglor_testkit::RawHttp1;
 use maglor_testkit::hostile::{self, Case, Port};
 use rustls::ClientConfig;
 
-use support::on_cluster::{NAME, OnCluster, admitted};
+use crate::support::on_cluster::{NAME, OnCluster, admitted};
 
 /// Maximum growth of the controller's memory during the test, in bytes.
 const MEMORY: u64 = 64 << 20;

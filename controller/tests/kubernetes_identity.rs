@@ -3,13 +3,6 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports
 //! when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,8 +14,9 @@ use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
 use maglor_xds::{BUNDLE, Kind, decode};
 use maglor_xds_server::CertifyRequest;
 
-use support::grpc::{Connection, Status, Stream};
-use support::process::Controller;
+use crate::support;
+use crate::support::grpc::{Connection, Status, Stream};
+use crate::support::process::Controller;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const AUDIENCE: &str = "maglor.dev/identity";

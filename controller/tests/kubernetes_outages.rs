@@ -5,13 +5,6 @@
 //! Controller and proxies are processes outside of the cluster, so that their clocks can jump; the API server's does
 //! not. Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it
 //! skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,9 +14,9 @@ use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, RawHttp1, Upstream, eventually};
 use serde_json::json;
 
-use support::clock::Clock;
-use support::members::{Load, Member, binary, proxy, ready};
-use support::process::Controller;
+use crate::support::clock::Clock;
+use crate::support::members::{Load, Member, binary, proxy, ready};
+use crate::support::process::Controller;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Everything is back so long after the last return at the latest.

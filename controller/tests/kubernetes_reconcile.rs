@@ -3,25 +3,12 @@
 //!
 //! Pods run only in the API, on a simulated node. Ignored without `cargo xtask e2e`: the first time it builds
 //! Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-mod support;
-
-#[path = "kubernetes_reconcile/events.rs"]
 mod events;
-#[path = "kubernetes_reconcile/fixture.rs"]
 mod fixture;
-#[path = "kubernetes_reconcile/kills.rs"]
 mod kills;
-#[path = "kubernetes_reconcile/kubelet.rs"]
 mod kubelet;
-#[path = "kubernetes_reconcile/reactions.rs"]
 mod reactions;
-#[path = "kubernetes_reconcile/relay.rs"]
 mod relay;
 
 use std::collections::BTreeMap;

@@ -3,13 +3,6 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so
 //! when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,10 +16,11 @@ use maglor_testkit::eventually;
 use maglor_xds_server::{CertifyRequest, CertifyResponse};
 use serde_json::json;
 
-use support::grpc::{Connection, Status};
-use support::members::{Member, binary, certified, proxy};
-use support::process::{Controller, put};
-use support::signer::{SIGNER, base64, is_waiting, sign, text};
+use crate::support;
+use crate::support::grpc::{Connection, Status};
+use crate::support::members::{Member, binary, certified, proxy};
+use crate::support::process::{Controller, put};
+use crate::support::signer::{SIGNER, base64, is_waiting, sign, text};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const DOMAIN: &str = "cluster.local";

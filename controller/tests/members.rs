@@ -2,13 +2,6 @@
 //! renewed and roots that are replaced under load, and starts while the controller is unavailable.
 //!
 //! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, SystemTime};
 
@@ -16,9 +9,10 @@ use maglor_identity::Authority;
 use maglor_identity::tls::{Client, Expected};
 use maglor_testkit::{ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 
-use support::fixture::{CART, Fixture, WEB, domain};
-use support::members::{Load, MESH, Mesh, binary, cart, certified, ready, web};
-use support::process::put;
+use crate::support;
+use crate::support::fixture::{CART, Fixture, WEB, domain};
+use crate::support::members::{Load, MESH, Mesh, binary, cart, certified, ready, web};
+use crate::support::process::put;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxies_become_members_by_their_tokens() {

@@ -1,19 +1,11 @@
 //! The controller and proxies together, over sockets, without Kubernetes: changes of the folder
 //! is what sidecars do.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "support/mesh.rs"]
-mod mesh;
 
 use std::collections::BTreeSet;
 
 use maglor_testkit::{RawHttp1, TIMEOUT, eventually};
 
-use mesh::{Mesh, Pod};
+use crate::support::mesh::{Mesh, Pod};
 
 /// `cart` with this many replicas, and a caller.
 fn shop(replicas: usize) -> Option<(Mesh, Vec<Pod>, Pod)> {

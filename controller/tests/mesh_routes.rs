@@ -4,13 +4,7 @@
 //! The suite itself runs on a cluster (`cargo xtask conformance mesh`). Here its Services are
 //! `echo` (both versions), `echo-v1` and `echo-v2`, their pods servers of the test, and its client calls
 //! by name instead of by address.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "mesh_routes/stage.rs"]
 mod stage;
 
 use std::collections::BTreeMap;

@@ -2,18 +2,11 @@
 //! three days, alone and together, in each order of return.
 //!
 //! While identities are valid, calls between members do not fail; after the last recovery everything works within 30 s,
-//! and no process is restarted for it. Days are jumps of the clock ([`support::clock`]). The API server's outages are
+//! and no process is restarted for it. Days are jumps of the clock (`support/clock.rs`). The API server's outages are
 //! in `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tests every order; without it those that are alone, and each of
 //! them returning first and last.
 //!
 //! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,10 +14,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, eventually};
 
-use support::clock::Clock;
-use support::members::{Load, Mesh, ready};
-use support::names::NameServer;
-use support::process::put;
+use crate::support::clock::Clock;
+use crate::support::members::{Load, Mesh, ready};
+use crate::support::names::NameServer;
+use crate::support::process::put;
 
 /// Everything is back so long after the last return at the latest.
 const BACK: Duration = Duration::from_secs(30);

@@ -2,25 +2,18 @@
 //! calls between members continue while their identities are valid, and everything recovers soon after, without a
 //! restart.
 //!
-//! Days are jumps of the clock ([`support::clock`]). Skipped with a message if the proxy is not built:
+//! Days are jumps of the clock (`support/clock.rs`). Skipped with a message if the proxy is not built:
 //! `cargo build -p maglor-proxy`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use maglor_identity::Authority;
 use maglor_testkit::{Proxy, TIMEOUT, eventually};
 
-use support::clock::Clock;
-use support::fixture::domain;
-use support::members::{Load, Mesh, certified, ready};
-use support::process::put;
+use crate::support::clock::Clock;
+use crate::support::fixture::domain;
+use crate::support::members::{Load, Mesh, certified, ready};
+use crate::support::process::put;
 
 /// Everything is back after this long at the latest.
 const BACK: Duration = Duration::from_secs(30);

@@ -2,13 +2,7 @@
 //! pods elsewhere or nowhere, budgets forbid evictions, users scale, roll out and delete. At no time are there fewer
 //! pods than desired, at most one move is in progress, and in the end no move is, and the number of pods is the desired
 //! one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "placement/fixture.rs"]
 mod fixture;
 
 use maglor_controller::placement::affinity::choose;

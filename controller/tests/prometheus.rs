@@ -1,14 +1,5 @@
 //! A real Prometheus scrapes a mesh with traffic: the controller, sidecars and a Gateway. Every query of the dashboards
 //! returns data, every alert can be evaluated, and promtool has no complaint about metrics and alerts.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "support/mesh.rs"]
-#[allow(dead_code, reason = "the tests of the mesh use all of it")]
-mod mesh;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +13,7 @@ use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, eventually};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use mesh::{Mesh, Pod};
+use crate::support::mesh::{Mesh, Pod};
 
 /// Panels without data in this mesh, by dashboard and title, with the reason.
 const EMPTY_PANELS: [(&str, &str, &str); 5] = [

@@ -2,13 +2,7 @@
 //! again, endpoints and ports are observed late, the operator crashes after any step or acts on stale observations.
 //! No request reaches a proxy that does not serve that Service, and in the end everything is as specified:
 //! to the byte where nothing is wanted any more.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "proxy_group/fixture.rs"]
 mod fixture;
 
 use maglor_controller::proxy_service::Progress;

@@ -2,13 +2,7 @@
 //! on stale observations, proxies fail, endpoints are observed late. As long as the Service's own pods
 //! are well it always has a ready endpoint, a proxy among its endpoints always has an upstream endpoint,
 //! and in the end everything is as the resources specify, to the byte if no proxies are desired any more.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "proxy_service/fixture.rs"]
 mod fixture;
 
 use maglor_controller::proxy_service::{Next, Refusal, next};

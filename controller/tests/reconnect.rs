@@ -6,13 +6,6 @@
 //! of anything, so that each resource is sent again. With the defaults the test is small.
 //! `MAGLOR_RECONNECT=PROXIES,SERVICES` sets its size, and compares the results with the required bounds of a
 //! release; `MAGLOR_CONTROLLER=FILE` is the one to measure.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,9 +18,9 @@ use maglor_xds::Kind;
 use rustls::ClientConfig;
 use tokio::sync::mpsc;
 
-use support::fixture::{Fixture, domain};
-use support::grpc::{Connection, Stream};
-use support::process::put;
+use crate::support::fixture::{Fixture, domain};
+use crate::support::grpc::{Connection, Stream};
+use crate::support::process::put;
 
 /// Proxies and Services without `MAGLOR_RECONNECT`.
 const SMALL: (u32, u32) = (50, 20);

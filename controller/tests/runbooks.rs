@@ -1,22 +1,15 @@
 //! Executes the runbooks about authorities in docs/runbooks.md, with real processes and a folder of resources.
 //!
 //! Skipped with a message if the proxy is not built: `cargo build -p maglor-proxy`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, Instant, SystemTime};
 
 use maglor_identity::Authority;
 use maglor_testkit::eventually;
 
-use support::fixture::domain;
-use support::members::{Load, Mesh, certified, ready};
-use support::process::put;
+use crate::support::fixture::domain;
+use crate::support::members::{Load, Mesh, certified, ready};
+use crate::support::process::put;
 
 /// Everything is back so long after the roots are where proxies read them.
 const BACK: Duration = Duration::from_secs(30);

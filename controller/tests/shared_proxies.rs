@@ -1,22 +1,13 @@
 //! Proxies that Services share, without Kubernetes: the real controller over a folder, a real proxy that gets its
 //! ports, and pods with sidecars before and behind it. Services join and leave without a restart, and no request of
 //! another one fails; the pods get the callers' identities as without proxies.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "support/mesh.rs"]
-#[allow(dead_code, reason = "the tests of the mesh use all of it")]
-mod mesh;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use maglor_testkit::{RawHttp1, TIMEOUT, eventually};
 use serde_json::json;
 
-use mesh::{Mesh, Pod};
+use crate::support::mesh::{Mesh, Pod};
 
 /// An address that was free a moment ago.
 fn free() -> SocketAddr {

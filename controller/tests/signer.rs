@@ -1,12 +1,5 @@
 //! Certificates by an external signer: the program with an API server in memory, and a signer beside it. The same with
 //! a real API server is in `kubernetes_signer.rs`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +12,12 @@ use maglor_testkit::{RawHttp1, RawResponse, TIMEOUT, eventually};
 use maglor_xds_server::{CertifyRequest, CertifyResponse};
 use serde_json::json;
 
-use support::fake_api::{Collection, FakeApi};
-use support::fixture::{CART, DOMAIN, WEB, domain};
-use support::grpc::{Connection, Status};
-use support::members::{Member, binary, certified, proxy};
-use support::process::{Controller, put};
-use support::signer::{SIGNER, base64, condition, is_waiting, sign, text};
+use crate::support::fake_api::{Collection, FakeApi};
+use crate::support::fixture::{CART, DOMAIN, WEB, domain};
+use crate::support::grpc::{Connection, Status};
+use crate::support::members::{Member, binary, certified, proxy};
+use crate::support::process::{Controller, put};
+use crate::support::signer::{SIGNER, base64, condition, is_waiting, sign, text};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

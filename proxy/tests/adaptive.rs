@@ -1,12 +1,5 @@
 //! The adaptive concurrency limit before a server of limited concurrency: the experiment `overload` of
 //! benches/README.md, with `concurrency_limit` in place of a queue in the proxy.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -16,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use maglor_balance::Rng;
 use maglor_testkit::{Answer, RawHttp1, Upstream, seed};
-use support::Web;
+
+use crate::support::Web;
 
 const PLACES: usize = 20;
 const SERVICE: Duration = Duration::from_millis(100);

@@ -1,11 +1,4 @@
 //! Interfaces for operators: the admin port, metrics, logs.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +6,8 @@ use std::path::Path;
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, RawConnection, RawHttp1, RawResponse, TIMEOUT, Upstream, eventually};
 use serde_json::Value;
-use support::{Web, connect, get, outstanding, wait_quiet};
+
+use crate::support::{self, Web, connect, get, outstanding, wait_quiet};
 
 #[test]
 fn every_page_is_there() {

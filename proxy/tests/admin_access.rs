@@ -1,12 +1,5 @@
 //! Access to the pages of the admin port: from the network, from this host, and from websites in a browser on
 //! this host; and the effects of connection floods on it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,9 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, Upstream, eventually};
-use support::netns::Namespace;
-use support::{Web, connect, get};
 use tempfile::TempDir;
+
+use crate::support;
+use crate::support::netns::Namespace;
+use crate::support::{Web, connect, get};
 
 /// Pages for operators, and a method that each of them supports.
 const OPERATORS: [(&str, &str); 12] = [

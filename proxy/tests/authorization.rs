@@ -1,16 +1,11 @@
 //! Authorization between real proxies: by request and by connection, enforced and audited.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{Proxy, RawHttp1, RawResponse, TIMEOUT, Upstream, eventually};
-use support::h2::{self, Client};
-use support::mesh::{Member, Root, id};
-use support::{Web, reload};
+
+use crate::support;
+use crate::support::h2::{self, Client};
+use crate::support::mesh::{Member, Root, id};
+use crate::support::{Web, reload};
 
 /// Starts a member's proxy with these rules, for members and for plain text.
 fn inbound(member: &Member, upstream: &Upstream, rules: &str) -> Web {

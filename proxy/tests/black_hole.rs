@@ -1,19 +1,13 @@
 //! A server that answers every request at once with an error looks idle and fast. It must not attract requests:
 //! neither under policies that use a balancer's own counts, nor under those that use true queues.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
-use support::{Web, connect, reload};
+
+use crate::support::{Web, connect, reload};
 
 const SERVICE: Duration = Duration::from_millis(20);
 

@@ -1,18 +1,13 @@
 //! A proxy in front of a service, between real proxies: the rules of the servers apply to its clients, it alone
 //! is trusted to identify them, and clients without a certificate are rejected where one is required.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 
 use maglor_testkit::{Proxy, RawHttp1, RawResponse, Upstream};
-use support::h2::{self, Client};
-use support::mesh::{Member, Root, id};
+
+use crate::support;
+use crate::support::h2::{self, Client};
+use crate::support::mesh::{Member, Root, id};
 
 const HEAD: &str = "admin: {address: '127.0.0.1:0'}";
 

@@ -1,12 +1,5 @@
 //! Responses that are not delivered as a whole, because of a client that does not read or an endpoint that
 //! stops: the effects on the connection, the log and the metrics.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::io::Read as _;
@@ -16,10 +9,11 @@ use std::time::Duration;
 
 use maglor_testkit::{Authority, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use serde_json::Value;
-use support::h2::{self, Client};
-use support::mesh::Root;
-use support::{Web, connect, outstanding, start, wait_quiet};
 use tempfile::TempDir;
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::Root;
+use crate::support::{Web, connect, outstanding, start, wait_quiet};
 
 /// An access log in JSON.
 struct Log {

@@ -1,11 +1,4 @@
 //! Connections without a request: they end, and occupy no descriptor that another client needs.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use support::mesh::Root;
-use support::{Web, get, wait_quiet};
+
+use crate::support::mesh::Root;
+use crate::support::{Web, get, wait_quiet};
 
 const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

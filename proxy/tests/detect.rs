@@ -1,19 +1,13 @@
 //! A connection's protocol and its original destination determine how it is handled. These tests need no
 //! redirection, which requires root; for that see `redirect.rs`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Authority, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
-use support::h2::{self, Client};
-use support::{start, wait_quiet};
+
+use crate::support::h2::{self, Client};
+use crate::support::{start, wait_quiet};
 
 /// Timeout that a test would notice if it were waited for.
 const LONG: &str = "5m";

@@ -1,11 +1,4 @@
 //! Hosts that the proxy discovers from its control plane when they are requested.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, mpsc};
@@ -16,8 +9,9 @@ use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::server::Scope;
 use maglor_xds::{Kind, encode};
 use maglor_xds_server::{Node, Peer, Policy, Server, Status};
-use support::control_plane::{ControlPlane, cluster_of, everybody};
-use support::{outstanding, start};
+
+use crate::support::control_plane::{ControlPlane, cluster_of, everybody};
+use crate::support::{outstanding, start};
 
 const CART: &str = "cart.shop.svc.cluster.local:80";
 

@@ -1,21 +1,15 @@
 //! Connections by original destination: bytes, and HTTP whose host is no help. There is no redirection, so the
 //! PROXY protocol carries the original destination.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
 use maglor_xds::{Kind, Listener, encode};
-use support::control_plane::{ControlPlane, cluster_of};
-use support::mesh::{Root, id};
-use support::start;
+
+use crate::support::control_plane::{ControlPlane, cluster_of};
+use crate::support::mesh::{Root, id};
+use crate::support::start;
 
 fn sidecar(control: SocketAddr, settings: &str, discovery: &str) -> Proxy {
     start(&format!(

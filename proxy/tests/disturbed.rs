@@ -2,22 +2,17 @@
 //! proxies have different member lists. It must never be worse than `lor`, and recover fully when the cause has
 //! ended.
 //!
-//! `MAGLOR_MINUTES=1 cargo test -p maglor-proxy --test disturbed -- --ignored --nocapture` measures it with 20
+//! `MAGLOR_MINUTES=1 cargo test -p maglor-proxy --test main disturbed:: -- --ignored --nocapture` measures it with 20
 //! servers and 20 balancers, and prints a table; `MAGLOR_CAUSES=Rollout,Killed` measures only these.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
 use maglor_balance::Rng;
 use maglor_testkit::process::Signal;
 use maglor_testkit::seed;
-use support::replicas::{Outcome, Plan, Replicas};
+
+use crate::support;
+use crate::support::replicas::{Outcome, Plan, Replicas};
 
 const LEDGER: &str = "ledger(group=40)";
 const LOR: &str = "lor(choices=2)";

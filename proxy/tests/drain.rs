@@ -1,20 +1,15 @@
 //! Shutdown of the process: accepted requests are answered, new ones are refused, and it takes no longer than
 //! configured.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually, pattern};
-use support::h2::{self, Client};
-use support::{Web, connect};
+
+use crate::support;
+use crate::support::h2::{self, Client};
+use crate::support::{Web, connect};
 
 #[test]
 fn sigterm_under_load_costs_no_request() {

@@ -1,19 +1,13 @@
 //! Endpoints that are not used: ejected as outliers, or unhealthy by active health checks.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
-use support::mesh::Root;
-use support::{Web, connect, get, reload, without_descriptors};
+
+use crate::support::mesh::Root;
+use crate::support::{Web, connect, get, reload, without_descriptors};
 
 fn failing(name: &str, status: u16) -> Upstream {
     let upstream = Upstream::start(name);

@@ -1,17 +1,11 @@
 //! Traces of requests as examples of their durations, in OpenMetrics.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::collector::{Collector, Transport};
-use support::{Web, connect, get, start};
+
+use crate::support::collector::{Collector, Transport};
+use crate::support::{Web, connect, get, start};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 

@@ -1,12 +1,5 @@
 //! Filter chains and the sockets before them: the selection of a chain, its versions of TLS and HTTP, and
 //! forwarding to original destinations.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -17,9 +10,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ProtocolVersion, ServerConfig, SupportedProtocolVersion};
-use support::h2::{self, Client};
-use support::mesh::careless;
-use support::{Web, get, start};
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::careless;
+use crate::support::{Web, get, start};
 
 /// Starts a proxy with a listener `web` of these filter chains, one for each line, and clusters `a` and `b`.
 fn chains(listener: &str, chains: &[&str], a: &Upstream, b: &Upstream) -> Proxy {

@@ -1,19 +1,13 @@
 //! Frames that cost their sender almost nothing: floods of them end the connection, and only that one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
-use support::Web;
-use support::h2::{self, Client};
-use support::mesh::Root;
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::Root;
+use crate::support::{self, Web};
 
 /// More frames than any limit allows.
 const MANY: u32 = 400_000;

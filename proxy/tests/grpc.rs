@@ -1,16 +1,10 @@
 //! gRPC calls through clusters without a chosen protocol.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use http::{Request, Version};
 use maglor_testkit::{Answer, Authority, Upstream};
-use support::h2::{self, Client, Sent};
-use support::{Web, get};
+
+use crate::support::h2::{self, Client, Sent};
+use crate::support::{Web, get};
 
 fn call(content_type: &str) -> Request<Sent> {
     let mut request = h2::request("POST", "/test.Echo/Say", h2::full(&b"\0\0\0\0\0"[..]));

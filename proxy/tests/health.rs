@@ -1,17 +1,11 @@
 //! Active health checks: the requests that they send, and the responses that are healthy.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
 
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
-use support::{Web, get};
+
+use crate::support::{Web, get};
 
 /// Starts a proxy that checks its only endpoint, and uses it only while it is healthy. Checks by gRPC use
 /// HTTP/2, others HTTP/1.1.

@@ -1,21 +1,16 @@
 //! The hostile suite against the proxy alone: each case of the tables of `maglor_testkit::hostile` has its
 //! expected outcome. `cargo xtask hostile` runs the same cases also with other proxies; see docs/hostile.md.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use maglor_testkit::hostile::{self, Case, Http1, Impostor, Port, Recorder, Response, Signer, Tls};
 use maglor_testkit::{Authority, Proxy, RawHttp1, TIMEOUT, Upstream};
-use support::mesh::{Pair, Root, id};
-use support::{Web, get, start};
 use tempfile::TempDir;
+
+use crate::support;
+use crate::support::mesh::{Pair, Root, id};
+use crate::support::{Web, get, start};
 
 /// Runs cases, and reports all that fail.
 #[track_caller]

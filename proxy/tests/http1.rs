@@ -1,17 +1,11 @@
 //! Valid HTTP/1.1: persistence, framing, interim responses, targets.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_testkit::raw::Framing;
 use maglor_testkit::{RawServer, Upstream, pattern};
-use support::{Web, connect, wait_quiet};
+
+use crate::support::{self, Web, connect, wait_quiet};
 
 #[test]
 fn a_connection_serves_requests_in_their_order() {

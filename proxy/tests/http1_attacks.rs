@@ -1,17 +1,11 @@
 //! Invalid HTTP/1.1 requests: each is refused, the connection closed, and nothing of it is forwarded to an
 //! endpoint.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_testkit::Upstream;
-use support::{Web, connect, get, wait_quiet};
+
+use crate::support::{self, Web, connect, get, wait_quiet};
 
 /// A request that follows a refused one; it must never be answered, because its start is in doubt.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";

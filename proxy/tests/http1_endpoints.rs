@@ -1,11 +1,4 @@
 //! HTTP/1.1 endpoints that misbehave, close or are slow, and clients that disconnect from them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -14,7 +7,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{RawServer, TIMEOUT, Upstream, eventually, pattern};
-use support::{Web, connect, get, outstanding, wait_quiet};
+
+use crate::support::{Web, connect, get, outstanding, wait_quiet};
 
 #[test]
 fn bytes_are_counted_both_ways_whatever_says_how_many_there_are() {

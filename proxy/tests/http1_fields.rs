@@ -1,14 +1,8 @@
 //! Forwarding of HTTP/1.1 header fields: the ones that are preserved, removed and added.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{RawServer, Upstream};
-use support::{Web, connect, get};
+
+use crate::support::{Web, connect, get};
 
 #[test]
 fn what_is_between_neighbours_does_not_pass() {

@@ -1,16 +1,10 @@
 //! Limits of HTTP/1.1: size, speed and idle time of a client.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
-use support::{Web, connect, get, wait_quiet};
+
+use crate::support::{Web, connect, get, wait_quiet};
 
 #[test]
 fn heads_that_are_too_large_get_431() {

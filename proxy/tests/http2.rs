@@ -1,11 +1,4 @@
 //! HTTP/2 on the client's side, on the endpoint's, and on both.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,8 +11,9 @@ use hyper::body::Frame;
 use maglor_testkit::pattern::{self, PatternBody};
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
-use support::h2::{self, Client};
-use support::{Web, connect, outstanding, wait_quiet};
+
+use crate::support::h2::{self, Client};
+use crate::support::{Web, connect, outstanding, wait_quiet};
 
 fn to_http2(endpoints: impl IntoIterator<Item = SocketAddr>) -> Web {
     Web::to(endpoints).cluster("protocol: http2")

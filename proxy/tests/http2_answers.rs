@@ -1,11 +1,4 @@
 //! HTTP/2: responses without a body, including the proxy's own, and connections that are closed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,8 +6,9 @@ use std::time::Duration;
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{RawServer, TIMEOUT, Upstream, eventually};
-use support::h2::{self, Client};
-use support::{Web, connect, get, start};
+
+use crate::support::h2::{self, Client};
+use crate::support::{Web, connect, get, start};
 
 #[test]
 fn own_answers_to_head_have_no_body_and_cost_no_connection() {

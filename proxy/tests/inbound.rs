@@ -1,18 +1,13 @@
 //! An inbound listener that is configured by the control plane for its workload.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::Kind;
-use support::collector::{Collector, Transport};
-use support::control_plane::ControlPlane;
-use support::mesh::Root;
-use support::start;
+
+use crate::support;
+use crate::support::collector::{Collector, Transport};
+use crate::support::control_plane::ControlPlane;
+use crate::support::mesh::Root;
+use crate::support::start;
 
 const WORKLOAD: &str = "shop/cart-1";
 

@@ -1,18 +1,9 @@
 //! `maglor-proxy init`: its arguments, and its rules in the kernel of a namespace of their own. For the effect
 //! of the rules on connections see `redirect.rs`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[allow(dead_code, reason = "hosts are joined in `redirect.rs`")]
-#[path = "support/netns.rs"]
-mod netns;
 
 use std::process::{Command, Output};
 
-use netns::Namespace;
+use crate::support::netns::Namespace;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_maglor-proxy");
 

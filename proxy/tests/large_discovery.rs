@@ -1,13 +1,6 @@
 //! Measures what a change of one endpoint costs a proxy that has discovered 1000 services with 10 endpoints each.
-//! Times are printed and not compared: `cargo test -p maglor-proxy --test large_discovery -- --ignored --nocapture`, with
-//! `MAGLOR_PROXY` for another binary.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
+//! Times are printed and not compared: `cargo test -p maglor-proxy --test main large_discovery:: -- --ignored
+//! --nocapture`, with `MAGLOR_PROXY` for another binary.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, eventually};
-use support::control_plane::ControlPlane;
+
+use crate::support::control_plane::ControlPlane;
 
 const SERVICES: u16 = 1000;
 const CHANGES: u16 = 100;

@@ -1,11 +1,4 @@
 //! The resources of a request are released however it ends: its place, its connections, its memory.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
-use support::{Web, connect, outstanding, reload, start, wait_quiet};
+
+use crate::support::{self, Web, connect, outstanding, reload, start, wait_quiet};
 
 /// Starts a proxy that also sends the requests for `main` to `copy`.
 fn mirrored(main: SocketAddr, copy: SocketAddr, route: &str) -> Proxy {

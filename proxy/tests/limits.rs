@@ -1,11 +1,4 @@
 //! Limits, breakers, rates and faults: the requests that they reject, and the responses to clients.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use support::{Web, connect, get, reload, start};
+
+use crate::support::{self, Web, connect, get, reload, start};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 

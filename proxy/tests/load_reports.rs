@@ -1,11 +1,4 @@
 //! Load reports of a proxy to its control plane (LRS).
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,8 +8,9 @@ use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use maglor_xds::server::Scope;
 use maglor_xds_server::{Node, Peer, Policy, Server, Status};
-use support::control_plane::ControlPlane;
-use support::start;
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::start;
 
 /// A policy that allows everything to all clients, and requests load reports.
 #[derive(Default)]

@@ -1,14 +1,8 @@
 //! Localities, priorities and panic: the share of the requests of each part of a cluster's endpoints.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{Proxy, TIMEOUT, Upstream, eventually};
-use support::{Web, connect};
+
+use crate::support::{self, Web, connect};
 
 const REQUESTS: u32 = 400;
 

@@ -1,20 +1,14 @@
 //! Memory tests: use of idle connections and of bulk transfers, and its release.
 //!
 //! The bounds hold for the release build; a debug build runs with fewer connections and looser bounds.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use maglor_testkit::{Proxy, TIMEOUT, Upstream, eventually, pattern};
-use support::{Web, connect, get, wait_quiet};
+
+use crate::support::{self, Web, connect, get, wait_quiet};
 
 const RELEASE: bool = !cfg!(debug_assertions);
 

@@ -1,12 +1,5 @@
 //! Mutual TLS between workloads of the mesh: admission, what the application learns about the client, and
 //! that neither a new certificate nor a new root costs a request.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,9 +9,10 @@ use maglor_identity::{Authority, LeafRequest};
 use maglor_testkit::{Load, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
 use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
-use support::Web;
-use support::h2::{self, Client};
-use support::mesh::{Member, Pair, Root, both, careless, id};
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::{Member, Pair, Root, both, careless, id};
+use crate::support::{self, Web};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 

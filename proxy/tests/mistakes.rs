@@ -1,10 +1,5 @@
 //! Mistakes on the command line of `maglor-proxy`, and in files and addresses that a configuration names: the
 //! messages, and that `--check` and the start agree.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::fs::Permissions;
 use std::io::Read as _;

@@ -1,26 +1,20 @@
 //! Shared connections, by HTTP/2 and by the mesh transport: how they begin and end, and that nothing outlives
 //! a request.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ::h2::client::SendRequest;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http_body::Frame;
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, RawServer, TIMEOUT, Upstream, eventually, pattern};
-use support::h2::{self, Client};
-use support::mesh::Root;
-use support::relay::{Slow, relay};
-use support::{Web, outstanding, wait_quiet};
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::Root;
+use crate::support::relay::{Slow, relay};
+use crate::support::{Web, outstanding, wait_quiet};
+use ::h2::client::SendRequest;
 
 /// Settings for the protocol to a cluster of members.
 const PROTOCOLS: [&str; 3] = ["policy: random", "protocol: http2", "protocol: http1"];

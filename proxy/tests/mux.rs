@@ -1,11 +1,4 @@
 //! Two workloads of the mesh and the transport between them: its requests, shared connections, and their end.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,9 +11,11 @@ use maglor_testkit::{
     Answer, Load, Proxy, RawHttp1, Recorded, TIMEOUT, Upstream, eventually, pattern,
 };
 use serde_json::json;
-use support::h2::{self, Client};
-use support::mesh::{Member, Root};
-use support::{Web, outstanding, start};
+
+use crate::support;
+use crate::support::h2::{self, Client};
+use crate::support::mesh::{Member, Root};
+use crate::support::{Web, outstanding, start};
 
 /// A pair of proxies.
 struct Pair {

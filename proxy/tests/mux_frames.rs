@@ -1,15 +1,9 @@
 //! Handwritten frames: what a mesh workload may send, and what ends its stream or its connection.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{Proxy, RawConnection, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::Web;
-use support::mesh::Root;
+
+use crate::support::mesh::Root;
+use crate::support::{self, Web};
 
 const DATA: u8 = 0;
 const HEAD: u8 = 1;

@@ -1,13 +1,6 @@
 //! Three nodes with different priorities and weights, as `localFirst` and `trafficDistribution` set them: a
 //! ledger respects the servers that each node may use, shares are those of `lor`, and latency is that of the
 //! ledger.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use maglor_balance::Rng;
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually, seed};
-use support::{Web, connect, reload};
+
+use crate::support::{self, Web, connect, reload};
 
 const NODES: usize = 3;
 const SERVERS: usize = 6;

@@ -1,14 +1,8 @@
 //! Connections to endpoints: how many are opened and kept for how many requests in progress.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::{Web, connect};
+
+use crate::support::{Web, connect};
 
 const CLIENTS: usize = 64;
 

@@ -1,15 +1,10 @@
 //! The application's probes through the admin port, for a kubelet without mutual TLS.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::TcpListener;
 
 use maglor_testkit::{RawHttp1, Upstream};
+
+use crate::support;
 
 #[test]
 fn the_application_is_asked_over_loopback() {

@@ -1,17 +1,11 @@
 //! Requests that wait for a connection are served in order of arrival, despite newer ones; and no request
 //! waits while a connection is idle.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{TIMEOUT, Upstream};
-use support::{Web, get, h2};
+
+use crate::support::{Web, get, h2};
 
 /// Sends requests continuously through a bottleneck, and checks their order.
 fn arrive_in_order(limits: &str) {

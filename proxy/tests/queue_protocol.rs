@@ -1,19 +1,14 @@
 //! Balancing by true queues: outbound proxies, inbound proxies that report the load of their servers, and the
 //! behaviour if some do not.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use maglor_testkit::{Answer, Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::mesh::Root;
-use support::{Web, get, reload};
+
+use crate::support;
+use crate::support::mesh::Root;
+use crate::support::{Web, get, reload};
 
 /// An application with its inbound proxy.
 struct Server {

@@ -1,14 +1,12 @@
 //! Endpoints that report impossible queues.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, RawServer, Upstream};
-use support::{Web, connect, get};
+
+use crate::support::{Web, connect, get};
 
 #[test]
 fn an_unsolicited_rejection_is_a_response() {

@@ -3,11 +3,6 @@
 //!
 //! A block whose first line is `# NAME` is a file. A block `sh` is run, with `&` for background processes. A
 //! block `console` contains commands after `$ ` and their output. Blocks of other kinds are not executed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

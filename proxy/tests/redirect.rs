@@ -1,13 +1,6 @@
 //! A pod whose connections `maglor-proxy init` redirects, and another host, with real rules, the kernel's
 //! connection tracking, and a proxy running as a separate user. Needs root; the test creates its hosts as
 //! network namespaces.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -15,8 +8,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::netns::Namespace;
 use tempfile::TempDir;
+
+use crate::support;
+use crate::support::netns::Namespace;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_maglor-proxy");
 

@@ -1,13 +1,6 @@
 //! Two pods whose connections are redirected to `maglor-proxy sidecar`: by the address of a service, with
 //! mutual TLS between them, configured by the control plane. Needs root; the test creates its hosts as
 //! network namespaces.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::{Listener, encode};
-use support::control_plane::{ControlPlane, cluster_of};
-use support::mesh::{Root, id};
-use support::netns::Namespace;
 use tempfile::TempDir;
+
+use crate::support;
+use crate::support::control_plane::{ControlPlane, cluster_of};
+use crate::support::mesh::{Root, id};
+use crate::support::netns::Namespace;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_maglor-proxy");
 const WEB: &str = "10.77.0.2";

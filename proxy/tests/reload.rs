@@ -1,11 +1,4 @@
 //! Changes of the configuration while the proxy runs.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,8 +6,9 @@ use std::time::Duration;
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::{
-    Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet,
+
+use crate::support::{
+    self, Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet,
     without_descriptors,
 };
 

@@ -1,17 +1,11 @@
 //! Retries, hedging and mirroring: handling of requests when an endpoint fails.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
-use support::{Web, connect, get, start};
+
+use crate::support::{self, Web, connect, get, start};
 
 /// Starts an endpoint that answers everything with this status.
 fn failing(name: &str, status: u16) -> Upstream {

@@ -1,16 +1,10 @@
 //! Selection of a request's route, and actions of routes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maglor_testkit::{Proxy, RawHttp1, RawResponse, Upstream};
-use support::{connect, start};
+
+use crate::support::{connect, start};
 
 /// Starts a proxy with these virtual hosts (YAML, indented by two) and clusters `a` and `b`.
 fn proxy(hosts: &str, a: &Upstream, b: &Upstream) -> Proxy {

@@ -1,21 +1,16 @@
 //! `maglor-proxy service`: one port for one service, with any protocol. TCP connections pass unchanged, with
 //! the clients' own mutual TLS inside, so that the servers' proxies authenticate the clients; WebSockets pass
 //! where HTTP does.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
-use support::control_plane::{ControlPlane, cluster_of};
-use support::mesh::{Member, Root, id};
+
+use crate::support;
+use crate::support::control_plane::{ControlPlane, cluster_of};
+use crate::support::mesh::{Member, Root, id};
 
 const DATABASE: &str = "db-target.shop.svc.cluster.local:5432";
 const WEB: &str = "web-target.shop.svc.cluster.local:80";

@@ -1,18 +1,12 @@
 //! A sidecar's handling of declared services, of the ports of its application, and of workload settings from
 //! the control plane. Without redirection, so the PROXY protocol provides the original destinations.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 
 use maglor_testkit::{Answer, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
-use support::control_plane::ControlPlane;
-use support::{reload, start};
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::{reload, start};
 
 /// Bytes that are not HTTP, which [`echo`] returns.
 const BYTES: &str = "HELO a b\r\n";

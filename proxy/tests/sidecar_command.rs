@@ -1,17 +1,11 @@
 //! `maglor-proxy sidecar`: the configuration built from flags and a pod's environment.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::process::{Command, Output};
 
 use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
-use support::builder;
-use support::control_plane::ControlPlane;
+
+use crate::support::builder;
+use crate::support::control_plane::ControlPlane;
 
 fn sidecar(arguments: &str, variables: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_maglor-proxy"))

@@ -3,13 +3,6 @@
 //! The bound is that of the release build. `MAGLOR_PROXY=FILE` measures that binary in place of the one built
 //! with this test, and applies the bound to it. `MAGLOR_REQUESTS=N` sends only N requests to each service,
 //! without a bound: for programs that instrument the binary and slow it down.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,9 +12,10 @@ use std::time::Duration;
 
 use maglor_testkit::{Load, Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::Kind;
-use support::control_plane::ControlPlane;
-use support::mesh::Root;
-use support::start;
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::mesh::Root;
+use crate::support::start;
 
 /// Maximum resident memory of a sidecar that calls five services, in bytes.
 const BOUND: u64 = 8 << 20;

@@ -1,12 +1,5 @@
 //! Two sidecars with mutual TLS between them: any protocol of the applications arrives unchanged. Without
 //! redirection, so the PROXY protocol provides the outbound sidecar with the original destinations.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,8 +8,9 @@ use http::Version;
 use maglor_testkit::{
     Answer, Proxy, RawHttp1, RawServer, Recorded, TIMEOUT, Upstream, eventually, pattern,
 };
-use support::mesh::Root;
-use support::start;
+
+use crate::support::mesh::Root;
+use crate::support::start;
 
 /// A pair of sidecars.
 struct Pair {

@@ -1,20 +1,14 @@
 //! A server that reports to no ledger, though its inbound proxy admits requests and reports its load: because
 //! of an identity other than the host's, a network that loses one direction, or a version in between. It
 //! keeps its share of the requests.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
-use support::{Web, connect, reload};
+
+use crate::support::{Web, connect, reload};
 
 const SERVERS: usize = 4;
 

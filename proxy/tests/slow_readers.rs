@@ -1,12 +1,5 @@
 //! Clients that do not read their responses, and endpoints that do not read uploads: whatever their number,
 //! other requests on the same connections continue.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::Duration;
 
@@ -14,9 +7,10 @@ use futures_util::future::join_all;
 use http::Response;
 use hyper::body::Incoming;
 use maglor_testkit::{Proxy, TIMEOUT, Upstream, eventually, pattern};
-use support::h2::{self, Client};
-use support::mesh::Root;
-use support::{Web, outstanding, start};
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::Root;
+use crate::support::{Web, outstanding, start};
 
 /// Numbers of stalled streams.
 const STALLED: [usize; 4] = [12, 24, 64, 200];

@@ -1,11 +1,4 @@
 //! Start of the proxy, and error messages when it fails.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -15,7 +8,8 @@ use std::time::Duration;
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::{Web, builder, connect, get, start};
+
+use crate::support::{Web, builder, connect, get, start};
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_maglor-proxy"))

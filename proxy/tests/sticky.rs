@@ -1,16 +1,10 @@
 //! Sticky clients: they stay at the cluster of a route that they got first.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::collections::BTreeSet;
 
 use maglor_testkit::Upstream;
-use support::{connect, start};
+
+use crate::support::{connect, start};
 
 #[test]
 fn sticky_clients_stay_where_they_were() {

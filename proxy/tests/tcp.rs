@@ -1,17 +1,11 @@
 //! TCP without HTTP: passthrough, and the PROXY protocol in both directions.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io;
 use std::time::Duration;
 
 use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually, pattern};
-use support::{start, wait_quiet};
+
+use crate::support::{self, start, wait_quiet};
 
 /// Returns a configuration with a TCP listener `tcp` and endpoints, with settings of both.
 fn yaml(listener: &str, endpoints: &[std::net::SocketAddr], cluster: &str) -> String {

@@ -1,19 +1,13 @@
 //! Timeouts, and clients that send their requests slowly: their time is not charged to the endpoint.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Frame;
 use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
-use support::h2::{self, Client};
-use support::{Web, connect, get, wait_quiet};
+
+use crate::support::h2::{self, Client};
+use crate::support::{Web, connect, get, wait_quiet};
 
 /// Number of pieces of an upload, and the pause before each.
 const PIECES: u32 = 8;

@@ -1,11 +1,4 @@
 //! TLS on both sides: termination, passthrough by name, origination with verification.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,8 +8,10 @@ use std::time::{Duration, Instant};
 use maglor_testkit::{
     Authority, Identity, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually,
 };
-use support::h2::{self, Client};
-use support::{Web, get, start, wait_quiet};
+
+use crate::support;
+use crate::support::h2::{self, Client};
+use crate::support::{Web, get, start, wait_quiet};
 
 fn termination(identity: &Identity, more: &str) -> String {
     let (cert, key) = (identity.cert_file.display(), identity.key_file.display());

@@ -1,20 +1,14 @@
 //! Spans of requests, seen by a collector, and trace headers, seen by endpoints.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::Request;
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::collector::{Collector, Span, Transport};
-use support::h2::{self, Client, Sent};
-use support::{Web, connect, get, reload, start};
+
+use crate::support::collector::{Collector, Span, Transport};
+use crate::support::h2::{self, Client, Sent};
+use crate::support::{Web, connect, get, reload, start};
 
 const ALL: &str = "percent: 100";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

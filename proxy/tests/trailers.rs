@@ -1,19 +1,13 @@
 //! Trailers: the fields that are passed as such, in both directions and by every protocol.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use http::HeaderMap;
 use hyper::body::Frame;
 use maglor_testkit::{Answer, Proxy, RawServer, Upstream};
 use serde_json::json;
-use support::h2::{self, Client};
-use support::mesh::Root;
-use support::{Web, connect, start};
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::Root;
+use crate::support::{Web, connect, start};
 
 /// Fields that frame, route, authenticate or identify a message.
 const UNFIT: [&str; 14] = [

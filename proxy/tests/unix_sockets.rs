@@ -1,11 +1,4 @@
 //! Unix sockets of listeners and endpoints, for each protocol, and the life of their files.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Authority, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
-use support::h2::{self, Client};
-use support::mesh::Root;
-use support::{Web, builder, get, reload, start};
 use tempfile::TempDir;
+
+use crate::support::h2::{self, Client};
+use crate::support::mesh::Root;
+use crate::support::{Web, builder, get, reload, start};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 

@@ -1,18 +1,12 @@
 //! WebSocket and other upgrades: HTTP/1.1 connections that become tunnels.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_testkit::{
     Authority, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually, pattern,
 };
-use support::{Web, connect, outstanding, wait_quiet};
+
+use crate::support::{Web, connect, outstanding, wait_quiet};
 
 const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nhost: a\r\nConnection: keep-alive, Upgrade\r\n\
                          Upgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\n\

@@ -1,17 +1,11 @@
 //! Shares by weight through real proxies, under each policy that promises them: with idle servers, with ties,
 //! and with all servers busy; and the slow start of a new server.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, seed};
-use support::replicas::{Plan, Replicas};
+
+use crate::support::replicas::{Plan, Replicas};
 
 const POLICIES: [&str; 7] = [
     "lor(choices=2)",

@@ -1,13 +1,7 @@
 //! Stories of failed and slow requests: each cause is provoked over real sockets, and found by its story.
 //!
-//! `cargo test -p maglor-proxy --test why -- --nocapture` prints the explanations; docs/why.md has them as a table.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
+//! `cargo test -p maglor-proxy --test main why:: -- --nocapture` prints the explanations; docs/why.md has them as a
+//! table.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -15,8 +9,9 @@ use std::time::Duration;
 use maglor_telemetry::story::{Cause, CauseKind, Story, explain, explain_all};
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use rustls::version::{TLS12, TLS13};
-use support::mesh::{Root, careless};
-use support::{Web, builder, connect, get, reload, start};
+
+use crate::support::mesh::{Root, careless};
+use crate::support::{Web, builder, connect, get, reload, start};
 
 /// Returns the stories that `/why` has for a query.
 fn stories(proxy: &Proxy, query: &str) -> Vec<Story> {

@@ -1,14 +1,8 @@
 //! Several workers: long-lived connections are spread evenly, whichever worker accepts them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::{Web, connect};
+
+use crate::support::{Web, connect};
 
 /// Returns the numbers of connections by worker.
 fn open(proxy: &Proxy, workers: usize) -> Vec<usize> {

@@ -4,7 +4,8 @@ use maglor_controller::index::facts::{Kind, Object};
 use maglor_controller::index::{Index, Resource, ResourceId};
 use serde_json::{Value, json};
 
-use super::{AROUND, Draw, draw, size, support, templates};
+use super::{AROUND, Draw, draw, size, templates};
+use crate::support;
 
 /// Schedules; `ROUNDS=` for more.
 const ROUNDS: usize = 4;

@@ -4,7 +4,7 @@
 use maglor_controller::index::Index;
 use serde_json::Value;
 
-use super::support::{objects, published};
+use crate::support::{objects, published};
 
 /// A Service of `victim` with a pod that has a sidecar, and a client in each namespace.
 const FIXTURE: &str = "

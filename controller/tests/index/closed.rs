@@ -28,7 +28,7 @@ struct Replica(Index);
 impl Replica {
     fn start() -> Self {
         let mut index = Index::default();
-        for object in super::support::objects(PODS) {
+        for object in crate::support::objects(PODS) {
             index.apply(object);
         }
         Self(index)

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use maglor_config::raw::Short;
 use maglor_controller::index::{Index, Resource};
 
-use super::{POD, TWO, slice, support};
+use super::{POD, TWO, slice};
+use crate::support;
 
 /// Permission to write slices in one namespace does not affect the Services and pods of others: a Service keeps its
 /// own address, and a pod has none but its own.

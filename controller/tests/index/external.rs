@@ -4,7 +4,7 @@
 use maglor_controller::index::Index;
 use maglor_controller::index::facts::{Key, Kind};
 
-use super::support::{objects, published};
+use crate::support::{objects, published};
 
 /// An attacker's namespace `shop`: a route of the mesh and one of a Gateway, to `out`, which stands for this name.
 fn attack(name: &str) -> String {

@@ -4,7 +4,7 @@
 use maglor_controller::index::Index;
 use maglor_controller::index::facts::{Key, Kind};
 
-use super::support::{objects, published};
+use crate::support::{objects, published};
 
 /// An attacker's Service `web` in `shop`, sent to an address by a slice that it writes itself.
 fn attack(endpoint: &str, written_by: &str) -> String {

@@ -3,7 +3,7 @@
 use maglor_config::resource;
 use maglor_controller::index::{Index, Resource};
 
-use super::support;
+use crate::support;
 
 const SERVICE: &str = "
 apiVersion: v1

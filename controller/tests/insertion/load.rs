@@ -47,7 +47,7 @@ impl Load {
         let mut child = Command::new("nsenter")
             .arg(network)
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "load", "--ignored", "--nocapture"])
+            .args(["--exact", "insertion::load", "--ignored", "--nocapture"])
             .env(ADDRESS, address.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

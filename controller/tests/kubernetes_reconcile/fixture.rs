@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::events::Events;
 use super::kubelet::{self, NODE};
 use super::relay::Relay;
-use super::support::on_cluster;
-use super::support::process::Controller;
+use crate::support::on_cluster;
+use crate::support::process::Controller;
 
 /// The objects, in two namespaces.
 const OBJECTS: &str = include_str!("objects.yaml");

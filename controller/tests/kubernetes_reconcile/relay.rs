@@ -11,7 +11,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::net::TcpListener;
 
-use super::support::api_port;
+use crate::support::api_port;
 
 /// See the module's documentation. Requests are forwarded as the client's user.
 #[derive(Clone)]

@@ -9,12 +9,10 @@ use maglor_controller::proxy_service::{
 };
 use serde_json::{Value, json};
 
-#[path = "../support/due.rs"]
-mod due;
 mod pods;
 mod steps;
 
-use due::due;
+use crate::support::due::due;
 use pods::{Endpoint, Pod};
 
 pub(crate) const NAMES: [&str; 3] = ["web", "cart", "db"];

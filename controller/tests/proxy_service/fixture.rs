@@ -9,12 +9,10 @@ use maglor_controller::proxy_service::{
 use maglor_service_graph::policy_choice::Choice;
 use serde_json::{Value, json};
 
-#[path = "../support/due.rs"]
-mod due;
 mod steps;
 mod wide;
 
-use due::due;
+use crate::support::due::due;
 use steps::reported;
 
 /// Something that happens.

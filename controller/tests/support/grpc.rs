@@ -66,7 +66,6 @@ impl Connection {
     }
 
     /// The same from another address of this host.
-    #[allow(dead_code, reason = "only one of the tests attacks")]
     pub(crate) async fn open_from(
         from: std::net::IpAddr,
         address: &str,
@@ -80,7 +79,6 @@ impl Connection {
     }
 
     /// Begins a certificate request without completing it: the call continues until the result is dropped.
-    #[allow(dead_code, reason = "only one of the tests attacks")]
     pub(crate) fn certify_without_end(&mut self, part: Bytes) -> impl Sized + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel::<Bytes>();
         let parts = futures_util::stream::poll_fn(move |context| {
@@ -196,13 +194,11 @@ impl Stream {
     }
 
     /// Sends arbitrary bytes on the stream.
-    #[allow(dead_code, reason = "only one of the tests does")]
     pub(crate) fn send(&mut self, bytes: Bytes) {
         let _ = self.requests.send(bytes);
     }
 
     /// Receives until a resource arrives, or the stream ends: then returns its status.
-    #[allow(dead_code, reason = "only one of the tests asks")]
     pub(crate) async fn heard(&mut self, kind: Kind, name: &str) -> Result<(), i32> {
         let key = (kind, name.to_owned());
         while !self.seen.contains_key(&key) {
@@ -260,7 +256,6 @@ impl Stream {
     }
 
     /// The same for as long as it takes; `false` where the stream ends before.
-    #[allow(dead_code, reason = "only one of the tests waits so")]
     pub(crate) async fn waits_until(
         &mut self,
         holds: impl Fn(&BTreeMap<(Kind, String), Option<Bytes>>) -> bool,

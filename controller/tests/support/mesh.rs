@@ -37,7 +37,6 @@ pub(crate) struct Mesh {
     listen: SocketAddr,
     admin: SocketAddr,
     /// Address of the dashboard; `None` without `--dashboard`.
-    #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) dashboard: Option<SocketAddr>,
 }
 
@@ -154,7 +153,6 @@ impl Mesh {
     }
 
     /// The address of the controller's admin port.
-    #[allow(dead_code, reason = "only one of the tests scrapes it")]
     pub(crate) fn admin_address(&self) -> SocketAddr {
         self.admin
     }
@@ -166,7 +164,6 @@ impl Mesh {
     }
 
     /// The communication graph, as the controller shows it.
-    #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn graph(&self) -> Value {
         RawHttp1::connect(self.admin).get_local("/graph").json()
     }
@@ -284,7 +281,6 @@ impl Mesh {
     }
 
     /// A proxy that the group `low` shares.
-    #[allow(dead_code, reason = "only one of the tests has a group")]
     pub(crate) fn shared_proxy(&self) -> Proxy {
         self.put(
             "pod-low-1",
@@ -306,13 +302,11 @@ impl Mesh {
     }
 
     /// The content of an admin page of the controller.
-    #[allow(dead_code, reason = "only one of the tests asks for any")]
     pub(crate) fn admin(&self, path: &str) -> Value {
         RawHttp1::connect(self.admin).get_local(path).json()
     }
 
     /// The proxy of the Gateway `web`, class `maglor`.
-    #[allow(dead_code, reason = "only one of the tests has a Gateway")]
     pub(crate) fn gateway(&self) -> Proxy {
         self.put(
             "pod-web-maglor-1",

@@ -1,12 +1,14 @@
-//! Common functions of the index tests: reading objects, and writing its output.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+//! Shared code of the tests: objects and the output of an index; in modules, processes, clients and stand-ins.
 
 pub(crate) mod api_port;
 pub(crate) mod clock;
+pub(crate) mod due;
+#[allow(dead_code, reason = "tests of the library use the rest of it")]
 pub(crate) mod fake_api;
 pub(crate) mod fixture;
 pub(crate) mod grpc;
 pub(crate) mod members;
+pub(crate) mod mesh;
 pub(crate) mod names;
 pub(crate) mod on_cluster;
 pub(crate) mod process;

@@ -81,20 +81,17 @@ impl Controller {
     }
 
     /// Memory that it has now, in bytes.
-    #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn memory(&self) -> u64 {
         self.status("VmRSS:")
     }
 
     /// The most memory that it has had, in bytes.
-    #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn peak_memory(&self) -> u64 {
         self.status("VmHWM:")
     }
 
     /// The time of processors that it has used: user and system, in ticks of 10 ms (proc_pid_stat(5), fields 14 and
     /// 15).
-    #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         // The name of the program, in brackets, may have spaces.
@@ -114,7 +111,6 @@ impl Controller {
     }
 
     /// Its admin port.
-    #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn admin_port(&self) -> u16 {
         let (_, port) = self.admin.rsplit_once(':').unwrap();
         port.parse().unwrap()

@@ -1,9 +1,4 @@
 //! Alert rules: those of the chart equal the rule file, each has a runbook, and their metrics exist.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

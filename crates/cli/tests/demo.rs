@@ -2,13 +2,6 @@
 //!
 //! The proxy binary is in the directory of `maglor`, as built in the workspace; without
 //! it, it is built first.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -17,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{MAGLOR, program};
+
+use crate::support::{MAGLOR, program};
 
 /// The demo with a separate folder for temporary files.
 fn demo(temporary: &Path, arguments: &[&str]) -> Command {

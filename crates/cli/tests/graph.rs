@@ -1,12 +1,5 @@
 //! `maglor graph`: from a controller's answer, from a file, and from a real Prometheus that scrapes Istio's
 //! metrics of Bookinfo.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -16,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, RawHttp1, TIMEOUT, Upstream, eventually};
 use serde_json::{Value, json};
-use support::{maglor, stdout};
+
+use crate::support::{maglor, stdout};
 
 fn snapshot(at: &str, rps: f64) -> Value {
     let service = |name: &str, replicas: u32| {

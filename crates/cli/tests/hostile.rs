@@ -1,10 +1,5 @@
 //! The kept hostile suite against the commands that read files: each case of `maglor_testkit::hostile::yaml` has its expected
 //! outcome, and none takes the processor or memory of the machine. See docs/hostile.md.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::path::Path;
 

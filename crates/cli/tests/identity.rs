@@ -1,9 +1,4 @@
 //! `maglor identity` on the command line.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,9 +1,4 @@
 //! The output of `maglor install` equals that of Helm.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -2,13 +2,6 @@
 //!
 //! Programs are in the directory of `maglor`, as built in the workspace; without them the tests are
 //! built first.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -20,7 +13,8 @@ use maglor_testkit::process::Signal;
 use maglor_testkit::pty::Terminal;
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually, process, wait};
 use serde_json::Value;
-use support::{MAGLOR, maglor, program, stdout};
+
+use crate::support::{MAGLOR, maglor, program, stdout};
 
 #[track_caller]
 fn json(arguments: &[&str]) -> Value {

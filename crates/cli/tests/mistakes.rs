@@ -1,10 +1,5 @@
 //! Messages about mistakes on the command line of `maglor` and in resources of a mesh. Those in the proxy's
 //! configuration are in `crates/config/tests/mistakes`, those of `maglor-proxy` in `proxy/tests/mistakes.rs`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::path::Path;
 use std::process::Command;

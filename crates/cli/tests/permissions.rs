@@ -3,11 +3,6 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root and a built
 //! `maglor-controller`, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

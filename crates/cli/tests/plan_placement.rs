@@ -1,9 +1,4 @@
 //! `maglor plan placement` on the command line.
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a failure is what a test is for"
-)]
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,9 +1,4 @@
 //! `maglor plan tuning` on the command line.
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a failure is what a test is for"
-)]
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,9 +1,4 @@
 //! Helm and `maglor install` accept and refuse the same values, and render the same of those they accept.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

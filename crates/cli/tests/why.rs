@@ -1,15 +1,9 @@
 //! `maglor why` against proxies at their addresses.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
 
 use maglor_testkit::{Answer, Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 use serde_json::Value;
-use support::{maglor, program, stdout};
+
+use crate::support::{maglor, program, stdout};
 
 /// A proxy in front of one endpoint.
 fn proxy(endpoint: std::net::SocketAddr, route: &str) -> Proxy {

@@ -3,40 +3,22 @@
 //! except the public ones; it is also not reachable through the ports of the data plane.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "mesh/attacker.rs"]
-mod attacker;
-#[path = "admin_ports/attempts.rs"]
 mod attempts;
-#[path = "admin_ports/data_ports.rs"]
 mod data_ports;
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/load.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod load;
-#[path = "admin_ports/pages.rs"]
 mod pages;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
+use maglor_cluster::{Kubectl, gateway_definitions};
+use serde_json::Value;
+
+use crate::support::installed::{Installed, until};
+use crate::support::{attacker, load, shop};
 use attempts::Attempt;
 use data_ports::Way;
-use installed::{Installed, until};
-use maglor_cluster::{Kubectl, gateway_definitions};
 use pages::Port;
-use serde_json::Value;
 
 const FIXTURE: &str = include_str!("admin_ports/fixture.yaml");
 const BOOKINFO: &str = include_str!("mesh/bookinfo.yaml");

@@ -6,21 +6,9 @@
 //! quarter of the requests, each of which takes four times as long; then the variance is too large to measure how much
 //! is gained. Programs from `MAGLOR_PROGRAMS` (docs/cluster.md) are taken for optimised ones.
 //!
-//! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test auto -- --ignored` on a
-//! quiet machine. The first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+//! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test measured auto:: -- --ignored`
+//! on a quiet machine. The first time it builds Kubernetes. It needs root, and reports when it skips.
 
-#[path = "auto/arrivals.rs"]
-mod arrivals;
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "auto/selector.rs"]
 mod selector;
 
 use std::net::Ipv4Addr;
@@ -29,8 +17,8 @@ use std::time::Duration;
 use maglor_cluster::Kubectl;
 use serde_json::Value;
 
-use arrivals::Arrivals;
-use installed::{Installed, until};
+use crate::arrivals::Arrivals;
+use crate::support::installed::{Installed, until};
 use selector::Watch;
 
 const SHOP: &str = include_str!("auto/shop.yaml");

@@ -3,20 +3,8 @@
 //! was.
 //!
 //! The endpoints are emulated queues that need no processor. Not part of `cargo xtask e2e`, since it depends on what
-//! is measured: `cargo test -p maglor-cluster --test auto_namespace -- --ignored`. It needs root, and reports when it
-//! skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "auto/arrivals.rs"]
-mod arrivals;
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
+//! is measured: `cargo test -p maglor-cluster --test measured auto_namespace:: -- --ignored`. It needs root, and reports
+//! when it skips.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -24,8 +12,8 @@ use std::time::Duration;
 use maglor_cluster::Kubectl;
 use serde_json::{Value, json};
 
-use arrivals::Arrivals;
-use installed::{Installed, until};
+use crate::arrivals::Arrivals;
+use crate::support::installed::{Installed, until};
 
 const SHOP: &str = include_str!("auto/shop.yaml");
 

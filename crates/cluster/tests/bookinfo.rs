@@ -19,7 +19,7 @@ mod authorization;
 mod faults;
 #[path = "bookinfo/findings.rs"]
 mod findings;
-#[path = "mesh/installed.rs"]
+#[path = "support/installed.rs"]
 #[allow(dead_code, reason = "other tests use all of it")]
 mod installed;
 #[path = "bookinfo/mutual_tls.rs"]

@@ -1,44 +1,25 @@
 //! The controller in a cluster without NetworkPolicies, while a pod attacks each of its ports, and all at once: pods
 //! are admitted, changes reach proxies, the Lease is kept, and memory stays below the container's limit.
 //!
-//! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test controller_attacks --
-//! --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs root, and reports
-//! when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+//! A measurement of five minutes, that prints a table: `cargo test -p maglor-cluster --test measured
+//! controller_attacks:: -- --ignored --nocapture`. `cargo xtask e2e` has the controller's own test of attacks. It needs
+//! root, and reports when it skips.
 
-#[path = "mesh/api_server.rs"]
-mod api_server;
-#[path = "mesh/attacker.rs"]
-mod attacker;
-#[path = "controller_attacks/attackers.rs"]
 mod attackers;
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/load.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod load;
-#[path = "controller_attacks/measured.rs"]
 mod measured;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use attackers::{Attack, Way};
-use installed::{Installed, until};
 use maglor_cluster::{Forward, Kubectl};
-use measured::Memory;
 use rustls::ClientConfig;
 use serde_json::Value;
+
+use crate::support::installed::{Installed, until};
+use crate::support::{attacker, shop};
+use attackers::{Attack, Way};
+use measured::Memory;
 
 const SHOP: &str = include_str!("proxy_service/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");

@@ -4,26 +4,8 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, Chromium and curl, and reports
 //! when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "mesh/installed.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod installed;
-#[path = "mesh/load.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod load;
-#[path = "dashboard/network.rs"]
 mod network;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
-#[path = "dashboard/viewer.rs"]
 mod viewer;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,10 +14,10 @@ use std::time::{Duration, Instant};
 use maglor_cluster::Kubectl;
 use maglor_testkit::browser::{Browser, Device, Page};
 
-use installed::{Installed, until};
-use load::Load;
+use crate::support::installed::{Installed, until};
+use crate::support::load::Load;
+use crate::support::shop::{self, lasting, rolled_out};
 use network::{Client, HOST_NAME};
-use shop::{lasting, rolled_out};
 use viewer::{Forwarded, Viewer};
 
 const SHOP: &str = include_str!("placement/shop.yaml");

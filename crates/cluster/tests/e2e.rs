@@ -1,11 +1,6 @@
 //! A cluster of two nodes, an application with sidecars, real requests through all of it, and a complete clean-up.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,26 +2,15 @@
 //! certificates and routes change under load without another pod.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod mesh {
-    pub(crate) mod installed;
-    #[allow(dead_code, reason = "the test of the mesh uses all of it")]
-    pub(crate) mod load;
-    pub(crate) mod round_trip;
-}
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use maglor_cluster::{Kubectl, gateway_definitions};
-use mesh::installed::{Installed, until};
-use mesh::load::{self, Load};
 use serde_json::Value;
+
+use crate::support::installed::{Installed, until};
+use crate::support::load::{self, Load};
 
 const BOOKINFO: &str = include_str!("mesh/bookinfo.yaml");
 const SERVICE: &str = include_str!("mesh/service.yaml");

@@ -6,21 +6,8 @@
 //! service there is nothing to be gained; at the other three R balancers choose among R replicas.
 //!
 //! An experiment of a quarter of an hour for a machine that does nothing else, with optimised programs:
-//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test graphs -- --ignored --nocapture`, with `REPLICAS=2,5,10`.
-//! It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "auto/arrivals.rs"]
-#[allow(dead_code, reason = "the test of `mode: Auto` uses all of it")]
-mod arrivals;
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
+//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test measured graphs:: -- --ignored --nocapture`, with
+//! `REPLICAS=2,5,10`. It needs root, and reports when it skips.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -28,8 +15,8 @@ use std::time::Duration;
 use maglor_cluster::Kubectl;
 use serde_json::{Value, json};
 
-use arrivals::Arrivals;
-use installed::{Installed, until};
+use crate::arrivals::Arrivals;
+use crate::support::installed::{Installed, until};
 
 const SERVICE: &str = include_str!("graphs/service.yaml");
 

@@ -6,21 +6,6 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes and Helm. It needs root, and reports when
 //! it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod mesh {
-    #[allow(dead_code, reason = "the test of the mesh uses all of it")]
-    pub(crate) mod installed;
-    #[allow(dead_code, reason = "the test of the mesh uses all of it")]
-    pub(crate) mod load;
-    pub(crate) mod round_trip;
-    #[allow(dead_code, reason = "tests of Services use all of it")]
-    pub(crate) mod shop;
-}
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -28,10 +13,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use maglor_cluster::{Image, Kubectl, static_program};
-use mesh::installed::{Installed, until};
-use mesh::load::{self, Load};
-use mesh::shop::rolled_out;
 use serde_json::Value;
+
+use crate::support::installed::{Installed, until};
+use crate::support::load::{self, Load};
+use crate::support::shop::rolled_out;
 
 const SERVICE: &str = include_str!("mesh/service.yaml");
 const BOOKINFO: &str = include_str!("mesh/bookinfo.yaml");

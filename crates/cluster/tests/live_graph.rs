@@ -2,23 +2,6 @@
 //! the nodes are, and that a recreated pod prefetches what it will call.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "mesh/installed.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod installed;
-#[path = "mesh/load.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod load;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -26,9 +9,9 @@ use std::time::Duration;
 use maglor_cluster::Kubectl;
 use serde_json::Value;
 
-use installed::{Installed, until};
-use load::{Load, body};
-use shop::rolled_out;
+use crate::support::installed::{Installed, until};
+use crate::support::load::{Load, body};
+use crate::support::shop::rolled_out;
 
 const SHOP: &str = include_str!("placement/shop.yaml");
 const SERVICE: &str = include_str!("placement/service.yaml");

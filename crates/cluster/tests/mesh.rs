@@ -2,27 +2,17 @@
 //! rollouts under load, a Job, and clients outside the mesh.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-mod mesh {
-    pub(crate) mod faults;
-    pub(crate) mod installed;
-    pub(crate) mod load;
-    pub(crate) mod round_trip;
-}
+mod faults;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use maglor_cluster::{Forward, Kubectl};
-use mesh::faults;
-use mesh::installed::{Installed, until};
-use mesh::load::{self, Load};
 use serde_json::Value;
+
+use crate::support::installed::{Installed, until};
+use crate::support::load::{self, Load};
 
 const SERVICE: &str = include_str!("mesh/service.yaml");
 const BOOKINFO: &str = include_str!("mesh/bookinfo.yaml");

@@ -3,29 +3,14 @@
 //! and go, and no request that the bytes are fails.
 //!
 //! Not part of `cargo xtask e2e`, because a connection that outlives `drainSeconds` in a proxy is cut, and the
-//! request that is just being sent over it fails: `cargo test -p maglor-cluster --test proxied_bytes -- --ignored`.
-//! The first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/load.rs"]
-mod load;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
+//! request that is just being sent over it fails: `cargo test -p maglor-cluster --test measured proxied_bytes:: --
+//! --ignored`. The first time it builds Kubernetes. It needs root, and reports when it skips.
 
 use std::net::SocketAddr;
 
-use installed::{Installed, until};
-use load::Load;
-use shop::{address, addresses, call, is_ready, service};
+use crate::support::installed::{Installed, until};
+use crate::support::load::{self, Load};
+use crate::support::shop::{address, addresses, call, is_ready, service};
 
 const SHOP: &str = include_str!("proxied_bytes/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");

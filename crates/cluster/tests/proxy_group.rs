@@ -4,30 +4,15 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when
 //! it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/load.rs"]
-mod load;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use maglor_cluster::Kubectl;
 use serde_json::{Value, json};
 
-use installed::{Installed, until};
-use load::Load;
-use shop::{address, call, ip, is_ready, pods, service};
+use crate::support::installed::{Installed, until};
+use crate::support::load::{self, Load};
+use crate::support::shop::{address, call, ip, is_ready, pods, service};
 
 const SHOP: &str = include_str!("proxy_group/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");

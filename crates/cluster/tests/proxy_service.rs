@@ -4,34 +4,17 @@
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when
 //! it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "mesh/api_server.rs"]
-mod api_server;
-#[path = "mesh/installed.rs"]
-mod installed;
-#[path = "mesh/load.rs"]
-mod load;
-#[path = "proxy_service/questions.rs"]
 mod questions;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use maglor_cluster::Kubectl;
 use serde_json::{Value, json};
 
-use installed::{Installed, until};
-use load::Load;
-use shop::{address, addresses, call, is_ready, rolled_out, service};
+use crate::support::installed::{Installed, until};
+use crate::support::load::{self, Load};
+use crate::support::shop::{address, addresses, call, is_ready, rolled_out, service};
 
 const SHOP: &str = include_str!("proxy_service/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");

@@ -11,27 +11,12 @@
 //! (`saving/meter.rs`). Memory is modelled; it is only reported.
 //!
 //! An experiment of twenty minutes for a machine that does nothing else, with optimised programs:
-//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test saving -- --ignored --nocapture`, with `SERVICES=12`,
-//! `RATE=150` (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and reports when it
-//! skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+//! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test measured saving:: -- --ignored --nocapture`, with
+//! `SERVICES=12`, `RATE=150` (requests a second at noon), `SECONDS=360` of the load and `SEED=1`. It needs root, and
+//! reports when it skips.
 
-#[path = "auto/arrivals.rs"]
-#[allow(dead_code, reason = "the test of `mode: Auto` uses all of it")]
-mod arrivals;
-#[path = "mesh/installed.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod installed;
-#[path = "saving/meter.rs"]
 mod meter;
-#[path = "saving/model.rs"]
 mod model;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -39,8 +24,8 @@ use std::time::{Duration, Instant};
 use maglor_cluster::Kubectl;
 use serde_json::Value;
 
-use arrivals::Arrivals;
-use installed::{Installed, until};
+use crate::arrivals::Arrivals;
+use crate::support::installed::{Installed, until};
 use meter::{Meter, Requested};
 use model::{DOORS, Model, USERS, name};
 

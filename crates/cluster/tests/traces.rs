@@ -2,11 +2,6 @@
 //! applications that forward only B3's or only W3C's headers are joined.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Jaeger.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

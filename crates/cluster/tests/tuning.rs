@@ -3,23 +3,6 @@
 //! removed. No request fails.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "mesh/installed.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod installed;
-#[path = "mesh/load.rs"]
-#[allow(dead_code, reason = "the test of the mesh uses all of it")]
-mod load;
-#[path = "mesh/round_trip.rs"]
-mod round_trip;
-#[path = "mesh/shop.rs"]
-#[allow(dead_code, reason = "each test uses a part of it")]
-mod shop;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -28,9 +11,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use maglor_cluster::Kubectl;
 use serde_json::{Value, json};
 
-use installed::{Installed, until};
-use load::Load;
-use shop::lasting;
+use crate::support::installed::{Installed, until};
+use crate::support::load::Load;
+use crate::support::shop::lasting;
 
 const SHOP: &str = include_str!("placement/shop.yaml");
 const SERVICE: &str = include_str!("placement/service.yaml");

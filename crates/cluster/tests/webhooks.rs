@@ -1,21 +1,14 @@
 //! The mesh is installed; the API server calls its webhooks for pods and resources, and continues without it.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
 
-mod mesh {
-    pub(crate) mod installed;
-    pub(crate) mod istio;
-}
+mod istio;
 
 use maglor_cluster::Kubectl;
-use mesh::installed::{Installed, until};
-use mesh::istio::istio_is_understood;
 use serde_json::Value;
+
+use crate::support::installed::{Installed, until};
+use istio::istio_is_understood;
 
 const NAMESPACES: &str = "
 apiVersion: v1

@@ -1,7 +1,4 @@
 //! The governor of the decision rule with a simulated service: the simulator applies its changes.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use std::time::Duration;
 
@@ -10,7 +7,8 @@ use maglor_service_graph::policy_choice::{
     Budget, Change, Choice, Governor, Limits, Reason, Situation, Telemetry,
 };
 use maglor_sim::des::{Network, Proxies, Scenario};
-use support::{paper, run};
+
+use crate::support::{paper, run};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(60);

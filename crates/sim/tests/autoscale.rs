@@ -1,5 +1,4 @@
 //! Scalers over a simulated day, shortened: properties of both that do not depend on the numbers.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use maglor_service_graph::advise::Params;
 use maglor_sim::autoscale::{Advised, Application, Day, Hpa, Size, run};

@@ -1,12 +1,10 @@
 //! The simulator against queues that have a formula. A random policy splits Poisson arrivals into
 //! independent Poisson streams, so that each server is a textbook queue.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use maglor_sim::des::{Arrivals, Discipline, Graph, Proxies, Scenario, Service};
 use std::time::Duration;
-use support::{assert_mean, paper, requests, run};
+
+use crate::support::{assert_mean, paper, requests, run};
 
 const TS: f64 = 20.0;
 

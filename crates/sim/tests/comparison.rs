@@ -1,10 +1,5 @@
 //! The policies that exist for comparison only: their decisions end correctly even if messages are lost, late or
 //! unknown, and what servers report decides.
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a failure is what a test is for"
-)]
 
 use std::time::Duration;
 

@@ -1,13 +1,11 @@
 //! The same seed produces the same numbers, on any number of threads; another seed produces others.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use maglor_sim::des::{Arrivals, Discipline, Network, Scenario, Service, simulate_all};
-use support::paper;
+
+use crate::support::paper;
 
 /// Scenarios that reach everything that chance decides.
 fn scenarios() -> Vec<Scenario> {

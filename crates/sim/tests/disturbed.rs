@@ -1,13 +1,11 @@
 //! Simulations of failures, of members that do not report, and of changes over time.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_sim::des::{Change, Disturbance, Faults, Guards, Network, Scenario};
-use support::{paper, requests, run, run_all};
+
+use crate::support::{paper, requests, run, run_all};
 
 fn base(policy: &str) -> Scenario {
     Scenario {

@@ -1,13 +1,11 @@
 //! The figures are complete, and show the expected results even after a short simulation.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use std::collections::BTreeSet;
 
 use maglor_sim::chart::Figure;
 use maglor_sim::figures::{Effort, studies};
-use support::run_all;
+
+use crate::support::{run, run_all};
 
 fn last(figure: &Figure, name: &str) -> f64 {
     let series = figure.series.iter().find(|s| s.name == name).unwrap();
@@ -22,7 +20,7 @@ fn every_scenario_makes_sense_and_every_figure_has_a_name_of_its_own() {
             assert_eq!(scenario.check(), Ok(()), "{}", study.name());
         }
         // Drawing needs outcomes, whose values do not matter here.
-        let outcome = support::run(&maglor_sim::des::Scenario {
+        let outcome = run(&maglor_sim::des::Scenario {
             requests: 100,
             runs: 2,
             ..Default::default()
@@ -52,7 +50,7 @@ fn a_quick_preview_says_so_and_is_near_the_theory() {
     let study = study.unwrap();
     let random = &study.scenarios()[0];
     assert_eq!((&*random.policy.to_string(), random.rho), ("random", 0.75));
-    let outcome = support::run(random);
+    let outcome = run(random);
     let (mean, half_width) = (outcome.mean_ms.value, outcome.mean_ms.half_width);
     assert!((mean - 80.0).abs() < 4.0, "{mean} ± {half_width}");
 

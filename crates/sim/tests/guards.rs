@@ -1,12 +1,10 @@
 //! Failures, and the guards of `maglor_balance` against them, in whole systems.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use maglor_balance::guard::breaker::BreakerParams;
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_sim::des::{Faults, Guards, Outcome, Scenario};
-use support::{paper, requests, run_all};
+
+use crate::support::{paper, requests, run_all};
 
 /// Four servers of forty fail at three requests in ten.
 fn faulty(policy: &str, guards: Guards) -> Scenario {

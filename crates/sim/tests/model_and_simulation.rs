@@ -1,11 +1,9 @@
 //! The corrected model compared with the simulator, which runs the proxy's own `lor`: they share no code.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use maglor_sim::des::Scenario;
 use maglor_sim::model::System;
-use support::run_all;
+
+use crate::support::run_all;
 
 /// Ends and middle of the range that docs/model.md compares in full.
 #[test]

@@ -1,10 +1,8 @@
 //! Calls that go local first on three nodes: shares are those of `lor`, latency is the ledger's.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use maglor_sim::des::{Nodes, Outcome, Scenario};
-use support::{paper, requests, run, run_all};
+
+use crate::support::{paper, requests, run, run_all};
 
 const NODES: usize = 3;
 /// On each node.

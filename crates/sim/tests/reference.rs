@@ -1,11 +1,9 @@
 //! The policies at M = 20, N = 40, ρ = 0.75, exponential service of 20 ms, 0.25 ms a message, compared with
 //! the values of an independent simulator.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use maglor_sim::des::Scenario;
-use support::{assert_mean, paper, requests, run_all};
+
+use crate::support::{assert_mean, paper, requests, run_all};
 
 /// Policy and mean in milliseconds.
 const REFERENCE: &[(&str, f64)] = &[

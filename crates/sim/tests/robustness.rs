@@ -1,14 +1,12 @@
 //! Loss, death, restarts, changes of the set, unequal servers: what must not break the policies that
 //! talk.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_balance::{Endpoint, PolicySpec, Time, View, ViewParams};
 use maglor_sim::des::{Antagonist, Change, Disturbance, Network, Outcome, Scenario};
-use support::{paper, requests, run, run_all};
+
+use crate::support::{paper, requests, run, run_all};
 
 const TS: f64 = 20.0;
 

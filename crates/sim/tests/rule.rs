@@ -1,13 +1,11 @@
 //! The decision rule against the simulator.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_service_graph::policy_choice::{Choice, Situation};
 use maglor_sim::des::{Network, Proxies, Scenario};
-use support::{paper, requests, run_all};
+
+use crate::support::{paper, requests, run_all};
 
 const CHOICES: [(Choice, &str); 4] = [
     (Choice::Local, "lor(choices=2)"),

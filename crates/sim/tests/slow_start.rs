@@ -1,13 +1,11 @@
 //! Servers that return ramp up, regardless of the observations of the ledger's host.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod support;
 
 use std::time::Duration;
 
 use maglor_balance::SlowStart;
 use maglor_sim::des::{Change, Discipline, Disturbance, Scenario};
-use support::{paper, run_all};
+
+use crate::support::{paper, run_all};
 
 /// Servers; the last one returns.
 const SERVERS: u32 = 8;

@@ -16,6 +16,7 @@ mod architecture {
 }
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use architecture::{cycles, metadata, sources};
 
@@ -306,6 +307,85 @@ fn dependencies_are_used() {
     }
     let unnamed = UNNAMED.map(|(package, name)| (package.to_owned(), name.to_owned()));
     assert_eq!(unused, unnamed, "dependencies that no source names");
+}
+
+/// A package with one program for many files of tests lists its programs; cargo looks for no others there.
+#[test]
+fn each_file_of_tests_is_in_a_program() {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for package in metadata::targets() {
+        let modules = package.tests.iter().flat_map(|main| sources::modules(main));
+        let modules = BTreeSet::from_iter(modules);
+        for file in sources::directly_in(&package.folder.join("tests")) {
+            let module = file.file_stem().unwrap().to_string_lossy();
+            count += 1;
+            if !package.tests.contains(&file) && !modules.contains(&*module) {
+                wrong.push(format!("{}: a module of main.rs", file.display()));
+            }
+        }
+    }
+    assert!(count > 100, "files of tests were found");
+    assert!(wrong.is_empty(), "add to a program:\n{}", wrong.join("\n"));
+}
+
+/// A target without tests is not linked for them, too.
+#[test]
+fn tests_are_not_turned_off() {
+    let root = metadata::root();
+    let files = sources::files(&root);
+    let mut wrong = Vec::new();
+    for main in metadata::targets()
+        .iter()
+        .flat_map(|package| &package.untested)
+    {
+        let folder = main.parent().unwrap();
+        let modules = sources::modules(main);
+        let is_part = |path: &Path| {
+            let below = path.strip_prefix(folder).ok();
+            let module = below.and_then(|below| below.iter().next());
+            let module = module.map(|name| name.to_string_lossy());
+            path == main
+                || module.is_some_and(|name| modules.contains(name.trim_end_matches(".rs")))
+        };
+        let parts = files.iter().filter(|(path, _)| is_part(&root.join(path)));
+        let with_tests = parts.filter(|(_, text)| text.contains("#[cfg(test)]"));
+        wrong.extend(with_tests.map(|(path, _)| path));
+    }
+    assert!(
+        wrong.is_empty(),
+        "remove `test = false` in Cargo.toml: {wrong:?}"
+    );
+}
+
+/// Looking for examples takes a second or more of each library, so that those without any turn it off.
+#[test]
+fn examples_in_comments_are_tested() {
+    let root = metadata::root();
+    let files = sources::files(&root);
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for package in metadata::targets() {
+        let Some(doctest) = package.doctest else {
+            continue;
+        };
+        let src = package.folder.strip_prefix(&root).unwrap().join("src");
+        let mut texts = files
+            .iter()
+            .filter(|(path, _)| path.starts_with(&*src.to_string_lossy()));
+        let has_examples = texts.any(|(_, text)| sources::has_example(text));
+        count += usize::from(has_examples);
+        if has_examples != doctest {
+            wrong.push(format!(
+                "{}: `[lib] doctest = {has_examples}`",
+                src.display()
+            ));
+        }
+    }
+    assert!(count > 0, "examples were found");
+    assert!(
+        wrong.is_empty(),
+        "write in Cargo.toml:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::shell::{Cargo, target};
 /// The name of the copy, by which it takes the compiler's place.
 const NAME: &str = "maglor-compile";
 
-/// Settings for building everything, most of it for the first time: incremental compilation and line tables for 260
+/// Settings for building everything, most of it for the first time: incremental compilation and line tables for all
 /// programs of tests double the time. A panic names its file and line without them.
 const WHOLE_BUILD: [&str; 2] = ["build.incremental=false", "profile.dev.debug=false"];
 

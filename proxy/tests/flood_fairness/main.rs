@@ -22,6 +22,7 @@
 )]
 
 #[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "the other tests use the rest of it")]
 mod support;
 
 #[path = "../memory_attacks/clients.rs"]

@@ -11,8 +11,8 @@ use maglor_testkit::{Proxy, ProxyBuilder, Upstream, eventually};
 use super::clients::Addresses;
 use super::held::{Held, answered};
 use super::relay::{self, Target};
-use super::support::mesh::{Member, Root};
-use super::support::reload;
+use crate::support::mesh::{Member, Root};
+use crate::support::reload;
 
 /// Time within which everything ends by a timeout.
 const SETTLES: Duration = Duration::from_secs(20);

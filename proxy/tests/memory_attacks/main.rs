@@ -11,6 +11,7 @@
 )]
 
 #[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "the other tests use the rest of it")]
 mod support;
 
 mod attacks;

@@ -1,8 +1,4 @@
 //! Shared code of the tests of the whole proxy: configurations and helpers to communicate with it.
-#![allow(
-    dead_code,
-    reason = "each test file is a program of its own and uses a part"
-)]
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,4 @@
 //! The command line as a program.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use maglor_cluster::{Cluster, Forward, Kubectl};
 use serde_json::Value;
 
-use super::api_server::ApiServer;
-use super::installed::until;
+use crate::support::api_server::ApiServer;
+use crate::support::installed::until;
 
 /// Pods that are admitted, one after another.
 pub(crate) const ADMISSIONS: usize = 100;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use maglor_cluster::Kubectl;
 
-use super::installed::Installed;
+use crate::support::installed::Installed;
 
 /// A name of `dashboard.hostNames`.
 pub(crate) const HOST_NAME: &str = "mesh.example";

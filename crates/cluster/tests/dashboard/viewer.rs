@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 
 use maglor_testkit::browser::Page;
 
-use super::installed::Installed;
+use crate::support::installed::Installed;
 
 /// Rates differ from those of the load by this share at most, and by requests that have just begun or ended.
 const TOLERANCE: (f64, f64) = (0.1, 0.5);

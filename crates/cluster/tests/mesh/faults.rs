@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use maglor_cluster::Kubectl;
 
-use super::installed::{Installed, until};
-use super::load::Load;
-use crate::{RATE, rolled_out};
+use super::{RATE, rolled_out};
+use crate::support::installed::{Installed, until};
+use crate::support::load::Load;
 
 /// The duration of an outage: long enough for every watch to end and every client to detect it.
 const AWAY: Duration = Duration::from_secs(5);

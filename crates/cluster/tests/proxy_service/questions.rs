@@ -3,7 +3,7 @@
 use maglor_cluster::Kubectl;
 use maglor_testkit::hostile::{self, Case};
 
-use super::api_server::ApiServer;
+use crate::support::api_server::ApiServer;
 
 /// Cases that the API server forwards; it answers all others itself.
 const PASSED_ON: &str = "/apis/external.metrics.k8s.io/v1beta1";

@@ -13,7 +13,7 @@ use maglor_cluster::{Cluster, Kubectl};
 use serde_json::{Value, json};
 
 use super::model::{CORE, Model, USERS};
-use super::round_trip::connect;
+use crate::support::round_trip::connect;
 
 /// The interval between two lists of pods.
 const LOOK: Duration = Duration::from_secs(5);

@@ -1,5 +1,4 @@
 //! Common functions of the simulator tests.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use maglor_sim::des::{Outcome, Scenario, simulate_all, threads};
 

@@ -49,6 +49,42 @@ pub(crate) fn dependencies() -> Vec<(String, PathBuf, BTreeSet<String>)> {
     packages().iter().map(of).collect()
 }
 
+/// What cargo builds of a package for tests.
+pub(crate) struct Targets {
+    pub(crate) folder: PathBuf,
+    /// The files that are programs of tests.
+    pub(crate) tests: BTreeSet<PathBuf>,
+    /// The files of libraries and programs whose own tests are turned off.
+    pub(crate) untested: Vec<PathBuf>,
+    /// Whether examples of the library are tested, if it has a library.
+    pub(crate) doctest: Option<bool>,
+}
+
+/// Those of each package of the workspace.
+pub(crate) fn targets() -> Vec<Targets> {
+    let of = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
+        let targets = package["targets"].as_array().expect("targets");
+        let is = |target: &&Value, kind: &str| target["kind"][0] == kind;
+        let file = |target: &Value| PathBuf::from(target["src_path"].as_str().expect("a path"));
+        let tests = targets.iter().filter(|target| is(target, "test"));
+        let library = targets.iter().find(|target| is(target, "lib"));
+        let tested = targets
+            .iter()
+            .filter(|target| is(target, "lib") || is(target, "bin"));
+        Targets {
+            folder: manifest.parent().expect("a folder").to_owned(),
+            tests: tests.map(file).collect(),
+            untested: tested
+                .filter(|target| target["test"] == false)
+                .map(file)
+                .collect(),
+            doctest: library.map(|library| library["doctest"] == true),
+        }
+    };
+    packages().iter().map(of).collect()
+}
+
 fn packages() -> Vec<Value> {
     let text = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
     let mut metadata: Value = serde_json::from_str(&text).expect("cargo metadata prints JSON");

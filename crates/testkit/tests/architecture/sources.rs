@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Folders without code that is maintained by reading: build products, generated code, and
 /// tests, which may be as long as what they test.
@@ -45,6 +45,37 @@ pub(crate) fn words(dir: &Path) -> BTreeSet<String> {
     words
 }
 
+/// Rust files directly in a folder, which need not exist.
+pub(crate) fn directly_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|ext| ext == "rs"))
+        .collect()
+}
+
+/// The modules that a file declares.
+pub(crate) fn modules(file: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let names = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+    names.map(str::to_owned).collect()
+}
+
+/// Whether a comment has Rust code that rustdoc runs or compiles.
+pub(crate) fn has_example(text: &str) -> bool {
+    let comments = text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("///").or(line.strip_prefix("//!"))
+    });
+    // A fence begins a block, the next one ends it.
+    let fences = comments.filter_map(|line| line.trim().strip_prefix("```"));
+    let mut languages = fences.step_by(2);
+    languages
+        .any(|language| ["", "rust", "no_run", "should_panic", "compile_fail"].contains(&language))
+}
+
 /// Lines up to the first item that is compiled for tests only.
 pub(crate) fn lines_before_tests(text: &str) -> usize {
     text.lines()
@@ -74,6 +105,16 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<(String, String)>) {
             }
         }
     }
+}
+
+#[test]
+fn examples_are_rust() {
+    assert!(has_example(
+        "/// ```text\n/// a\n/// ```\n    //! ```no_run\n"
+    ));
+    assert!(!has_example(
+        "/// ```text\n/// ```\n// ```\nlet a = \"```\";\n"
+    ));
 }
 
 #[test]

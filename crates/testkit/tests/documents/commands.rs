@@ -160,16 +160,26 @@ impl Programs {
             let base = folder.join(base);
             base.join(format!("{name}.rs")).exists() || base.join(name).exists()
         };
-        match (value("--test"), value("--bin")) {
-            (Some(test), _) if !exists("tests", test) => Err(format!("no test {test}")),
-            (_, Some(bin)) if exists("src/bin", bin) => match self.0.get(bin) {
+        let mut tests = value("--test").into_iter().chain(module(own));
+        if let Some(test) = tests.find(|test| !exists("tests", test)) {
+            return Err(format!("no test {test}"));
+        }
+        match value("--bin") {
+            Some(bin) if exists("src/bin", bin) => match self.0.get(bin) {
                 Some(program) => check(program, passed),
                 None => Ok(()),
             },
-            (_, Some(bin)) if bin != package => Err(format!("no program {bin}")),
+            Some(bin) if bin != package => Err(format!("no program {bin}")),
             _ => Ok(()),
         }
     }
+}
+
+/// The module in a filter of tests, which is a file: `--test main reload::`.
+fn module(words: &[String]) -> Option<&str> {
+    let at = words.iter().position(|word| word == "--test")?;
+    let (module, _) = words.get(at + 2)?.split_once("::")?;
+    Some(module)
 }
 
 /// Whether a command accepts these arguments.
@@ -295,6 +305,7 @@ fn wrong_command_lines_are_found() {
         "cargo test -p maglor-balancing",
         "cargo run -p maglor-benches --bin compare -- --quik",
         "cargo test -p maglor-proxy --test nothing",
+        "cargo test -p maglor-proxy --test main nothing::",
     ] {
         assert_eq!(programs.script(wrong, true).problems.len(), 1, "{wrong}");
     }

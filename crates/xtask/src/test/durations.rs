@@ -32,6 +32,11 @@ impl Durations {
         self.0.insert(name.into(), took);
     }
 
+    /// Forgets the programs that do not exist any more.
+    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| exists(name));
+    }
+
     /// Returns what `name` took in its last run, or a guess.
     pub(super) fn expected(&self, name: &str) -> Duration {
         self.0.get(name).copied().unwrap_or(UNKNOWN)
@@ -74,5 +79,12 @@ mod tests {
         );
         assert_eq!(durations.expected("-p b --lib"), UNKNOWN);
         assert_eq!(durations.slowest(1), ["-p a --lib 2 s"]);
+    }
+
+    #[test]
+    fn renamed_programs_are_forgotten() {
+        let mut durations = Durations::parse("1500 -p a --lib\n20 -p c --test d\n");
+        durations.retain(|name| name == "-p c --test d");
+        assert_eq!(durations.slowest(2), ["-p c --test d 0 s"]);
     }
 }

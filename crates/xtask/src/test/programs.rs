@@ -1,8 +1,9 @@
 //! Builds everything in the workspace once, with the same features for all, and names the test programs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -10,21 +11,74 @@ use super::Outcome;
 use crate::compiler;
 use crate::shell::Cargo;
 
-/// A test program that cargo built.
+/// The program with all tests of a package that has many files of them: one module a file.
+const MERGED: &str = "main";
+
+/// A test program that cargo built, or one of its modules.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Program {
-    /// Its package and target, as arguments of `cargo test`: `-p maglor-proxy --test reload`.
+    /// Its package and target, as arguments of `cargo test`: `-p maglor-proxy --test flood_fairness`, and a module as a
+    /// filter: `-p maglor-proxy --test main reload::`.
     pub(super) name: String,
     /// The executable.
     pub(super) file: PathBuf,
     /// The folder of its package, in which cargo runs it.
     pub(super) folder: PathBuf,
+    /// The tests to run; none: all of the executable.
+    tests: Vec<String>,
 }
 
 impl Program {
     /// Returns the command that runs it.
     pub(super) fn command(&self) -> Cargo {
+        match self.tests.is_empty() {
+            true => self.executable(),
+            false => self.only(&self.tests),
+        }
+    }
+
+    /// Returns the command that runs only these of its tests.
+    pub(super) fn only(&self, tests: &[String]) -> Cargo {
+        self.executable().arg("--exact").args(tests)
+    }
+
+    fn executable(&self) -> Cargo {
         Cargo::program(&self.file, &self.file.display().to_string()).folder(&self.folder)
+    }
+
+    /// Returns its modules if it is a merged program. Each is run as a program: in a process of its own, with a
+    /// duration of its own, at the same time as the others.
+    fn modules(self) -> io::Result<Vec<Self>> {
+        if !self.name.ends_with(&format!("--test {MERGED}")) {
+            return Ok(vec![self]);
+        }
+        let list = Command::new(&self.file)
+            .args(["--list", "--format=terse"])
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()?;
+        if !list.status.success() {
+            let message = format!("{} --list: {}", self.file.display(), list.status);
+            return Err(io::Error::other(message));
+        }
+        Ok(self.split(&String::from_utf8_lossy(&list.stdout)))
+    }
+
+    /// Returns its modules by the list of its tests.
+    fn split(self, list: &str) -> Vec<Self> {
+        let mut modules = BTreeMap::<_, Vec<_>>::new();
+        let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
+        for test in tests {
+            let module = test.split_once("::").map_or("", |(module, _)| module);
+            modules.entry(module).or_default().push(test.to_owned());
+        }
+        let module = |(module, tests)| Self {
+            name: format!("{} {module}::", self.name),
+            tests,
+            ..self.clone()
+        };
+        modules.into_iter().map(module).collect()
     }
 }
 
@@ -62,13 +116,18 @@ pub(super) fn check(features: &[&str]) -> Outcome {
     }
 }
 
-/// Builds all test programs with `features`; `None`: they do not compile.
+/// Builds all test programs with `features`, and returns merged ones as their modules; `None`: they do not compile.
 pub(super) fn build(features: &[&str]) -> io::Result<Option<Vec<Program>>> {
     let build = run(features)?;
     if !build.compiles {
         build.print();
+        return Ok(None);
     }
-    Ok(build.compiles.then_some(build.programs))
+    let mut programs = Vec::new();
+    for program in build.programs {
+        programs.extend(program.modules()?);
+    }
+    Ok(Some(programs))
 }
 
 /// Returns the subcommand of cargo with which both the programs and the tests of the documentation are built.
@@ -128,6 +187,7 @@ fn program(message: &Value) -> Option<Program> {
         name: format!("-p {package} {what}"),
         file: file.into(),
         folder,
+        tests: Vec::new(),
     })
 }
 
@@ -175,6 +235,37 @@ mod tests {
             assert_eq!(program.name, name);
             assert_eq!(program.folder, PathBuf::from("/w/proxy"));
         }
+    }
+
+    #[test]
+    fn a_merged_program_is_run_by_modules() {
+        let id = "path+file:///w/proxy#maglor-proxy@0.1.0";
+        let mut message = message(id, "test", true);
+        message["target"]["name"] = MERGED.into();
+        let merged = program(&message).unwrap();
+        let list =
+            "http1::a: test\nhttp1::deep::b: test\nhttp1_limits::a: test\nhttp1::c: benchmark\n";
+        let modules = merged.split(list);
+        let found: Vec<_> = modules
+            .iter()
+            .map(|module| (module.name.as_str(), module.tests.join(" ")))
+            .collect();
+        let expected = [
+            (
+                "-p maglor-proxy --test main http1::",
+                "http1::a http1::deep::b",
+            ),
+            (
+                "-p maglor-proxy --test main http1_limits::",
+                "http1_limits::a",
+            ),
+        ];
+        assert_eq!(found, expected.map(|(name, tests)| (name, tests.into())));
+        let command = modules[0].command().to_string();
+        assert_eq!(
+            command,
+            "/w/target/debug/deps/reload-01 --exact http1::a http1::deep::b"
+        );
     }
 
     #[test]

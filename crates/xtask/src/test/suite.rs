@@ -33,9 +33,13 @@ pub(super) fn run(at_once: usize, limit: Option<Duration>, interrupted: &AtomicB
         }
     };
     let mut durations = Durations::read();
+    durations
+        .retain(|name| name == DOC_TESTS || programs.iter().any(|program| program.name == name));
     let jobs = jobs(&programs, doc_tests, &durations, limit);
     let (count, left_out) = (jobs.len(), programs.len() + 1 - jobs.len());
-    println!("{count} test programs, {at_once} at a time; left out as slow: {left_out}");
+    println!(
+        "{count} test programs and modules, {at_once} at a time; left out as slow: {left_out}"
+    );
     let mut report = Report::default();
     queue::run(jobs, at_once, interrupted, |finished| {
         report.add(&finished, count);
@@ -95,7 +99,7 @@ impl Report {
         let found = reader.end();
         let verdict = if finished.passed { "" } else { "FAILED " };
         println!(
-            "[{:>3}/{count}] {:>6.1} s  {verdict}{}: {} passed",
+            "[{:>3}/{count}] {:>6.1} s  {verdict}{} ({} passed)",
             self.finished,
             finished.took.as_secs_f64(),
             finished.name,
@@ -106,7 +110,7 @@ impl Report {
             return;
         }
         print!("{}", finished.output);
-        let heading = format!("cargo test {}:", finished.name);
+        let heading = format!("cargo test {}", finished.name);
         self.failures.output.push(heading);
         if found.output.is_empty() {
             // It was killed, or did not start: its last lines show where.
@@ -138,11 +142,10 @@ impl Report {
             let Some(program) = programs.iter().find(|program| program.name == *name) else {
                 return Outcome::FailedTests(self.failures);
             };
-            println!("retry alone: {name}: {}", tests.join(", "));
-            let alone = program.command().args(["--exact", "--test-threads=1"]);
+            println!("retry alone: {name} {}", tests.join(" "));
             let job = Job {
                 name: name.clone(),
-                command: alone.args(tests),
+                command: program.only(tests).arg("--test-threads=1"),
             };
             queue::run(vec![job], 1, interrupted, |finished| {
                 print!("{}", finished.output);

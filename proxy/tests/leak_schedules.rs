@@ -11,14 +11,6 @@
 //! `MAGLOR_SCHEDULES=10000` sets the number of schedules; `SEED=N` repeats a run. Timing depends on the
 //! machine: a seed repeats what is sent, not the order in which threads run. `MAGLOR_PROXY=FILE` tests that
 //! binary.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod clients;
 mod held;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use maglor_balance::Rng;
 use maglor_cluster::Cluster;
 
-use super::round_trip::round_trip;
+use crate::support::round_trip::round_trip;
 
 /// Connections to a door: more than requests that are ever under way there.
 const CONNECTIONS: usize = 24;

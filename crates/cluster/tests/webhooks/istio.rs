@@ -3,7 +3,7 @@
 use maglor_cluster::Kubectl;
 use serde_json::Value;
 
-use super::installed::until;
+use crate::support::installed::until;
 
 /// Without the schemas, which are Istio's.
 fn definition(group: &str, kind: &str, plural: &str, subresources: &str) -> String {

@@ -35,8 +35,8 @@ pub enum ProxyError {
     /// A CONNECT request where `allow_connect` is off.
     #[error("CONNECT is not allowed on this listener")]
     ConnectNotAllowed,
-    /// The listener's rules deny the request.
-    #[error("access denied")]
+    /// The listener's rules deny the request. The text is Envoy's, which users of Istio know.
+    #[error("RBAC: access denied")]
     Denied,
     /// The request's body is malformed.
     #[error("malformed request body: {0}")]

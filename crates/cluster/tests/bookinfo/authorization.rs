@@ -31,7 +31,7 @@ pub(crate) fn access_is_granted_step_by_step(run: &mut Run) {
         run,
         NOTHING,
         ("`allow-nothing`", "403, \"RBAC: access denied\""),
-        |page| page.status == Some(403) && page.body.contains("access denied"),
+        |page| page.status == Some(403) && page.body.contains("RBAC: access denied"),
     );
     let step = (
         "`productpage-viewer`",

@@ -219,7 +219,7 @@ fn receipts_series_and_about_are_those_of_this_controller() {
         about["tap"]["reason"]
             .as_str()
             .unwrap()
-            .contains("maglor tap"),
+            .contains("--dashboard-proxy"),
         "{about}"
     );
     assert_eq!(

@@ -1,5 +1,7 @@
 //! The closed loop: each connection sends the next request as soon as it has a response.
 
+use std::rc::Rc;
+
 use maglor_load::closed::{Users, start};
 use tokio::time::sleep;
 
@@ -9,7 +11,7 @@ use super::{Options, Report};
 use crate::error::Result;
 
 pub(super) async fn run(options: &Options) -> Result<Report> {
-    let shared = Shared::new()?;
+    let shared = Rc::<Shared>::default();
     let connections = open_all(&options.target).await?;
     let users = start(connections, Users::default(), &shared);
     sleep(options.warmup()).await;

@@ -2,6 +2,7 @@
 //!
 //! A connection that is still busy sends late, but its latency counts from when it was due.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use maglor_load::Clock;
@@ -17,7 +18,7 @@ use crate::error::{Doing, Result};
 const GRACE: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(options: &Options, rate: u32) -> Result<Report> {
-    let shared = Shared::new()?;
+    let shared = Rc::<Shared>::default();
     let open = Open::start(open_all(&options.target).await?, &shared);
     let clock = Clock::new().doing("start the pacing timer")?;
     sleep(Duration::from_millis(50)).await;

@@ -3,18 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::ControlFlow;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use maglor_load::record::Latencies;
 use maglor_load::{Observer, Sample};
 
 use super::Report;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::procfs::{self, CpuTime};
-
-/// The longest latency; longer ones count as this.
-const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The requests whose latencies count.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,31 +24,18 @@ pub(super) enum Measured {
 }
 
 /// State of one run, on one thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) measured: Cell<Measured>,
     completed: Cell<u64>,
     errors: Cell<u64>,
     first_error: RefCell<Option<String>>,
-    /// In nanoseconds.
-    latencies: RefCell<Histogram<u64>>,
+    latencies: RefCell<Latencies>,
 }
 
 impl Shared {
-    pub(super) fn new() -> Result<Rc<Self>> {
-        let latencies = Histogram::new_with_bounds(1, nanos(LONGEST), 3);
-        let latencies = latencies.map_err(Error::protocol)?;
-        Ok(Rc::new(Self {
-            measured: Cell::default(),
-            completed: Cell::default(),
-            errors: Cell::default(),
-            first_error: RefCell::default(),
-            latencies: RefCell::new(latencies),
-        }))
-    }
-
     pub(super) fn recorded(&self) -> u64 {
-        self.latencies.borrow().len()
+        self.latencies.borrow().count()
     }
 
     pub(super) fn fail_many(&self, count: u64, text: impl FnOnce() -> String) {
@@ -64,7 +47,7 @@ impl Shared {
     pub(super) fn report(&self, start: &Border, end: &Border) -> Report {
         let cpu = end.cpu.since(start.cpu);
         let latencies = self.latencies.borrow();
-        let micros = |q| latencies.value_at_quantile(q) as f64 / 1e3;
+        let micros = |q| latencies.quantile(q) * 1e3;
         Report {
             requests: end.completed - start.completed,
             errors: self.errors.get(),
@@ -76,7 +59,7 @@ impl Shared {
             p50_us: micros(0.5),
             p99_us: micros(0.99),
             p999_us: micros(0.999),
-            max_us: latencies.max() as f64 / 1e3,
+            max_us: latencies.max() * 1e3,
         }
     }
 }
@@ -98,8 +81,7 @@ impl Observer for Shared {
             Measured::None => false,
         };
         if is_measured {
-            let latency = nanos(sample.latency());
-            self.latencies.borrow_mut().saturating_record(latency);
+            self.latencies.borrow_mut().add(sample.latency());
         }
         ControlFlow::Continue(())
     }

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 
 use crate::{Observer, Sample};
 
-/// The longest latency; longer ones count as this.
+/// The longest latency.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// How many kinds of failures are distinguished.
 const KINDS: usize = 20;
@@ -19,16 +19,18 @@ const OTHER: &str = "other failures";
 /// The kind of requests that were due and not sent.
 const MISSED: &str = "not sent: too many requests were waiting";
 
-/// Latencies of successful requests, in nanoseconds with three digits.
+/// Latencies of successful requests, in nanoseconds with three digits; those above an hour count as an hour.
 #[derive(Debug, Clone)]
 pub struct Latencies(Histogram<u64>);
 
-impl Latencies {
-    fn new() -> Self {
+impl Default for Latencies {
+    fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1, nanos(LONGEST), 3);
         Self(histogram.expect("the bounds and the digits are in the ranges of the histogram"))
     }
+}
 
+impl Latencies {
     /// Returns how many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -53,7 +55,8 @@ impl Latencies {
         self.0.max() as f64 / 1e6
     }
 
-    fn add(&mut self, latency: Duration) {
+    /// Adds one.
+    pub fn add(&mut self, latency: Duration) {
         self.0.saturating_record(nanos(latency));
     }
 }
@@ -100,10 +103,10 @@ impl Record {
             began,
             measured_from: began + skipped,
             inner: RefCell::new(Inner {
-                measured: Latencies::new(),
+                measured: Latencies::default(),
                 failures: BTreeMap::new(),
                 seconds: Vec::new(),
-                current: Latencies::new(),
+                current: Latencies::default(),
                 second: Second::default(),
             }),
         }

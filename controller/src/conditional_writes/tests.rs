@@ -8,7 +8,6 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Config;
-use tokio::net::TcpListener;
 
 use maglor_telemetry::Registry;
 
@@ -34,12 +33,10 @@ async fn answer(request: Request<Incoming>, asked: Asked) -> Response<Full<Bytes
 }
 
 async fn start() -> (Client, Asked) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let asked = Asked::default();
     let seen = Arc::clone(&asked);
     let answer = move |request| answer(request, Arc::clone(&seen));
-    tokio::spawn(crate::api_port::serve(listener, answer));
+    let address = crate::api_port::start(answer).await;
     let mut config = Config::new(format!("http://{address}").parse().unwrap());
     config.default_retry = false;
     (Client::try_from(config).unwrap(), asked)

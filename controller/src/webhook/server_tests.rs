@@ -8,7 +8,6 @@ use http_body_util::BodyExt as _;
 use kube::Config;
 use maglor_testkit::hostile::{self, Case, Port};
 use serde_json::json;
-use tokio::net::TcpListener;
 
 use super::*;
 
@@ -16,8 +15,6 @@ type Asked = Arc<Mutex<Vec<String>>>;
 
 /// An API server that has the namespace `default`, and records requests.
 async fn api_server(asked: &Asked) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let asked = Arc::clone(asked);
     let answer = move |request: Request<hyper::body::Incoming>| {
         let target = request.uri().to_string();
@@ -37,8 +34,7 @@ async fn api_server(asked: &Asked) -> SocketAddr {
             .body(Full::<Bytes>::from(body.to_string()));
         std::future::ready(response.unwrap())
     };
-    tokio::spawn(crate::api_port::serve(listener, answer));
-    address
+    crate::api_port::start(answer).await
 }
 
 async fn service(asked: &Asked) -> Service {

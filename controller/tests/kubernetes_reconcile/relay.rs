@@ -9,33 +9,25 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use kube::Client;
 use kube::client::Body;
-use tokio::net::TcpListener;
 
 use crate::support::api_port;
 
+/// `METHOD path?query` of each request.
+type Requests = Arc<Mutex<Vec<String>>>;
+
 /// See the module's documentation. Requests are forwarded as the client's user.
-#[derive(Clone)]
 pub(crate) struct Relay {
-    client: Client,
     address: SocketAddr,
-    requests: Arc<Mutex<Vec<String>>>,
+    requests: Requests,
 }
 
 impl Relay {
     pub(crate) async fn start(client: Client) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let relay = Self {
-            client,
-            address: listener.local_addr().unwrap(),
-            requests: Arc::default(),
-        };
-        let served = relay.clone();
-        let answer = move |request| {
-            let relay = served.clone();
-            async move { relay.forward(request).await }
-        };
-        tokio::spawn(api_port::serve(listener, answer));
-        relay
+        let requests = Requests::default();
+        let seen = Arc::clone(&requests);
+        let answer = move |request| forward(client.clone(), Arc::clone(&seen), request);
+        let address = api_port::start(answer).await;
+        Self { address, requests }
     }
 
     /// Writes a kubeconfig that leads to the port.
@@ -43,23 +35,23 @@ impl Relay {
         api_port::write_kubeconfig(path, self.address);
     }
 
-    /// Takes the requests so far, `METHOD path?query`.
+    /// Takes the requests so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.requests.lock().unwrap())
     }
+}
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
-        let (mut head, body) = request.into_parts();
-        let said = format!("{} {}", head.method, head.uri);
-        self.requests.lock().unwrap().push(said);
-        head.headers.remove(http::header::HOST);
-        let Ok(body) = body.collect().await else {
-            return refused();
-        };
-        let request = Request::from_parts(head, Body::from(body.to_bytes()));
-        let forwarded = self.client.send(request).await;
-        forwarded.unwrap_or_else(|_| refused())
-    }
+async fn forward(client: Client, requests: Requests, request: Request<Incoming>) -> Response<Body> {
+    let (mut head, body) = request.into_parts();
+    let said = format!("{} {}", head.method, head.uri);
+    requests.lock().unwrap().push(said);
+    head.headers.remove(http::header::HOST);
+    let Ok(body) = body.collect().await else {
+        return refused();
+    };
+    let request = Request::from_parts(head, Body::from(body.to_bytes()));
+    let forwarded = client.send(request).await;
+    forwarded.unwrap_or_else(|_| refused())
 }
 
 fn refused() -> Response<Body> {

@@ -37,6 +37,19 @@ where
     }
 }
 
+/// Serves connections to a free port with `answer`, and returns its address.
+pub(crate) async fn start<A, F, B>(answer: A) -> SocketAddr
+where
+    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, answer));
+    address
+}
+
 /// Writes a kubeconfig that leads to the port.
 pub(crate) fn write_kubeconfig(path: &Path, address: SocketAddr) {
     let server = format!("http://{address}");

@@ -47,12 +47,10 @@ async fn answer(request: Request<Incoming>, asked: Asked) -> Response<Full<Bytes
 }
 
 async fn start() -> (Config, Asked) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let asked = Asked::default();
     let seen = Arc::clone(&asked);
     let answer = move |request| answer(request, Arc::clone(&seen));
-    tokio::spawn(crate::api_port::serve(listener, answer));
+    let address = crate::api_port::start(answer).await;
     let mut config = Config::new(format!("http://{address}").parse().unwrap());
     config.auth_info.token = Some("the controller's own".to_owned().into());
     config.auth_info.impersonate = Some("system:admin".to_owned());

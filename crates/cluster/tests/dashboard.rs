@@ -16,12 +16,10 @@ use maglor_testkit::browser::{Browser, Device, Page};
 
 use crate::support::installed::{Installed, until};
 use crate::support::load::Load;
-use crate::support::shop::{self, lasting, rolled_out};
+use crate::support::shop::{self, deploy_users_and_details, lasting};
 use network::{Client, HOST_NAME};
 use viewer::{Forwarded, Viewer};
 
-const SHOP: &str = include_str!("placement/shop.yaml");
-const SERVICE: &str = include_str!("placement/service.yaml");
 const USERS: &str = include_str!("dashboard/users.yaml");
 /// A window of a laptop.
 const DESKTOP: Device = Device {
@@ -50,7 +48,8 @@ fn the_page_is_true_and_shows_what_its_viewer_may_see() {
         return;
     };
     let kubectl = installed.kubectl();
-    deploy(kubectl);
+    deploy_users_and_details(kubectl, "disabled");
+    kubectl.apply(USERS).unwrap();
     let client = Client::new(&installed, controller(kubectl));
     client.permissions_are_checked();
     client.foreign_sites_are_refused();
@@ -102,24 +101,6 @@ fn the_page_is_true_and_shows_what_its_viewer_may_see() {
     runtime.block_on(far.is_live());
     drop((near, far, reader, forwarded, browser));
     installed.stop();
-}
-
-fn deploy(kubectl: &Kubectl) {
-    kubectl.apply(SHOP).unwrap();
-    let services = [
-        ("users", "10.96.0.99", "1", "9080"),
-        ("details", "10.96.0.101", "3", ""),
-    ];
-    for (name, address, replicas, skipped) in services {
-        let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
-        let service = service.replace("REPLICAS", replicas);
-        let service = service.replace("PLACEMENT", "disabled");
-        kubectl.apply(&service.replace("SKIPPED", skipped)).unwrap();
-    }
-    kubectl.apply(USERS).unwrap();
-    for (name, ..) in services {
-        rolled_out(kubectl, name);
-    }
 }
 
 /// The address of the page of a controller.

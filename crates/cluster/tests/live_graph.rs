@@ -11,10 +11,8 @@ use serde_json::Value;
 
 use crate::support::installed::{Installed, until};
 use crate::support::load::{Load, body};
-use crate::support::shop::rolled_out;
+use crate::support::shop::{deploy_users_and_details, rolled_out};
 
-const SHOP: &str = include_str!("placement/shop.yaml");
-const SERVICE: &str = include_str!("placement/service.yaml");
 const DELAY: Duration = Duration::from_millis(5);
 /// The admin port of a sidecar.
 const ADMIN: u16 = 15020;
@@ -31,20 +29,7 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
         return;
     };
     let kubectl = installed.kubectl();
-    kubectl.apply(SHOP).unwrap();
-    let services = [
-        ("users", "10.96.0.99", "1", "9080"),
-        ("details", "10.96.0.101", "3", ""),
-    ];
-    for (name, address, replicas, skipped) in services {
-        let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
-        let service = service.replace("REPLICAS", replicas);
-        let service = service.replace("PLACEMENT", "enabled");
-        kubectl.apply(&service.replace("SKIPPED", skipped)).unwrap();
-    }
-    for (name, ..) in services {
-        rolled_out(kubectl, name);
-    }
+    deploy_users_and_details(kubectl, "enabled");
     let users = only_pod(kubectl, "users");
     let load = Load::start(&installed.cluster, at(&users, 9080), RATE);
     let wanted = |graph: &Value| edge(graph).is_some_and(|edge| edge["rps"].as_f64() > Some(10.0));

@@ -30,12 +30,7 @@ pub(crate) fn versions_take_turns(run: &mut Run) {
 
 pub(crate) fn all_requests_go_to_one_version(run: &mut Run) {
     run.apply("networking/virtual-service-all-v1.yaml");
-    settle("requests go to v1", || {
-        run.browser()
-            .pages(5)
-            .iter()
-            .all(|page| page.shows(Reviews::NoStars))
-    });
+    settled_on(run, "requests go to v1", Reviews::NoStars);
     let pages = run.browser().pages(ALL);
     let step = (
         "`virtual-service-all-v1.yaml`",
@@ -70,12 +65,7 @@ pub(crate) fn a_user_goes_to_another_version(run: &mut Run) {
 /// Half of the requests to another version, a tenth of them, then all.
 pub(crate) fn requests_are_split(run: &mut Run) {
     run.apply("networking/virtual-service-all-v1.yaml");
-    settle("requests go to v1", || {
-        run.browser()
-            .pages(5)
-            .iter()
-            .all(|page| page.shows(Reviews::NoStars))
-    });
+    settled_on(run, "requests go to v1", Reviews::NoStars);
     let step = (
         "`virtual-service-reviews-50-v3.yaml`",
         "red stars 50 % of the time, otherwise none",
@@ -87,15 +77,18 @@ pub(crate) fn requests_are_split(run: &mut Run) {
     );
     share(run, step, Reviews::BlackStars, 0.1);
     run.apply("networking/virtual-service-reviews-v3.yaml");
-    settle("requests go to v3", || {
-        run.browser()
-            .pages(5)
-            .iter()
-            .all(|page| page.shows(Reviews::RedStars))
-    });
+    settled_on(run, "requests go to v3", Reviews::RedStars);
     let pages = run.browser().pages(ALL);
     let step = ("`virtual-service-reviews-v3.yaml`", "always red stars");
     run.all_show(SHIFTING, step, &pages, Reviews::RedStars);
+}
+
+/// Waits until a few pages in a row show the same.
+fn settled_on(run: &Run, what: &str, reviews: Reviews) {
+    settle(what, || {
+        let pages = run.browser().pages(5);
+        pages.iter().all(|page| page.shows(reviews))
+    });
 }
 
 /// A step in which a share of pages shows stars, and the others none.

@@ -8,6 +8,28 @@ use serde_json::Value;
 use super::installed::Installed;
 use super::load;
 
+const SHOP: &str = include_str!("../placement/shop.yaml");
+const SERVICE: &str = include_str!("../placement/service.yaml");
+
+/// Deploys users, whose port takes requests from outside the mesh, and three replicas of the details that they call;
+/// `placement`: `enabled` or `disabled`.
+pub(crate) fn deploy_users_and_details(kubectl: &Kubectl, placement: &str) {
+    kubectl.apply(SHOP).unwrap();
+    let services = [
+        ("users", "10.96.0.99", "1", "9080"),
+        ("details", "10.96.0.101", "3", ""),
+    ];
+    for (name, address, replicas, skipped) in services {
+        let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
+        let service = service.replace("REPLICAS", replicas);
+        let service = service.replace("PLACEMENT", placement);
+        kubectl.apply(&service.replace("SKIPPED", skipped)).unwrap();
+    }
+    for (name, ..) in services {
+        rolled_out(kubectl, name);
+    }
+}
+
 pub(crate) fn rolled_out(kubectl: &Kubectl, name: &str) {
     let deployment = format!("deployment/{name}");
     let wait = [

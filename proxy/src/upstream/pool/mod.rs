@@ -2,7 +2,6 @@
 
 mod connecting;
 pub(super) mod http1;
-pub(crate) mod http2;
 mod idle_http1;
 pub(super) mod multiplexed;
 pub(super) mod room;

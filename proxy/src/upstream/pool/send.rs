@@ -223,7 +223,7 @@ impl Sender<'_> {
         let (opened, _turn) = connecting.await?;
         self.connected();
         Ok(match opened.is_shared() {
-            true => Connected::Shared(opened.into_slot(pool, self.now).await?),
+            true => Connected::Shared(opened.into_slot(pool, self.now)),
             false => Connected::Http1(opened.into_http1(pool)),
         })
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use maglor_testkit::app;
+use maglor_testkit::app::{self, Shape};
 
 use crate::forward;
 use crate::linkerd;
@@ -86,6 +86,10 @@ pub struct Options {
     /// Measured time of each run, in seconds [default: by experiment].
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
+    /// Distribution of the costs of calls in the authors' configuration in `shop-published`, as in `maglor-lab sim --service`:
+    /// exp, deterministic, lognormal:CV or bimodal:SHARE:FACTOR. Only its means are published.
+    #[arg(long, value_name = "DISTRIBUTION", default_value_t = Shape::Exponential)]
+    pub costs: Shape,
     /// Policies of `balance`, `shop` and `shop-published`, separated by `;`, instead of all: random; lor(choices=2). In
     /// both shops Proxy-Service, in `shop` ring-hash, round-robin and ledger, too.
     #[arg(long, value_name = "POLICIES", value_delimiter = ';')]

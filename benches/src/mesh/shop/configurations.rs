@@ -29,6 +29,8 @@ const RATES_INVENTED: [u32; 2] = [400, 500];
 const RATES_QUICK: [u32; 1] = [400];
 /// The policies whose results the authors have published.
 const WAYS: [Way; 3] = [Way::RANDOM, Way::LOR, Way::PROXY_SERVICE];
+/// The service of Figs. 8c and 8d.
+const PODS: &str = "orders";
 /// The rate of the bars.
 const RATE: u32 = 400;
 
@@ -87,7 +89,8 @@ pub(in crate::mesh) async fn run(stage: &Stage, report: &mut Report) -> Result<F
             cell.runs.push(measured);
         }
     }
-    Ok(findings::findings(&cells, &published, stretch))
+    let costs = stage.options.costs;
+    Ok(findings::findings(&cells, &published, stretch, costs))
 }
 
 fn configurations(stage: &Stage, published: &Published, stretch: Stretch) -> Vec<Configuration> {
@@ -98,7 +101,7 @@ fn configurations(stage: &Stage, published: &Published, stretch: Stretch) -> Vec
     vec![
         Configuration {
             name: PUBLISHED,
-            model: published.model(stretch),
+            model: published.model(stretch, stage.options.costs),
             proxied: Some(published.proxied()),
             rates: rates(&RATES),
         },
@@ -147,9 +150,10 @@ fn case(stage: &Stage, configuration: &Configuration, way: &Way, rate: u32) -> C
     }
 }
 
-/// Writes the processor time of each pod, in percent of its limit.
+/// Writes the processor time of each pod of [`PODS`], in percent of its limit.
 fn keep_pods(pods: &mut File, case: &Case, round: u32, measured: &Measured) -> Result<()> {
-    for (index, (host, used)) in measured.pods.iter().enumerate() {
+    let own = measured.pods.iter().enumerate();
+    for (index, (host, used)) in own.filter(|(_, (host, _))| host == PODS) {
         let percent = 100.0 * used / limit(&case.model, host);
         writeln!(
             pods,
@@ -171,12 +175,14 @@ fn limit(model: &WorkModel, host: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use maglor_testkit::app::Shape;
+
     use super::*;
 
     #[test]
     fn pods_have_the_limits_of_their_service() {
         let published = Published::read().unwrap();
-        let model = published.model(Stretch(2.5));
+        let model = published.model(Stretch(2.5), Shape::Exponential);
         for (host, cpus) in [
             ("orders", 0.15),
             (super::super::ENTRY, 0.1),

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use maglor_testkit::app::{Group, Service, WorkModel};
+use maglor_testkit::app::{Group, Service, Shape, WorkModel};
 use serde::Deserialize;
 
 use super::{ENTRY, STEPS, Stretch, Way, calls};
@@ -128,7 +128,7 @@ impl Published {
 
     /// Returns all services with their costs.
     pub(super) fn costs(&self) -> Vec<Costs> {
-        let free = self.with(Stretch::NONE, |_| 0.0);
+        let free = self.with(Stretch::NONE, Shape::Exponential, |_| 0.0);
         let all = calls(&free);
         let calls_of = |host: &str| {
             let count = all.iter().filter(|one| **one == host).count();
@@ -173,19 +173,24 @@ impl Published {
         (calls > 0.0).then(|| used / calls)
     }
 
-    /// Returns the work model with the costs.
-    pub(super) fn model(&self, stretch: Stretch) -> WorkModel {
+    /// Returns the work model with the costs, whose distribution is not published.
+    pub(super) fn model(&self, stretch: Stretch, distribution: Shape) -> WorkModel {
         let costs: BTreeMap<_, _> = self
             .costs()
             .into_iter()
             .map(|one| (one.name, one.ms))
             .collect();
-        self.with(stretch, |name| costs.get(name).copied().unwrap_or_default())
+        self.with(stretch, distribution, |name| {
+            costs.get(name).copied().unwrap_or_default()
+        })
     }
 
-    fn with(&self, stretch: Stretch, ms: impl Fn(&str) -> f64) -> WorkModel {
+    fn with(&self, stretch: Stretch, distribution: Shape, ms: impl Fn(&str) -> f64) -> WorkModel {
         let service = |one: &Deployed, ms: f64, groups: &[Vec<String>]| {
             let mut service = Service::exponential(one.replicas, stretch.0 * ms / 1000.0);
+            if let Some(queue) = &mut service.internal_service.queue {
+                queue.distribution = distribution.to_string();
+            }
             service.external_services = groups.iter().map(|one| group(one)).collect();
             let period = stretch.0 * self.cpu_period_ms / 1000.0;
             match one.cpu_millis {
@@ -254,7 +259,7 @@ mod tests {
     #[test]
     fn the_file_is_a_work_model_of_the_paper_s_steps() {
         let published = Published::read().unwrap();
-        let model = published.model(Stretch::NONE);
+        let model = published.model(Stretch::NONE, Shape::Exponential);
         let text = serde_json::to_string(&model).unwrap();
         assert_eq!(WorkModel::parse(&text).unwrap(), model);
         let hosts = model.hosts();
@@ -290,7 +295,7 @@ mod tests {
             assert!(off < 0.25, "{name}: {predicted} instead of {measured} %");
         }
         // The mean over the paths is the front end's.
-        let model = published.model(Stretch::NONE);
+        let model = published.model(Stretch::NONE, Shape::Exponential);
         let work = |step: &&str| {
             let called = model.called(&format!("{ENTRY}{step}"));
             called.unwrap().1.work().mean.as_secs_f64() * 1000.0

@@ -1,8 +1,9 @@
 //! The findings: Fig. 8b beside the authors' values, Figs. 8c and 8d, the share of Proxy-Services.
 
 use maglor_sim::des::Estimate;
+use maglor_testkit::app::Shape;
 
-use super::{Cell, INVENTED, PUBLISHED, RATE, WAYS};
+use super::{Cell, INVENTED, PODS, PUBLISHED, RATE, WAYS};
 use crate::bar::Bar;
 use crate::chart;
 use crate::mesh::shop::published::{Costs, Published};
@@ -10,17 +11,20 @@ use crate::mesh::shop::{Stretch, Way};
 use crate::mesh::stage::Measured;
 use crate::report::{Findings, Table, number};
 
-/// The service of Figs. 8c and 8d.
-const PODS: &str = "orders";
 /// The paper's upper limit of the share of Proxy-Services in all processor time, percent.
 const SHARE: f64 = 5.0;
 
 /// Returns all findings.
-pub(super) fn findings(cells: &[Cell], published: &Published, stretch: Stretch) -> Findings {
+pub(super) fn findings(
+    cells: &[Cell],
+    published: &Published,
+    stretch: Stretch,
+    costs: Shape,
+) -> Findings {
     let mut text = format!(
-        "Poisson arrivals of the 22 steps in turn, 200 users, exponential costs. Each pod of the published configuration \
-         has its limit of processor time, with a quota each 100 ms. `pods.csv` has the processor time of each pod, \
-         `sock-shop-{PUBLISHED}.json` and `sock-shop-{INVENTED}.json` are the work models.\n\n"
+        "Poisson arrivals of the 22 steps in turn, 200 users. Costs are exponential, in the published \
+         configuration their distribution is `{costs}`. Each pod of that has its limit of processor time, with a quota \
+         each 100 ms. `pods.csv` has the processor time of each pod of `{PODS}`, `sock-shop-{PUBLISHED}.json` and `sock-shop-{INVENTED}.json` are the work models.\n\n"
     );
     if stretch != Stretch::NONE {
         text.push_str(&format!(
@@ -33,7 +37,7 @@ pub(super) fn findings(cells: &[Cell], published: &Published, stretch: Stretch) 
     text.push_str(&latencies(cells, published, stretch));
     text.push_str(&pods(cells, published));
     text.push_str(&shares(cells, stretch));
-    text.push_str(&costs(&published.costs()));
+    text.push_str(&configuration(&published.costs()));
     text.push_str(&format!("Sources:\n\n{}", published.sources()));
     Findings {
         title: "Fig. 8b–8d with the authors' configuration of Sock Shop".into(),
@@ -213,7 +217,7 @@ fn shares(cells: &[Cell], stretch: Stretch) -> String {
     )
 }
 
-fn costs(costs: &[Costs]) -> String {
+fn configuration(costs: &[Costs]) -> String {
     let mut table = Table::new([
         "service",
         "replicas",

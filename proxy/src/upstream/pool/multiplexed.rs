@@ -346,16 +346,17 @@ impl Slot {
         self,
         hop: &Sender<'_>,
         request: &Request,
-        body: Body,
+        body: &mut Body,
     ) -> Result<Response, Unanswered> {
         let connection = Rc::clone(&self.0);
         let answered = match &connection.carrier {
-            Carrier::Http2(http2) => http2.round_trip(hop, request, body, self).await,
+            // Boxed: requests over the mesh transport would reserve space for it.
+            Carrier::Http2(http2) => Box::pin(http2.round_trip(hop, request, body, self)).await,
             Carrier::MeshTransport(client) => {
                 self.of_mesh_transport(client.round_trip(request, body, hop.interim).await)
             }
         };
-        if let Err(Unanswered::NotSent(_)) = answered {
+        if let Err(Unanswered::NotSent) = answered {
             // A connection on which a request was refused accepts no others.
             connection.gone.set(true);
         }
@@ -379,7 +380,7 @@ impl Slot {
                 }),
             }),
             Err(client::Unanswered::Failed(error)) => Err(Unanswered::Failed(error)),
-            Err(client::Unanswered::NotSeen(body)) => Err(Unanswered::NotSent(body)),
+            Err(client::Unanswered::NotSeen) => Err(Unanswered::NotSent),
         }
     }
 }

@@ -147,25 +147,25 @@ impl Http2 {
         &self,
         hop: &Sender<'_>,
         request: &Request,
-        body: Body,
+        body: &mut Body,
         slot: S,
     ) -> Result<Response, Unanswered> {
         let busy = Busy::new(&self.0);
-        let request = prepare(hop, request, &body).map_err(Unanswered::Failed)?;
+        let request = prepare(hop, request, body).map_err(Unanswered::Failed)?;
         let mut sender = self.0.sender.clone();
         if poll_fn(|cx| sender.poll_ready(cx)).await.is_err() {
-            return Err(Unanswered::NotSent(body));
+            return Err(Unanswered::NotSent);
         }
         let end = body.is_end_stream();
         let (response, stream) = match sender.send_request(request, end) {
             Ok(sent) => sent,
             // The connection has ended in the meantime; other errors are caused by the request.
             Err(error) if error.is_io() || error.is_go_away() => {
-                return Err(Unanswered::NotSent(body));
+                return Err(Unanswered::NotSent);
             }
             Err(error) => return Err(Unanswered::Failed(failed(error))),
         };
-        let upload = (!end).then(|| Sending::new(body, stream, &self.0.outflow));
+        let upload = (!end).then(|| Sending::new(body.take(), stream, &self.0.outflow));
         let (response, upload) = answered(hop.interim, response, upload)
             .await
             .map_err(Unanswered::Failed)?;

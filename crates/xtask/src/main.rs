@@ -45,6 +45,12 @@ enum Task {
     #[command(disable_help_flag = true)]
     Compare(PassedOn),
 
+    /// Compare the controller with Linkerd's control plane on a real Kubernetes; see benches/README.md.
+    ///
+    /// Arguments are passed to the measurement: `cargo xtask control-planes --pods 0,50`.
+    #[command(disable_help_flag = true)]
+    ControlPlanes(PassedOn),
+
     /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy.
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
@@ -209,6 +215,25 @@ fn main() -> ExitCode {
             .arg("conformance")
             .args(passed.arguments)
             .become_it(),
+        Task::ControlPlanes(passed) => {
+            let programs = ["-p", "maglor-controller", "-p", "maglor-proxy"];
+            if !Cargo::new("build")
+                .arg("--release")
+                .args(programs)
+                .succeeds()
+            {
+                return ExitCode::FAILURE;
+            }
+            run(&[
+                "--release",
+                "-p",
+                "maglor-benches",
+                "--bin",
+                "control-planes",
+            ])
+            .args(passed.arguments)
+            .become_it()
+        }
         Task::Demo(passed) => demo::run(&passed.arguments),
         Task::Distribution(passed) => {
             let controller = ["--release", "-p", "maglor-controller"];

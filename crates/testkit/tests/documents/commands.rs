@@ -35,7 +35,7 @@ const PROGRAMS: [(&str, &str, &str); 16] = [
 const CONFORMANCE: &str = "crates/cluster/src/conformance.rs";
 
 /// Other programs, and shell keywords.
-const FOREIGN: [&str; 25] = [
+const FOREIGN: [&str; 26] = [
     "cd",
     "certbot",
     "curl",
@@ -47,6 +47,7 @@ const FOREIGN: [&str; 25] = [
     "export",
     "for",
     "git",
+    "go",
     "helm",
     "install",
     "jq",

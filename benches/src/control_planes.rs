@@ -165,11 +165,16 @@ impl Stage<'_> {
         let proxy = Proxy::start(kubectl)?;
         let mut api = Connection::open(proxy.address).await?;
         let mut joined: Vec<Member> = Vec::new();
+        let mut outcome = Ok(());
         for step in steps {
-            self.step(step, &services, &mut api, &mut joined, &mut programs)
-                .await?;
+            let step = self.step(step, &services, &mut api, &mut joined, &mut programs);
+            outcome = step.await;
+            if outcome.is_err() {
+                break;
+            }
         }
-        Ok(())
+        members::leave(joined);
+        outcome
     }
 
     /// Measures with a number of pods; earlier ones stay.

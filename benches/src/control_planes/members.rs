@@ -38,8 +38,16 @@ const CLIENT: [&str; 2] = ["x-forwarded-client-cert", "l5d-client-id"];
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) pod: Pod,
-    _proxy: Guarded,
-    _connections: Vec<TcpStream>,
+    proxy: Guarded,
+    connections: Vec<TcpStream>,
+}
+
+/// Ends all proxies, together: each waits for its open connections.
+pub(super) fn leave(mut members: Vec<Member>) {
+    for member in &mut members {
+        member.connections.clear();
+        member.proxy.ask_to_end();
+    }
 }
 
 /// Serves as the application of all pods: it answers with the authenticated client.
@@ -115,8 +123,8 @@ pub(super) async fn join(
             .map_err(|_| Error::protocol("an application panicked"))?;
         members.push(Member {
             pod: pod.clone(),
-            _proxy: proxy,
-            _connections: connections?,
+            proxy,
+            connections: connections?,
         });
     }
     Ok(members)
@@ -136,12 +144,7 @@ fn application(pod: &Pod, services: &[Ipv4Addr]) -> oneshot::Receiver<Result<Vec
         let called = called.and_then(|()| {
             let calls = services.iter().map(|service| {
                 let what = format!("a call from {name} to {service}");
-                let (connection, answer) = call((*service, 80).into()).doing(what.as_str())?;
-                match answer.starts_with("HTTP/1.1 200") && answer.contains(NAMESPACE) {
-                    true => Ok(connection),
-                    // Not authenticated, or no answer of the application.
-                    false => Err(Error::protocol(format!("{what}: {answer}"))),
-                }
+                authenticated((*service, 80).into(), &what)
             });
             calls.collect()
         });
@@ -149,6 +152,21 @@ fn application(pod: &Pod, services: &[Ipv4Addr]) -> oneshot::Receiver<Result<Vec
         let _ = sender.send(called);
     });
     receiver
+}
+
+/// Calls a Service until the application has answered and knows the client: while many proxies start, calls time out.
+fn authenticated(service: SocketAddr, what: &str) -> Result<TcpStream> {
+    let started = Instant::now();
+    loop {
+        let (connection, answer) = call(service).doing(what)?;
+        if answer.starts_with("HTTP/1.1 200") && answer.contains(NAMESPACE) {
+            return Ok(connection);
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(Error::protocol(format!("{what}: {answer}")));
+        }
+        thread::sleep(POLL);
+    }
 }
 
 /// Sends a request on a new connection; returns it with the answer.

@@ -3,7 +3,7 @@
 //! The modules, in the order of execution: `options` the command line, `plan` the addresses,
 //! `fleet` the processes (their `configuration`), `load` the generator and its `users`, `stage` one
 //! case, `calibrate` the harness's own error, the experiments (`balance`, `graphs`, `shop`,
-//! `counter`), `report`. `redirected` changes a plan for linkerd2-proxy.
+//! `hashing`, `counter`), `report`. `redirected` changes a plan for linkerd2-proxy.
 //!
 //! The application is that of `maglor_testkit::app`: its servers wait, and compute nothing.
 
@@ -13,6 +13,7 @@ mod configuration;
 mod counter;
 mod fleet;
 mod graphs;
+mod hashing;
 pub(crate) mod load;
 mod options;
 mod plan;
@@ -119,6 +120,8 @@ async fn all(stage: &Stage, report: &mut Report, rivals: Option<&Rivals>) -> Res
             },
             Experiment::Graphs => graphs::run(stage, report).await?,
             Experiment::Shop => shop::run(stage, report).await?,
+            Experiment::Hashing => hashing::run(stage, report).await?,
+            Experiment::ShopPublished => shop::configurations::run(stage, report).await?,
         };
         report.folder.add(findings)?;
     }

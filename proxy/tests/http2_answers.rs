@@ -69,7 +69,7 @@ fn what_an_endpoint_did_wrong_is_said() {
     assert_eq!(answer.status, 502);
     assert_eq!(
         answer.text(),
-        "upstream HTTP/2: connection error detected: frame with invalid size\n"
+        "upstream HTTP/2: a frame longer than 16384 bytes\n"
     );
 }
 

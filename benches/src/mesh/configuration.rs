@@ -82,7 +82,10 @@ fn maglor(process: &Process, certificates: Option<&str>) -> String {
                 "    - domains: [\"{host}\"]\n      routes:\n      - cluster: {name}-{index}\n        \
                  timeout: 0s\n        retry: {{attempts: 0}}\n"
             );
-            if route.policy.starts_with("ring-hash") {
+            if ["maglev", "ring-hash"]
+                .iter()
+                .any(|one| route.policy.starts_with(one))
+            {
                 // As in sidecars, which hash the address of their application.
                 text.push_str("        hash_policy: [{source_address: true}]\n");
             }

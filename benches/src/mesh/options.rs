@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use maglor_testkit::app;
+use maglor_testkit::app::{self, Shape};
 
 use crate::forward;
 use crate::linkerd;
 
 const TIMES: &str = "\
-Run time: about 90 minutes, of which `balance` takes half; with --quick about 8 minutes.
+Run time: about 2.5 hours, of which `balance` and `shop-published` take 45 minutes each and `hashing` 20; with --quick
+about 10 minutes.
 The summary lists the cases in which the processors were too busy or another program interfered.";
 
 /// Repeat the papers' experiments on whole applications: emulated services behind real proxies.
@@ -68,7 +69,8 @@ pub struct Options {
     /// Requests of each user of `counter`, one after another; the paper has 3, 5 and 10 [default: 10, with --quick 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub requests: Option<u32>,
-    /// Rounds of `counter`: each measures all points once [default: 3, with --quick 1].
+    /// Rounds of `counter`, `shop-published` and `hashing`: each measures all points once [default: 3, 5 and 5, with
+    /// --quick 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: Option<u32>,
     /// Directory for the results [default: results/DATE-mesh in this crate].
@@ -77,15 +79,19 @@ pub struct Options {
     /// Random seed of arrivals, service times and calls.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Mean service time in `balance` and `graphs`, ms; in `shop`, all times are scaled by this over 20. The figures
+    /// Mean service time in `balance` and `graphs`, ms; in `shop` and `shop-published`, all times are scaled by this over 20. The figures
     /// depend on the utilization of servers only, so use a longer time, and thus a lower rate, on a slow machine.
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pub service_ms: u32,
     /// Measured time of each run, in seconds [default: by experiment].
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
-    /// Policies of `balance` and `shop`, separated by `;`, instead of all: random; lor(choices=2). In `shop`
-    /// ring-hash, round-robin, Proxy-Service and ledger, too.
+    /// Distribution of the costs of calls in the authors' configuration in `shop-published`, as in `maglor-lab sim --service`:
+    /// exp, deterministic, lognormal:CV or bimodal:SHARE:FACTOR. Only its means are published.
+    #[arg(long, value_name = "DISTRIBUTION", default_value_t = Shape::Exponential)]
+    pub costs: Shape,
+    /// Policies of `balance`, `shop` and `shop-published`, separated by `;`, instead of all: random; lor(choices=2). In
+    /// both shops Proxy-Service, in `shop` ring-hash, round-robin and ledger, too.
     #[arg(long, value_name = "POLICIES", value_delimiter = ';')]
     pub policies: Vec<String>,
     /// Outbound proxies of `balance`, instead of all: 1,2,5,10,20,40.
@@ -104,11 +110,22 @@ pub enum Experiment {
     Graphs,
     /// The call graph of Sock Shop (Fig. 8 of the paper on LOR).
     Shop,
+    /// Sock Shop with the authors' replicas, limits and costs, beside those of `shop` (Figs. 8b to 8d).
+    ShopPublished,
+    /// Maglev hashing beside other policies in one proxy: processor time, memory, keys (the paper on Maglev hashing).
+    Hashing,
 }
 
 impl Experiment {
     /// In the order of execution.
-    pub const ALL: [Self; 4] = [Self::Balance, Self::Graphs, Self::Shop, Self::Counter];
+    pub const ALL: [Self; 6] = [
+        Self::Balance,
+        Self::Graphs,
+        Self::Shop,
+        Self::ShopPublished,
+        Self::Hashing,
+        Self::Counter,
+    ];
 }
 
 impl Options {

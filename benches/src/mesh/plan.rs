@@ -43,8 +43,8 @@ pub(super) struct Shape {
 pub(super) struct Central {
     /// Their policy.
     pub(super) policy: String,
-    /// The only host with such a proxy, if set.
-    pub(super) only: Option<String>,
+    /// The only hosts with such a proxy, if set.
+    pub(super) only: Option<Vec<String>>,
     /// The proxy program, if it differs from the other proxies'.
     pub(super) by: Option<Peer>,
 }
@@ -60,7 +60,9 @@ impl Central {
     }
 
     fn is_before(&self, host: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == host)
+        self.only
+            .as_ref()
+            .is_none_or(|only| only.iter().any(|one| one == host))
     }
 }
 
@@ -427,7 +429,7 @@ mod tests {
     #[test]
     fn a_proxy_service_may_be_before_one_host_only() {
         let central = Central {
-            only: Some("back".into()),
+            only: Some(vec!["back".into()]),
             ..Central::everywhere("lor(choices=2)")
         };
         let shape = Shape {

@@ -22,6 +22,7 @@ pub(super) struct Report {
     busy: Vec<String>,
     /// Cases that another program has disturbed in all attempts.
     disturbed: Vec<String>,
+    options: Options,
 }
 
 impl Report {
@@ -33,13 +34,14 @@ impl Report {
             runs: folder.file(
                 "runs.csv",
                 "experiment,case,requests,failed,offered_rps,answered_rps,mean_ms,ci95_ms,p50_ms,p99_ms,exact_ms,added_ms,added_p50_ms,added_p99_ms,visits,work_ms,rho,\
-                 timer_late_ms,lag_mean_ms,lag_p99_ms,proxies,proxy_rss_mb,proxies_us,application_us,generator_us,\
+                 timer_late_ms,lag_mean_ms,lag_p99_ms,proxies,proxy_rss_mb,proxy_anonymous_mb,proxies_us,application_us,generator_us,\
                  proxies_busy_pct,proxies_wait_pct,harness_busy_pct",
             )?,
             batches: folder.file("batches.csv", "experiment,case,batch,mean_ms")?,
             folder,
             busy: Vec::new(),
             disturbed: Vec::new(),
+            options: options.clone(),
         })
     }
 
@@ -49,7 +51,7 @@ impl Report {
         let [proxies_us, app_us, generator_us] = run.cpu;
         writeln!(
             self.runs,
-            "{key},{},{},{:.2},{:.2},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.3},{:.4},{:.4},{:.4},{:.4},{:.4},{},{:.2},\
+            "{key},{},{},{:.2},{:.2},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.3},{:.4},{:.4},{:.4},{:.4},{:.4},{},{:.2},{:.3},\
              {proxies_us:.2},{app_us:.2},{generator_us:.2},{:.1},{:.1},{:.1}",
             run.requests,
             run.failed,
@@ -71,6 +73,7 @@ impl Report {
             run.lag.1,
             run.proxies,
             run.memory,
+            run.anonymous,
             run.proxies_busy,
             run.proxies_wait,
             run.harness_busy,
@@ -82,7 +85,7 @@ impl Report {
         if run.proxies_busy.max(run.harness_busy) > BUSY_PCT {
             self.busy.push(case.to_owned());
         }
-        if run.is_disturbed() {
+        if run.is_disturbed(&self.options) {
             self.disturbed.push(case.to_owned());
         }
         Ok(())

@@ -13,10 +13,13 @@
 //! what the paper calls unstable. By Little's law 200 users sustain a rate as long as its latency
 //! is below 200 / rate, so a better policy sustains more.
 //!
-//! `sweep` finds that load, `passage` is Figs. 8e and 8f, `findings` the results.
+//! `sweep` finds that load, `passage` is Figs. 8e and 8f, `findings` the results. `configurations` is another experiment:
+//! the authors' own configuration (`published`) beside this one.
 
+pub(super) mod configurations;
 mod findings;
 mod passage;
+mod published;
 mod sweep;
 
 use std::time::Duration;

@@ -18,9 +18,9 @@ use crate::sys;
 
 /// The number of equal parts of a run whose means give the confidence interval.
 const BATCHES: u32 = 10;
-/// A generator that is later than this at one request in a hundred was kept from its processor by
-/// another program.
-const DISTURBED_MS: f64 = 2.0;
+/// A generator that is later than this part of a service time at one request in a hundred was kept from its processor
+/// by another program.
+const DISTURBED: f64 = 0.1;
 /// The maximum number of attempts until a case is not disturbed.
 const ATTEMPTS: u32 = 3;
 /// The time for connections to close before the proxies are stopped.
@@ -89,6 +89,10 @@ pub(super) struct Measured {
     pub(super) cpu: [f64; 3],
     /// Processor time of each Proxy-Service, with its host, per request that passed it.
     pub(super) central: Vec<(String, f64)>,
+    /// Processor time of all Proxy-Services per request of a client.
+    pub(super) central_us: f64,
+    /// The work that arrived at each instance, with its host: seconds per second.
+    pub(super) pods: Vec<(String, f64)>,
     /// The utilization of the proxies' processor, and the time that they waited for it, in percent.
     pub(super) proxies_busy: f64,
     pub(super) proxies_wait: f64,
@@ -97,9 +101,22 @@ pub(super) struct Measured {
     /// The number of proxies, and the memory of one in MB.
     pub(super) proxies: usize,
     pub(super) memory: f64,
+    /// The anonymous memory of one of them, that is, heaps and stacks, in MB.
+    pub(super) anonymous: f64,
 }
 
 impl Stage {
+    /// Returns the same stage with another seed, `more` above its own.
+    pub(super) fn seeded(&self, more: u64) -> Self {
+        let mut options = self.options.clone();
+        options.seed = options.seed.wrapping_add(more);
+        Self {
+            options,
+            maglor: self.maglor.clone(),
+            places: self.places.clone(),
+        }
+    }
+
     /// Simulates the scenarios on all processors, while nothing is measured.
     pub(super) fn simulate(&self, scenarios: &[Scenario]) -> Result<Vec<Outcome>> {
         eprintln!("{} points are simulated", scenarios.len());
@@ -116,7 +133,7 @@ impl Stage {
         eprintln!("{}", case.name);
         let mut best = self.once(case).await?;
         for _ in 1..ATTEMPTS {
-            if !best.is_disturbed() {
+            if !best.is_disturbed(&self.options) {
                 break;
             }
             eprintln!("  the machine was not quiet: once more");
@@ -157,18 +174,24 @@ impl Stage {
         };
         let used = fleet.used()?.since(before);
         let memory = fleet.memory()?;
+        let share = fleet.share()?;
         let proxies = fleet.proxies();
         let elapsed = began.elapsed();
-        let central = fleet
+        let central: Vec<_> = fleet
             .central()?
             .into_iter()
             .zip(central)
-            .map(|((host, now), (_, before))| (host, now.since(before)));
+            .map(|((host, now), (_, before))| (host, now.since(before)))
+            .collect();
         let mut result = Measured::of(&samples, case, &counts);
         result.account(&used, elapsed);
-        result.central = per_visit(central, &counts);
+        let passed: Duration = central.iter().map(|(_, used)| used.run).sum();
+        result.central_us = passed.as_nanos() as f64 / 1000.0 / result.requests.max(1) as f64;
+        result.central = per_visit(central.into_iter(), &counts);
         result.proxies = proxies;
-        result.memory = memory.rss_kb as f64 / 1000.0 / proxies.max(1) as f64;
+        let of_one = |kb: u64| kb as f64 / 1000.0 / proxies.max(1) as f64;
+        result.memory = of_one(memory.rss_kb);
+        result.anonymous = of_one(share.anonymous_kb);
         drop(fleet);
         sleep(CLOSING).await;
         result.say();
@@ -226,11 +249,14 @@ impl Measured {
             rho: work / capacity,
             cpu: [0.0; 3],
             central: Vec::new(),
+            central_us: 0.0,
+            pods: counts.iter().map(|one| pod(one, case)).collect(),
             proxies_busy: 0.0,
             proxies_wait: 0.0,
             harness_busy: 0.0,
             proxies: 0,
             memory: 0.0,
+            anonymous: 0.0,
         }
     }
 
@@ -245,8 +271,8 @@ impl Measured {
     }
 
     /// Returns whether another program kept the generator from its processor.
-    pub(super) fn is_disturbed(&self) -> bool {
-        self.lag.1 > DISTURBED_MS
+    pub(super) fn is_disturbed(&self, options: &Options) -> bool {
+        self.lag.1 > DISTURBED * ms(options.service())
     }
 
     fn say(&self) {
@@ -257,6 +283,12 @@ impl Measured {
             self.p99, self.requests, self.failed, self.rho, self.cpu[0], self.proxies_busy
         );
     }
+}
+
+/// Returns the work that arrived at an instance during the measurement.
+fn pod(counts: &Counts, case: &Case) -> (String, f64) {
+    let work = counts.work_us as f64 / 1e6;
+    (counts.host.clone(), work / case.measured.as_secs_f64())
 }
 
 /// Returns the number of requests that were answered during the measurement, whenever they were

@@ -5,6 +5,9 @@
 //! Requests come to random ones of the first service's replicas, as from the paper's ingress gateway. So at that
 //! service there is nothing to be gained; at the other three R balancers choose among R replicas.
 //!
+//! Requests that fail are listed with the causes that the proxies have kept (`maglor why`). A machine whose processors are
+//! overloaded fails them by the client's limit of 10 s.
+//!
 //! An experiment of a quarter of an hour for a machine that does nothing else, with optimised programs:
 //! `MAGLOR_PROGRAMS=DIR cargo test -p maglor-cluster --test measured graphs:: -- --ignored --nocapture`, with
 //! `REPLICAS=2,5,10`. It needs root, and reports when it skips.
@@ -209,7 +212,7 @@ fn measured(installed: &Installed, form: Form, replicas: u32) -> Point {
         "--for=condition=Ready",
         "-n",
         form.name(),
-        "--timeout=90s",
+        "--timeout=300s",
     ];
     kubectl.run(&ready).unwrap();
     arrivals.during(&format!("{what}, the change"), SETTLING);
@@ -221,6 +224,9 @@ fn measured(installed: &Installed, form: Form, replicas: u32) -> Point {
     });
     let (sent, failed) = arrivals.stop();
     println!("{what}: {sent} sent, {} failed", failed.len());
+    if !failed.is_empty() {
+        print_causes(installed, form);
+    }
     assert!(failed.is_empty(), "{failed:#?}");
     Point {
         form,
@@ -228,6 +234,18 @@ fn measured(installed: &Installed, form: Form, replicas: u32) -> Point {
         without,
         with,
     }
+}
+
+/// Prints what the proxies have kept of failed requests.
+fn print_causes(installed: &Installed, form: Form) {
+    let kubeconfig = installed.cluster.kubeconfig().display().to_string();
+    let proxies = ["-n", form.name(), "--kubeconfig", &kubeconfig];
+    let arguments = [
+        &["why", "--recent", "--limit=200", "-o", "wide"],
+        &proxies[..],
+    ]
+    .concat();
+    println!("{}", installed.maglor(&arguments));
 }
 
 fn proxy_service(form: Form, service: &str) -> String {

@@ -23,6 +23,7 @@
 
 mod caller;
 mod control;
+mod cpu_quota;
 mod deployment;
 mod distribution;
 mod error;
@@ -34,6 +35,7 @@ mod server;
 mod workmodel;
 
 pub use caller::{Answered, CallError, Caller};
+pub use cpu_quota::CpuQuota;
 pub use deployment::{Deployment, Placed};
 pub use distribution::{Shape, Work};
 pub use error::AppError;

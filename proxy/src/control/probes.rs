@@ -93,8 +93,7 @@ fn host(address: SocketAddr, fields: &HeaderMap) -> Vec<u8> {
 }
 
 async fn grpc(stream: TcpStream, address: SocketAddr, service: &str) -> Result<StatusCode, String> {
-    let connection = Connection::over(Io::Tcp(stream), address.to_string()).await;
-    let connection = connection.map_err(|error| error.to_string())?;
+    let connection = Connection::over(Io::Tcp(stream), address.to_string());
     let answer = connection.ask(CHECK, grpc_question(service), LONGEST_ANSWER);
     match is_serving(&answer.await.map_err(|error| error.to_string())?) {
         true => Ok(StatusCode::OK),

@@ -3,7 +3,7 @@
 //! The [`Accounting`] record is attached to the response's body. However a request ends (completed, rejected,
 //! cancelled by the client, cut off), [`Accounting::drop`] runs exactly once.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,6 @@ use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Account, Request, Response};
 use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::record::Record;
-use crate::upstream::ClusterSlot;
 
 /// The accounting record of one request.
 #[derive(Debug)]
@@ -38,14 +37,12 @@ pub(crate) struct Accounting {
     service: Rc<Service>,
     time: RequestTimer,
     route: Option<Arc<RouteMetrics>>,
-    /// The request's slot in its cluster.
-    slot: Option<ClusterSlot>,
-    /// The attempt whose response is sent to the client.
-    attempt: Option<Attempt>,
+    /// The request's slot in its cluster, and its latest attempt: the one whose response is sent to the client.
+    progress: Progress,
     /// Counts the request as in flight at the server behind this proxy; `None` where requests are not counted.
-    in_flight_guard: Option<InFlightGuard>,
+    in_flight_guard: Option<Box<InFlightGuard>>,
     /// The call by the local application to which the request belongs, until the request ends.
-    call: Option<Call>,
+    call: Option<Box<Call>>,
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
@@ -78,8 +75,7 @@ impl Accounting {
             service: Rc::clone(service),
             time: RequestTimer::new(timer, started, idle),
             route: None,
-            slot: None,
-            attempt: None,
+            progress: Progress::default(),
             in_flight_guard: None,
             call: None,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
@@ -106,21 +102,21 @@ impl Accounting {
         self.route(metrics, Deadline::never(self.time.started()));
     }
 
-    /// Awaits a future until the request's deadline.
-    ///
-    /// The caller pins the future: passing a future of many kilobytes by value would take twice its size.
+    /// Awaits a future until the request's deadline; see [`RequestTimer::limit`].
     ///
     /// # Errors
     /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
-    pub(super) async fn with_deadline<F: Future>(
-        &mut self,
-        mut future: Pin<&mut F>,
-    ) -> Result<F::Output, ProxyError> {
-        poll_fn(|cx| match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending => self.poll_timeout(cx).map(Err),
-        })
-        .await
+    pub(super) fn with_deadline<'a, F: Future>(
+        &'a self,
+        future: Pin<&'a mut F>,
+    ) -> impl Future<Output = Result<F::Output, ProxyError>> {
+        self.time.limit(future)
+    }
+
+    /// Returns the timeouts of the request, and the resources that its attempts use. However the attempts end, the
+    /// resources are still here.
+    pub(super) fn attempts(&mut self) -> (&RequestTimer, &mut Progress) {
+        (&self.time, &mut self.progress)
     }
 
     /// Returns the request's record, if it has a reader.
@@ -156,33 +152,22 @@ impl Accounting {
 
     /// Records the request as a call that the application behind this proxy makes to another service.
     pub(super) fn call(&mut self, call: Option<Call>) {
-        self.call = call;
-    }
-
-    /// Returns the deadline that follows from the route's timeout.
-    pub(super) fn deadline(&self) -> &Deadline {
-        self.time.deadline()
+        self.call = call.map(Box::new);
     }
 
     /// Records the result of forwarding; after this only the response's body is pending.
-    pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
-        let Progress {
-            slot,
-            attempt,
-            racing,
-        } = progress;
-        self.slot = slot;
-        self.attempt = attempt;
-        if let Some(attempt) = &mut self.attempt {
+    pub(super) fn forwarded(&mut self, result: &Result<Response, ProxyError>) {
+        let racing = self.progress.racing.take().unwrap_or_default();
+        if let Some(attempt) = &mut self.progress.attempt {
             attempt.answers();
         }
         let upstreams = |error| self.is_upstreams(error);
         let upstreams = result.as_ref().err().is_some_and(upstreams);
         let raced = upstreams && !racing.is_empty() && !self.time.deadline().is_hurried();
-        let Some(slot) = &mut self.slot else {
+        let Some(slot) = &mut self.progress.slot else {
             return;
         };
-        let success = match (result, &self.attempt) {
+        let success = match (result, &self.progress.attempt) {
             (Err(_), None) if raced => {
                 let unrecorded = racing.iter().filter(|(_, recorded)| !recorded);
                 for (target, _) in unrecorded {
@@ -201,7 +186,7 @@ impl Accounting {
             return;
         }
         let now = Instant::now();
-        let answered = self.attempt.as_ref().filter(|_| result.is_ok());
+        let answered = self.progress.attempt.as_ref().filter(|_| result.is_ok());
         let latency = answered.map(|attempt| now - attempt.started());
         let time = self.service.worker.time(now);
         self.service
@@ -211,7 +196,7 @@ impl Accounting {
 
     /// Attaches the guard that counts the request at the server behind this proxy until it ends.
     pub(super) fn in_flight_guard(&mut self, in_flight_guard: Option<InFlightGuard>) {
-        self.in_flight_guard = in_flight_guard;
+        self.in_flight_guard = in_flight_guard.map(Box::new);
     }
 
     /// Adds the server's load to the response, if the request asked for it.
@@ -260,7 +245,7 @@ impl Accounting {
         }
         if let Some(recording) = &self.recording {
             if self.received.is_none()
-                && let Some(attempt) = &mut self.attempt
+                && let Some(attempt) = &mut self.progress.attempt
             {
                 attempt.end_note(now);
             }
@@ -276,11 +261,11 @@ impl Accounting {
                 took,
             };
             let route = self.route.as_deref();
-            recording.report(&self.service, route, self.attempt.as_mut(), &ended);
+            recording.report(&self.service, route, self.progress.attempt.as_mut(), &ended);
         }
         self.time.stop(now);
         self.release();
-        self.attempt = None;
+        self.progress.attempt = None;
         if let Some(recording) = self.recording.take() {
             recording.recycle(&self.service.worker);
         }
@@ -288,7 +273,7 @@ impl Accounting {
 
     /// Returns how the request ended at the server behind this proxy.
     fn ending(&self) -> Ending {
-        let erred = self.attempt.as_ref().is_some_and(Attempt::erred);
+        let erred = self.progress.attempt.as_ref().is_some_and(Attempt::erred);
         if self.flag == "DC" {
             Ending::Left
         } else if erred || self.cut_off || self.status.as_u16() >= 400 {
@@ -306,9 +291,9 @@ impl Accounting {
         }
         // A reader may want it when the request has ended.
         if self.recording.is_none() {
-            self.attempt = None;
+            self.progress.attempt = None;
         }
-        self.slot = None;
+        self.progress.slot = None;
         self.in_flight_guard = None;
         self.call = None;
     }
@@ -321,14 +306,14 @@ impl Account for Accounting {
     }
 
     fn sent(&mut self, bytes: u64) {
-        if let Some(attempt) = &self.attempt {
+        if let Some(attempt) = &self.progress.attempt {
             let metrics = attempt.cluster().metrics();
             metrics.sent(self.service.worker.shard(), bytes);
         }
     }
 
     fn trailers(&mut self, trailers: &HeaderMap) {
-        if let Some(attempt) = &mut self.attempt {
+        if let Some(attempt) = &mut self.progress.attempt {
             attempt.trailers(trailers);
         }
     }
@@ -342,7 +327,7 @@ impl Account for Accounting {
             return;
         }
         let now = Instant::now();
-        if let Some(attempt) = &mut self.attempt {
+        if let Some(attempt) = &mut self.progress.attempt {
             attempt.complete(now, self.response_bytes);
         }
         self.release();
@@ -367,7 +352,7 @@ impl Account for Accounting {
     fn fail(&mut self, error: &ProxyError) {
         // What happens after the endpoint's last byte is not its failure.
         let upstreams = self.received.is_none() && self.is_upstreams(error);
-        if let Some(attempt) = self.attempt.as_mut().filter(|_| upstreams) {
+        if let Some(attempt) = self.progress.attempt.as_mut().filter(|_| upstreams) {
             attempt.failed(error);
         }
         let begun = self.status.as_u16() != NONE;
@@ -393,6 +378,10 @@ impl Drop for Accounting {
     fn drop(&mut self) {
         if self.done {
             return;
+        }
+        // Attempts whose result nobody awaits any more are no part of the request's.
+        if !self.progress.is_answering() {
+            self.progress = Progress::default();
         }
         if memory::is_resetting() {
             self.fail(&ProxyError::MemoryBudget);

@@ -163,9 +163,10 @@ impl Hop<'_> {
         }
     }
 
-    /// Returns both addresses of the client's connection; `None` for a Unix socket.
-    pub(super) fn ends(&self) -> Option<Addresses> {
-        self.service.ends()
+    /// Returns both addresses of the client's connection for a cluster whose endpoints get a PROXY header.
+    pub(super) fn ends(&self, cluster: &Cluster) -> Option<Box<Addresses>> {
+        cluster.config().proxy_protocol?;
+        self.service.ends().map(Box::new)
     }
 
     /// Returns a sender of requests to an endpoint.
@@ -184,7 +185,7 @@ impl Hop<'_> {
             pools: &upstreams.pools,
             shard: worker.shard(),
             now,
-            ends: self.ends(),
+            ends: self.ends(cluster),
             interim: self.context.interim.as_deref(),
             unlimited: false,
             noted: None,

@@ -80,6 +80,11 @@ impl Deadline {
         }
     }
 
+    /// Returns when the request arrived, or the attempt began.
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Returns whether the client's own timeout is shorter than the route's.
     pub(super) fn is_hurried(&self) -> bool {
         self.hurried
@@ -282,8 +287,8 @@ mod tests {
     fn of_upload(fields: &Fields) -> (Deadline, Body, Rc<Cell<bool>>) {
         let come = Rc::new(Cell::new(false));
         let started = Instant::now();
-        let body = Body::source(Box::new(Late(Rc::clone(&come))));
-        let (body, upload) = Upload::watch(body, fields, started, None);
+        let mut body = Body::source(Box::new(Late(Rc::clone(&come))));
+        let upload = Upload::watch(&mut body, fields, started, None);
         let timeout = Some(Duration::from_millis(100));
         (Deadline::new(timeout, fields, upload, started), body, come)
     }

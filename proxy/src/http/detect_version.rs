@@ -23,17 +23,12 @@ use crate::protocol::mesh_transport;
 /// Size of the first read in bytes, sufficient for most first requests.
 const FIRST_READ: usize = 2048;
 
-/// Serves a connection until it ends.
-pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
-    let serving = Box::pin(start(stream, service)).await;
-    if let Some(serving) = serving {
-        serving.await;
-    }
-}
-
-/// Returns the future that serves the connection after its version was detected; `None` if the connection must be
-/// closed.
-async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+/// Detects the version of a connection. Returns the future that serves the connection until it ends; `None` if it must
+/// be closed.
+pub(crate) async fn serving(
+    stream: Stream,
+    service: Rc<Service>,
+) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
     if stream.io.alpn() == Some(mesh_transport::ALPN) {
         return Some(Box::pin(super::mesh_transport::serve(stream.io, service)));
     }

@@ -7,7 +7,7 @@ use maglor_config::UpstreamProtocol;
 use maglor_config::route::Destination;
 
 use super::accounting::Accounting;
-use super::attempt::{Attempts, Progress};
+use super::attempt::Attempts;
 use super::client::assertion;
 use super::connection::Hop;
 use super::hash_key::{self, HashKey};
@@ -21,12 +21,15 @@ use crate::upstream::Cluster;
 pub(crate) async fn forward<'a>(
     hop: &'a Hop<'a>,
     request: &'a mut Request,
-    body: Body,
+    body: &mut Body,
     accounting: &mut Accounting,
 ) -> Result<Response, ProxyError> {
     let worker = &hop.service.worker;
-    let sticky = hop.sticky_key(request);
-    let share = worker.with_rng(|rng| hop.route.share(hop.forward, sticky.hash, rng));
+    let HashKey {
+        hash: sticky,
+        set_cookie: sticky_cookie,
+    } = hop.sticky_key(request);
+    let share = worker.with_rng(move |rng| hop.route.share(hop.forward, sticky, rng));
     let (share, cluster) = share.ok_or(ProxyError::NoHealthyUpstream)?;
     if let Destination::Answer(status) = &share.destination {
         return Err(ProxyError::NoBackend(*status));
@@ -38,26 +41,16 @@ pub(crate) async fn forward<'a>(
     if let Some(recording) = accounting.recording() {
         recording.forwarded();
     }
-    let key = hop.hash_key(request);
+    let HashKey { hash, set_cookie } = hop.hash_key(request);
     hop.prepare(request, &cluster)?;
 
-    let mut attempts = Attempts::new(
-        hop,
-        &cluster,
-        key.hash,
-        request,
-        body,
-        accounting.deadline().clone(),
-    );
-    let mut progress = Progress::default();
     let result = {
-        let run = pin!(attempts.run(&mut progress));
-        accounting
-            .with_deadline(run)
-            .await
-            .and_then(|result| result)
+        let (time, progress) = accounting.attempts();
+        let mut attempts = Attempts::new(hop, &cluster, hash, request, body, time.deadline());
+        let run = pin!(attempts.run(progress));
+        time.limit(run).await.and_then(|result| result)
     };
-    accounting.forwarded(progress, &result);
+    accounting.forwarded(&result);
     if let Err(error) = &result {
         cluster.count_overflow(error);
         let by_cluster =
@@ -71,7 +64,7 @@ pub(crate) async fn forward<'a>(
     let mut response = result?;
     finish(
         &mut response,
-        [sticky, key],
+        [sticky_cookie, set_cookie],
         hop.upgrade.is_some(),
         accounting,
     );
@@ -82,7 +75,7 @@ pub(crate) async fn forward<'a>(
 /// Removes response fields that concern only the endpoint's connection.
 fn finish(
     response: &mut Response,
-    keys: [HashKey; 2],
+    cookies: [Option<Box<str>>; 2],
     upgrading: bool,
     accounting: &mut Accounting,
 ) {
@@ -98,7 +91,7 @@ fn finish(
         return;
     }
     fields.remove_hop_by_hop();
-    for cookie in keys.into_iter().filter_map(|key| key.set_cookie) {
+    for cookie in cookies.into_iter().flatten() {
         fields.push(Known::SetCookie, cookie.as_bytes());
     }
 }

@@ -16,7 +16,7 @@ use crate::routing::route::query_value;
 #[derive(Debug, Default)]
 pub(crate) struct HashKey {
     pub(crate) hash: Option<u64>,
-    pub(crate) set_cookie: Option<String>,
+    pub(crate) set_cookie: Option<Box<str>>,
 }
 
 /// Computes the hash of a request by a route's hash policy.
@@ -74,7 +74,7 @@ fn new_cookie(name: &str, path: &str, ttl: Duration, rng: &mut Rng) -> HashKey {
     let value = format!("{:016x}", rng.next_u64());
     HashKey {
         hash: Some(hash_bytes(value.as_bytes())),
-        set_cookie: Some(headers::set_cookie(name, &value, path, ttl)),
+        set_cookie: Some(headers::set_cookie(name, &value, path, ttl).into()),
     }
 }
 

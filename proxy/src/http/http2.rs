@@ -49,10 +49,14 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
         }
         let mut closed = server.poll(cx);
         for accepted in server.accepted() {
-            let timer = Lent::of(&timers);
-            let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
+            let mut exchange = Exchange {
+                service: Rc::clone(&service),
+                accepted,
+                timer: Lent::of(&timers),
+                _busy: Streams::enter(&streams),
+            };
             // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
-            let answered = Box::pin(answer(service, accepted, timer, busy));
+            let answered = Box::pin(async move { exchange.answer().await });
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
         if closed.is_pending() && head.poll(&server, &service, cx).is_ready() {
@@ -86,24 +90,34 @@ impl HeadLimit {
     }
 }
 
-/// Handles one request and sends its response.
-async fn answer(service: Rc<Service>, accepted: Accepted, timer: Lent, _busy: Busy) {
-    memory::adopt(accepted.head);
-    let Accepted { owner, request, .. } = accepted;
-    let stream = owner.stream();
-    let response = match request {
-        Err(error) => Some(service.refuse(&error, Version::HTTP_2)),
-        // A stream cannot become a tunnel in this implementation.
-        Ok((request, _)) if request.method == Method::CONNECT => {
-            Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
+/// One request and its response. The request stays here while it is handled: each future on its way would reserve space
+/// for another copy.
+struct Exchange {
+    service: Rc<Service>,
+    accepted: Accepted,
+    timer: Lent,
+    _busy: Busy,
+}
+
+impl Exchange {
+    /// Handles the request and sends its response.
+    async fn answer(&mut self) {
+        memory::adopt(self.accepted.head);
+        let Accepted { owner, request, .. } = &mut self.accepted;
+        let stream = owner.stream();
+        let service = &self.service;
+        let response = match request {
+            Err(error) => Some(service.refuse(error, Version::HTTP_2)),
+            // A stream cannot become a tunnel in this implementation.
+            Ok((request, _)) if request.method == Method::CONNECT => {
+                Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
+            }
+            Ok((request, body)) => handle(service, stream, request, body, &self.timer).await,
+        };
+        // Dropping the pipeline's future has cancelled the request and logged it.
+        if let Some(response) = response {
+            respond(stream, response).await;
         }
-        Ok((mut request, mut body)) => {
-            handle(&service, stream, &mut request, &mut body, &timer).await
-        }
-    };
-    // Dropping the pipeline's future has cancelled the request and logged it.
-    if let Some(response) = response {
-        respond(stream, response).await;
     }
 }
 
@@ -121,7 +135,7 @@ async fn handle(
         interim: Some(Rc::<Stream>::clone(stream) as Rc<dyn Interim>),
     };
     let to_head = request.method == Method::HEAD;
-    let mut handling = pin!(service.handle(request, body, context));
+    let mut handling = pin!(service.handle(request, body, &context));
     let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),
         Poll::Pending => stream.poll_closed(cx).map(|()| None),

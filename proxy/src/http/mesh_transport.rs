@@ -44,10 +44,15 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
         }
         let closed = server.poll(cx);
         for Accepted { owner, request } in server.accepted() {
-            let timer = Lent::of(&timers);
-            let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
+            let mut exchange = Exchange {
+                service: Rc::clone(&service),
+                owner,
+                request,
+                timer: Lent::of(&timers),
+                _busy: Streams::enter(&streams),
+            };
             // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
-            let answered = Box::pin(answer(service, owner, request, timer, busy));
+            let answered = Box::pin(async move { exchange.answer().await });
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
         closed
@@ -62,28 +67,34 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     }
 }
 
-/// Handles one request and sends its response.
-async fn answer(
+/// One request and its response. The request stays here while it is handled: each future on its way would reserve space
+/// for another copy.
+struct Exchange {
     service: Rc<Service>,
     owner: Owner,
     request: Result<(Request, Body), HeadError>,
     timer: Lent,
     _busy: Busy,
-) {
-    let stream = owner.stream();
-    let response = match request {
-        Err(error) => Some(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_11)),
-        // Byte streams use separate connections.
-        Ok((request, _)) if request.method == Method::CONNECT => {
-            Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_11))
+}
+
+impl Exchange {
+    /// Handles the request and sends its response.
+    async fn answer(&mut self) {
+        let stream = self.owner.stream();
+        let service = &self.service;
+        let refused = |error: ProxyError| service.refuse(&error, Version::HTTP_11);
+        let response = match &mut self.request {
+            Err(error) => Some(refused(ProxyError::DownstreamHead(*error))),
+            // Byte streams use separate connections.
+            Ok((request, _)) if request.method == Method::CONNECT => {
+                Some(refused(ProxyError::ConnectNotAllowed))
+            }
+            Ok((request, body)) => handle(service, stream, request, body, &self.timer).await,
+        };
+        // Dropping the pipeline's future has cancelled the request and logged it.
+        if let Some(response) = response {
+            respond(stream, response).await;
         }
-        Ok((mut request, mut body)) => {
-            handle(&service, stream, &mut request, &mut body, &timer).await
-        }
-    };
-    // Dropping the pipeline's future has cancelled the request and logged it.
-    if let Some(response) = response {
-        respond(stream, response).await;
     }
 }
 
@@ -101,7 +112,7 @@ async fn handle(
         interim: Some(Rc::<Stream>::clone(stream) as Rc<dyn Interim>),
     };
     let to_head = request.method == Method::HEAD;
-    let mut handling = pin!(service.handle(request, body, context));
+    let mut handling = pin!(service.handle(request, body, &context));
     let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
         Poll::Ready(response) => Poll::Ready(Some(response)),
         Poll::Pending => stream.poll_closed(cx).map(|()| None),

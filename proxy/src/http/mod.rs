@@ -28,4 +28,4 @@ mod upload;
 
 pub(crate) use client::Client;
 pub(crate) use connection::Service;
-pub(crate) use detect_version::serve;
+pub(crate) use detect_version::serving;

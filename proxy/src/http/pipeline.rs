@@ -78,7 +78,7 @@ impl Service {
         self: &Rc<Self>,
         request: &mut Request,
         body: &mut Body,
-        context: RequestContext,
+        context: &RequestContext,
     ) -> Response {
         if self
             .expires
@@ -107,28 +107,23 @@ impl Service {
         // The log contains the path as the client sent it; rules and endpoints get the normalized path.
         rewrite_path::normalize(request, self.settings().path_normalization);
         let table = self.chain.routes.load_full();
-        let mut response = match self.authorize(request, &table) {
-            Err(denied) => self.deny(&denied, grpc, accounting),
-            Ok(()) => {
-                let outcome = match self.channel_upgrade(request) {
-                    _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
-                    Some(response) => {
-                        if let Some(recording) = accounting.recording() {
-                            recording.internal();
-                        }
-                        Ok(response)
-                    }
-                    None => {
-                        self.dispatch(request, body, &table, &context, accounting)
-                            .await
-                    }
-                };
-                outcome.unwrap_or_else(|error| {
-                    accounting.fail(&error);
-                    reply::error(&error, self.server(), grpc)
-                })
+        let outcome = if let Err(denied) = self.authorize(request, &table) {
+            Ok(self.deny(&denied, grpc, accounting))
+        } else if self.worker.holders.refuses() {
+            Err(ProxyError::MemoryBudget)
+        } else if let Some(response) = self.channel_upgrade(request) {
+            if let Some(recording) = accounting.recording() {
+                recording.internal();
             }
+            Ok(response)
+        } else {
+            self.dispatch(request, body, &table, context, accounting)
+                .await
         };
+        let mut response = outcome.unwrap_or_else(|error| {
+            accounting.fail(&error);
+            reply::error(&error, self.server(), grpc)
+        });
         accounting.status(response.status);
         if let Some(accounting) = pending.end() {
             response.body = response.body.with_account(accounting);
@@ -240,7 +235,7 @@ impl Service {
             return Err(ProxyError::ConnectNotAllowed);
         }
         let interim = context.interim.as_ref();
-        let (body, upload) = Upload::watch(body.take(), &request.fields, context.started, interim);
+        let upload = Upload::watch(body, &request.fields, context.started, interim);
         let action = &route.config.action;
         let deadline = Deadline::of(action, request, upload, context.started);
         accounting.route(&route.metrics, deadline);
@@ -261,7 +256,8 @@ impl Service {
             }
             RouteAction::Forward(forward) => {
                 accounting.in_flight_guard(self.count_in_flight(request, context)?);
-                let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades);
+                let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades)
+                    .map(Vec::into_boxed_slice);
                 // Done first, so that `connection` cannot name a field that the proxy or its operator adds.
                 request.fields.remove_hop_by_hop();
                 accounting.call(self.call(request));
@@ -329,7 +325,7 @@ impl Service {
         table: &'a Table,
         route: Option<&'a Route>,
         context: &RequestContext,
-    ) -> Result<Option<RateLimitState<'a>>, RateLimitState<'a>> {
+    ) -> Result<Option<Box<RateLimitState<'a>>>, RateLimitState<'a>> {
         let mut last = None;
         let of_route = route.and_then(|route| route.rate_limit.as_ref());
         for limiter in table.rate_limit.as_ref().into_iter().chain(of_route) {
@@ -339,7 +335,8 @@ impl Service {
             if !limit_state.is_allowed() {
                 return Err(limit_state);
             }
-            last = Some(limit_state);
+            // Boxed: every waiting request would reserve the space.
+            last = Some(Box::new(limit_state));
         }
         Ok(last)
     }

@@ -38,8 +38,6 @@ pub(crate) struct Recording {
     is_forwarded: bool,
     /// When the client had sent its whole request.
     uploaded: Option<Instant>,
-    /// Which of several reasons of the flag is the request's.
-    reason: Option<&'static str>,
 }
 
 impl Recording {
@@ -72,7 +70,6 @@ impl Recording {
             text: None,
             is_forwarded: false,
             uploaded: None,
-            reason: None,
         })
     }
 
@@ -137,7 +134,6 @@ impl Recording {
     #[cold]
     pub(super) fn fail(&mut self, error: &ProxyError, upload: Option<&Upload>) {
         self.record.fail(error);
-        self.reason = error.overflow_reason();
         self.uploaded(upload, Instant::now());
     }
 
@@ -247,7 +243,7 @@ impl Recording {
         if is_kept {
             let mut story = story::of(&entry, notes, ended.started);
             story.times = story::times(notes, ended, (self.uploaded, self.is_forwarded));
-            story.reason = self.reason.map(str::to_owned);
+            story.reason = notes.unusual().reason.map(str::to_owned);
             if story.id.is_empty() {
                 story.id = observers.stories.next_id();
             }

@@ -73,7 +73,9 @@ pub(super) fn of(entry: &Entry<'_>, notes: &Notes, started: Instant) -> Story {
         cluster: unusual.rejected_by.as_deref().map(cluster_state),
         attempts: attempts
             .map(|(at, attempted)| {
-                let answered = unusual.answering == Some(at);
+                let answered = unusual
+                    .answering
+                    .is_some_and(|answering| answering as usize == at);
                 Attempt {
                     answered,
                     ..attempt(attempted, started, unusual.queued, endpoints.as_deref())

@@ -7,7 +7,7 @@
 //! wheel.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -85,36 +85,34 @@ impl Timer {
 #[derive(Debug)]
 pub(super) struct RequestTimer {
     timer: Rc<Timer>,
-    started: Instant,
     deadline: Deadline,
     /// Idle timeout: how long no byte may be transferred.
     idle: Duration,
     /// When the idle timeout expires, if no byte is transferred.
-    idle_until: Instant,
+    idle_until: Cell<Instant>,
     /// Whether a byte has been transferred since the timer was last checked.
-    moved: bool,
+    moved: Cell<bool>,
 }
 
 impl RequestTimer {
     pub(super) fn new(timer: Rc<Timer>, started: Instant, idle: Duration) -> Self {
         Self {
             timer,
-            started,
             deadline: Deadline::never(started),
             idle,
-            idle_until: started + idle,
-            moved: false,
+            idle_until: Cell::new(started + idle),
+            moved: Cell::new(false),
         }
     }
 
     pub(super) fn started(&self) -> Instant {
-        self.started
+        self.deadline.started()
     }
 
     /// Sets the deadline of the request.
     pub(super) fn allow(&mut self, deadline: Deadline) {
         self.deadline = deadline;
-        self.arm(self.started);
+        self.arm(self.started());
     }
 
     pub(super) fn deadline(&self) -> &Deadline {
@@ -123,12 +121,12 @@ impl RequestTimer {
 
     /// Removes the deadline; only the idle timeout remains.
     pub(super) fn lift_deadline(&mut self) {
-        self.deadline = Deadline::never(self.started);
+        self.deadline = Deadline::never(self.started());
     }
 
     /// Records that a byte has been transferred.
-    pub(super) fn moved(&mut self) {
-        self.moved = true;
+    pub(super) fn moved(&self) {
+        self.moved.set(true);
     }
 
     /// Disarms the timer.
@@ -136,8 +134,25 @@ impl RequestTimer {
         self.timer.set(now, None);
     }
 
+    /// Awaits a future until the request's deadline.
+    ///
+    /// The caller pins the future: passing a future of many kilobytes by value would take twice its size.
+    ///
+    /// # Errors
+    /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
+    pub(super) async fn limit<F: Future>(
+        &self,
+        mut future: Pin<&mut F>,
+    ) -> Result<F::Output, ProxyError> {
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => self.poll_expired(cx).map(Err),
+        })
+        .await
+    }
+
     /// Becomes ready with [`ProxyError::RequestTimeout`] or [`ProxyError::StreamIdleTimeout`].
-    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+    pub(super) fn poll_expired(&self, cx: &mut Context<'_>) -> Poll<ProxyError> {
         loop {
             ready!(self.timer.poll_expired(cx));
             let now = Instant::now();
@@ -145,9 +160,9 @@ impl RequestTimer {
                 return Poll::Ready(ProxyError::RequestTimeout);
             }
             if self.take_moved() {
-                self.idle_until = now + self.idle;
+                self.idle_until.set(now + self.idle);
             }
-            if self.idle_until <= now {
+            if self.idle_until.get() <= now {
                 return Poll::Ready(ProxyError::StreamIdleTimeout);
             }
             self.arm(now);
@@ -155,15 +170,15 @@ impl RequestTimer {
     }
 
     fn arm(&self, now: Instant) {
-        let idle = self.idle_until;
+        let idle = self.idle_until.get();
         let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
         self.timer.set(now, Some(next));
     }
 
     /// Returns whether a byte has been transferred, in either direction, since the last call.
-    fn take_moved(&mut self) -> bool {
+    fn take_moved(&self) -> bool {
         let upload = self.deadline.upload();
-        std::mem::take(&mut self.moved) | upload.is_some_and(Upload::take_moved)
+        self.moved.take() | upload.is_some_and(Upload::take_moved)
     }
 }
 
@@ -221,8 +236,6 @@ impl Drop for Lent {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]

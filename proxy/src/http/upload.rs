@@ -34,15 +34,15 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Wraps the body of a request that arrived at `started`, to record its progress. `interim` sends informational
-    /// responses to the client. Returns no upload for an empty body.
+    /// responses to the client. Returns `None` for an empty body.
     pub(super) fn watch(
-        body: Body,
+        body: &mut Body,
         fields: &Fields,
         started: Instant,
         interim: Option<&Rc<dyn Interim>>,
-    ) -> (Body, Option<Rc<Self>>) {
+    ) -> Option<Rc<Self>> {
         if body.is_empty() {
-            return (body, None);
+            return None;
         }
         let held = fields.contains(Known::Expect);
         let upload = Rc::new(Self {
@@ -54,10 +54,11 @@ impl Upload {
             ended: Cell::new(false),
         });
         let watched = Watched {
-            body,
+            body: body.take(),
             upload: Rc::clone(&upload),
         };
-        (Body::source(Box::new(watched)), Some(upload))
+        *body = Body::source(Box::new(watched));
+        Some(upload)
     }
 
     /// Returns the earliest time at which the request can be complete: `now` while an attempt waits for a part that

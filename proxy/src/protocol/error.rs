@@ -113,7 +113,7 @@ pub enum ProxyError {
     UpstreamHead(#[source] HeadError),
     /// HTTP/2 to the endpoint failed.
     #[error("upstream HTTP/2: {0}")]
-    UpstreamHttp2(#[source] h2::Error),
+    UpstreamHttp2(&'static str),
     /// The endpoint refused the request without processing it (HTTP/2: REFUSED_STREAM, or GOAWAY).
     #[error("upstream refused the request")]
     UpstreamRefused,

@@ -154,7 +154,8 @@ pub(crate) struct Body {
 #[derive(Debug)]
 enum Kind {
     Empty,
-    Full(Bytes),
+    /// Boxed: every waiting request reserves the space of a body.
+    Full(Box<Bytes>),
     Source(Box<dyn Source>),
     /// The connection is used by a protocol other than HTTP.
     TakenOver(Box<Takeover>),
@@ -186,7 +187,7 @@ impl Body {
         Self::of(if data.is_empty() {
             Kind::Empty
         } else {
-            Kind::Full(data)
+            Kind::Full(Box::new(data))
         })
     }
 
@@ -289,7 +290,7 @@ impl Body {
         match &mut self.kind {
             Kind::Empty | Kind::TakenOver(_) => Poll::Ready(None),
             Kind::Full(data) => {
-                let data = std::mem::take(data);
+                let data = std::mem::take(&mut **data);
                 self.kind = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }

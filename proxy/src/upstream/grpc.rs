@@ -1,16 +1,23 @@
 //! gRPC client of the proxy itself (`PROTOCOL-HTTP2.md`), for the control plane and for probes of the application.
 
+use std::future::poll_fn;
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Version};
+use http_body::Frame;
 use maglor_identity::TrustBundle;
 use maglor_xds::frame::Deframer;
 
 use crate::net::io::Io;
 use crate::protocol::error::ProxyError;
-use crate::protocol::message::Body;
-use crate::upstream::{Answer, Cluster, Http2, Target, connect_for_control, connect_to_enrol};
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::http1::Target as RequestTarget;
+use crate::protocol::http2::client::{Answered, Client, Outgoing, Terms, Unanswered};
+use crate::protocol::http2::{Incoming, Owner};
+use crate::protocol::message::{Body, Request, Source as _};
+use crate::upstream::{Cluster, Target, connect_for_control, connect_to_enrol};
 
 /// Reason why a call has ended.
 #[derive(Debug, thiserror::Error)]
@@ -23,8 +30,6 @@ pub(crate) enum CallError {
     NoServer,
     #[error("{0}")]
     Call(#[source] Box<ProxyError>),
-    #[error("HTTP/2: {0}")]
-    Http2(#[from] h2::Error),
     #[error("unexpected status {0}")]
     Refused(String),
     /// Status 16: the server does not accept the identity, or none was presented.
@@ -34,16 +39,42 @@ pub(crate) enum CallError {
     Frame(#[from] maglor_xds::frame::FrameError),
 }
 
+impl From<ProxyError> for CallError {
+    fn from(error: ProxyError) -> Self {
+        Self::Call(Box::new(error))
+    }
+}
+
+/// Parameters of connections for calls. An answer may have several megabytes and a long network path.
+const CALLS: Terms = Terms {
+    window: 2 * 1024 * 1024,
+    keepalive: Duration::from_secs(7),
+};
+
+/// Body of an answer; `None` if it is empty. Dropping it ends the call.
+#[derive(Debug)]
+pub(crate) struct Answer(Option<(Incoming, Owner)>);
+
+impl Answer {
+    /// Returns the next frame; an error if the call ends early.
+    pub(crate) async fn frame(&mut self) -> Option<Result<Frame<Bytes>, CallError>> {
+        let (incoming, _) = self.0.as_mut()?;
+        let frame = poll_fn(|cx| incoming.poll_frame(cx)).await?;
+        Some(frame.map_err(CallError::from))
+    }
+}
+
 /// A connection to one server, which is closed after its last call.
 pub(crate) struct Connection {
-    http2: Http2,
+    client: Client,
     authority: String,
 }
 
 impl Connection {
     pub(crate) async fn open(cluster: &Cluster, target: &Target) -> Result<Self, CallError> {
         let connecting = connect_for_control(cluster, target);
-        Self::over(in_time(cluster, connecting).await?, target.authority()).await
+        let io = in_time(cluster, connecting).await?;
+        Ok(Self::over(io, target.authority()))
     }
 
     /// Connects without an identity, for enrolment, to a server verified with `roots`.
@@ -53,34 +84,46 @@ impl Connection {
         roots: TrustBundle,
     ) -> Result<Self, CallError> {
         let connecting = connect_to_enrol(cluster, target, roots);
-        Self::over(in_time(cluster, connecting).await?, target.authority()).await
+        let io = in_time(cluster, connecting).await?;
+        Ok(Self::over(io, target.authority()))
     }
 
     /// Creates a connection over an existing byte stream.
-    pub(crate) async fn over(io: Io, authority: String) -> Result<Self, CallError> {
-        let http2 = Http2::for_calls(io).await?;
-        Ok(Self { http2, authority })
+    pub(crate) fn over(io: Io, authority: String) -> Self {
+        let client = Client::start(io, CALLS);
+        Self { client, authority }
     }
 
     /// Calls a method. Returns its answer unless the call is rejected immediately.
-    pub(crate) async fn call(&self, path: &str, body: Body) -> Result<Answer, CallError> {
-        let request = Request::post(format!("http://{}{path}", self.authority))
-            .version(Version::HTTP_2)
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(());
-        let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
-        let called = self.http2.call(request, body).await;
-        let (head, answer) = called.map_err(|error| match error {
-            ProxyError::UpstreamHttp2(error) => CallError::Http2(error),
-            error => CallError::Call(Box::new(error)),
+    pub(crate) async fn call(&self, path: &str, mut body: Body) -> Result<Answer, CallError> {
+        let mut fields = Fields::default();
+        let target = fields.add_text(path.as_bytes());
+        fields.push(Known::Host, self.authority.as_bytes());
+        fields.push(Known::ContentType, b"application/grpc");
+        fields.push(Known::Te, b"trailers");
+        let request = Request {
+            method: Method::POST,
+            target: RequestTarget::origin(path.as_bytes(), target.start as usize),
+            version: Version::HTTP_2,
+            fields,
+        };
+        let outgoing = Outgoing {
+            request: &request,
+            https: false,
+            marks_http1: false,
+        };
+        let called = self.client.round_trip(outgoing, &mut body, None).await;
+        let Answered { head, body } = called.map_err(|unanswered| match unanswered {
+            Unanswered::Failed(error) => CallError::from(error),
+            Unanswered::NotSent => ProxyError::UpstreamClosed { reused: false }.into(),
         })?;
         if head.status != StatusCode::OK {
             return Err(CallError::Refused(head.status.to_string()));
         }
-        match refusal(&head.headers) {
+        let text = |known| head.fields.get(known);
+        match refused(text(Known::GrpcStatus), text(Known::GrpcMessage)) {
             Some(refused) => Err(refused),
-            None => Ok(answer),
+            None => Ok(Answer(body)),
         }
     }
 
@@ -121,15 +164,16 @@ async fn in_time(
         .map_err(CallError::Connect)
 }
 
-/// Returns the error for a gRPC status other than OK.
-pub(crate) fn refusal(fields: &HeaderMap) -> Option<CallError> {
-    let text = |name| {
-        fields
-            .get(name)
-            .and_then(|value: &http::HeaderValue| value.to_str().ok())
-    };
-    let code = text("grpc-status").filter(|code| *code != "0")?;
-    let message = text("grpc-message").unwrap_or_default();
+/// Returns the error for trailers with a gRPC status other than OK.
+pub(crate) fn refusal(trailers: &HeaderMap) -> Option<CallError> {
+    let text = |name| trailers.get(name).map(http::HeaderValue::as_bytes);
+    refused(text("grpc-status"), text("grpc-message"))
+}
+
+fn refused(status: Option<&[u8]>, message: Option<&[u8]>) -> Option<CallError> {
+    let code = str::from_utf8(status?).ok().filter(|code| *code != "0")?;
+    let message = message.and_then(|message| str::from_utf8(message).ok());
+    let message = message.unwrap_or_default();
     let said = format!("gRPC status {code} {message}");
     Some(match code {
         "16" => CallError::Unauthenticated(said),

@@ -16,7 +16,6 @@ pub(crate) use cluster::{ClientMesh, ClientTls, Cluster, Clusters, Picked};
 pub(crate) use connect::{connect, connect_channel, connect_for_control, connect_to_enrol};
 pub(crate) use dns::Resolver;
 pub(crate) use pool::http1::Connection;
-pub(crate) use pool::http2::{Answer, Http2};
 pub(crate) use pool::multiplexed::Multiplexed;
 pub(crate) use pool::room::{Open, Room};
 pub(crate) use pool::{Pool, Pools, Sender};

@@ -99,7 +99,7 @@ fn case(stage: &Stage, rate: u32, by: Option<&Peer>) -> Case {
     });
     let mut shape = shape(&Way::LOR);
     shape.proxy_service = by.map(|peer| Central {
-        only: Some(HOST.into()),
+        only: Some(vec![HOST.into()]),
         by: Some(peer.clone()),
         ..Central::everywhere(&shape.policy)
     });

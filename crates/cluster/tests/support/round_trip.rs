@@ -1,10 +1,11 @@
 //! One request over a connection that is kept.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The timeout of a request.
+/// The timeout of a request. A cluster that lacks processors exceeds it, which is no failure of a proxy: its access log has
+/// the flag `DC` then.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn connect(address: SocketAddr) -> Option<TcpStream> {
@@ -31,7 +32,13 @@ pub(crate) fn round_trip(
     loop {
         let read = stream
             .read(&mut buffer)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| match error.kind() {
+                // A read with a time limit ends with either.
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    format!("no response within {LIMIT:?}")
+                }
+                _ => error.to_string(),
+            })?;
         if read == 0 {
             return Err("the connection has ended".to_owned());
         }

@@ -15,6 +15,7 @@ use maglor_balance::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::caller::{CALLER_NODE, Caller, REQUEST_ID};
+use super::cpu_quota::CpuQuota;
 use super::deployment::{Deployment, Placed};
 use super::distribution::Work;
 use super::fault::Fault;
@@ -207,10 +208,17 @@ impl Instance {
         let services = own().map(|(_, service)| (service.path.clone(), behaviour(service)));
         let workers = own().map(|(_, service)| service.workers()).min();
         let workers = workers.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+        let mut rng = Rng::seed(seed);
+        let limits = own().filter_map(|(_, service)| service.cpu_limit());
+        let limit = limits.min_by(|(one, _), (other, _)| one.total_cmp(other));
+        let queue = match limit {
+            Some((cpus, period)) => Queue::limited(CpuQuota::new(cpus, period, &mut rng)),
+            None => Queue::new(workers),
+        };
         Self {
             services: services.collect(),
-            queue: RefCell::new(Queue::new(workers)),
-            rng: RefCell::new(Rng::seed(seed)),
+            queue: RefCell::new(queue),
+            rng: RefCell::new(rng),
             began: Instant::now(),
             clock: Rc::clone(clock),
             caller: Caller::at(placed.listen.ip()).on_node(node),

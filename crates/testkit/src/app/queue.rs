@@ -5,6 +5,8 @@ use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::cpu_quota::CpuQuota;
+
 /// A queue; see the module's documentation. Times are relative to any fixed moment.
 ///
 /// Invariant: requests begin in the order of their arrival, no worker has two at a time, and none
@@ -14,6 +16,8 @@ pub struct Queue {
     workers: usize,
     /// The times when workers that ever had work become free; at most `workers` of them.
     free: BinaryHeap<Reverse<Duration>>,
+    /// The limit of its only worker.
+    quota: Option<CpuQuota>,
 }
 
 impl Queue {
@@ -23,6 +27,17 @@ impl Queue {
         Self {
             workers: workers.get() as usize,
             free: BinaryHeap::new(),
+            quota: None,
+        }
+    }
+
+    /// Creates an empty queue whose only worker has a limited processor. With several of them, an end would depend on
+    /// later arrivals, which use the same quota.
+    #[must_use]
+    pub fn limited(quota: CpuQuota) -> Self {
+        Self {
+            quota: Some(quota),
+            ..Self::new(NonZeroU32::MIN)
         }
     }
 
@@ -34,7 +49,10 @@ impl Queue {
         } else {
             self.free.pop().map_or(now, |Reverse(free)| free.max(now))
         };
-        let end = begin.saturating_add(work);
+        let end = match &mut self.quota {
+            Some(quota) => quota.finish(begin, work),
+            None => begin.saturating_add(work),
+        };
         self.free.push(Reverse(end));
         end
     }

@@ -17,6 +17,7 @@
 //! | `internal_service` | time |
 //! | --- | --- |
 //! | `queue` (ours): `service_time` (s), `distribution` (as in `maglor-lab sim --service`), `workers` | drawn accordingly |
+//! | … with `cpu_limit` (processors), `cpu_period` (s) | the same, as the only thread of a process with this limit |
 //! | `loader` with `sleep_stress.run` | `sleep_time` (s), constant |
 //! | anything else, or none | none: 0 |
 //!
@@ -107,6 +108,16 @@ pub struct SleepStress {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueParameters {
+    /// The limit of an instance, processors, 0.001-1; see [`CpuQuota`](super::CpuQuota). It requires one worker.
+    #[serde(
+        default,
+        deserialize_with = "field::cpu_limit",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cpu_limit: Option<f64>,
+    /// How often the limit's quota is renewed, seconds, 0.001-10; by default 0.1, as in Kubernetes.
+    #[serde(default = "cpu_period", deserialize_with = "field::cpu_period")]
+    pub cpu_period: f64,
     /// The distribution of service times, named as in [`Shape`].
     #[serde(default = "distribution", deserialize_with = "field::distribution")]
     pub distribution: String,
@@ -147,6 +158,18 @@ pub enum WorkModelError {
     /// It is no JSON, or a field has the wrong type or is out of range.
     #[error("{0}")]
     Syntax(String),
+    /// A limited processor with more than one worker.
+    #[error(
+        "line {line}: {service} has a cpu_limit and {workers} workers; a limited instance has one worker"
+    )]
+    LimitedWorkers {
+        /// The line of its first mention.
+        line: usize,
+        /// The service.
+        service: String,
+        /// How many workers it has.
+        workers: u32,
+    },
     /// A called service does not exist.
     #[error("line {line}: {service}.external_services calls `{callee}`, which is not in this file")]
     Unknown {
@@ -165,6 +188,10 @@ fn path() -> String {
 
 const fn one() -> u32 {
     1
+}
+
+const fn cpu_period() -> f64 {
+    0.1
 }
 
 fn distribution() -> String {
@@ -225,6 +252,8 @@ impl Service {
             internal_service: Internal {
                 loader: None,
                 queue: Some(QueueParameters {
+                    cpu_limit: None,
+                    cpu_period: cpu_period(),
                     distribution: distribution(),
                     mean_response_size: 0.0,
                     service_time: mean_seconds,
@@ -235,6 +264,16 @@ impl Service {
             replicas,
             url: String::new(),
         }
+    }
+
+    /// Limits the processor of each instance to `cpus`, with a quota for each period; see [`CpuQuota`](super::CpuQuota).
+    #[must_use]
+    pub fn limited(mut self, cpus: f64, period_seconds: f64) -> Self {
+        if let Some(queue) = &mut self.internal_service.queue {
+            queue.cpu_limit = Some(cpus);
+            queue.cpu_period = period_seconds;
+        }
+        self
     }
 
     /// Adds a group of services that are called one after another.
@@ -294,6 +333,14 @@ impl Service {
     pub fn workers(&self) -> u32 {
         let queue = self.internal_service.queue.as_ref();
         queue.map_or(u32::MAX, |queue| queue.workers.max(1))
+    }
+
+    /// Returns the limit of an instance's processor, and the period of its quota.
+    #[must_use]
+    pub fn cpu_limit(&self) -> Option<(f64, std::time::Duration)> {
+        let queue = self.internal_service.queue.as_ref()?;
+        let period = std::time::Duration::try_from_secs_f64(queue.cpu_period);
+        Some((queue.cpu_limit?, period.unwrap_or_default()))
     }
 
     /// Returns the mean size of a response, kB.

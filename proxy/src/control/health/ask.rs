@@ -97,7 +97,7 @@ pub(crate) async fn check(
                 fields.push(Known::Host, &host(name.as_ref(), &target));
                 fields.push(Known::UserAgent, b"maglor-health-check");
             });
-            let response = sender.send(&request, Body::empty()).await?;
+            let response = sender.send(&request, &mut Body::empty()).await?;
             let status = response.status.as_u16();
             // Read to the end, so that the connection can be reused.
             let _ = own_request::read(response, MOST).await;
@@ -119,7 +119,7 @@ fn host(configured: Option<&http::HeaderValue>, target: &Target) -> Vec<u8> {
 /// Calls `grpc.health.v1.Health/Check`. Each message has a single field, so both are encoded by hand.
 async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), Ill> {
     let response = sender
-        .send(request, Body::full(grpc_question(service)))
+        .send(request, &mut Body::full(grpc_question(service)))
         .await?;
     if response.status != http::StatusCode::OK {
         return Err(format!("status {}", response.status.as_u16()).into());

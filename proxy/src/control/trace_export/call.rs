@@ -127,7 +127,7 @@ impl Call {
         request: &Request,
         body: Bytes,
     ) -> Result<u64, CallError> {
-        let response = sender.send(request, Body::full(body)).await?;
+        let response = sender.send(request, &mut Body::full(body)).await?;
         // Read to the end, so that the connection can be reused.
         let answer = own_request::read(response, LONGEST).await?;
         if !answer.status.is_success() {

@@ -12,8 +12,8 @@ use super::{Local, State, start};
 use crate::runtime::worker::{Connections, Registered, Worker};
 use crate::telemetry::metrics::ListenerMetrics;
 
-/// Future that serves a connection with its filter chain.
-pub(super) type Serving = Pin<Box<dyn Future<Output = ()>>>;
+/// Future of a step.
+type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Serves a connection until it ends.
 ///
@@ -40,9 +40,11 @@ pub(crate) struct Connection {
 
 /// Steps of a connection. Each step is in its own box, which is freed with the step, so that an idle connection keeps
 /// no memory of the previous one.
-enum Step {
-    Starting(Pin<Box<dyn Future<Output = Option<Serving>>>>),
-    Serving(Serving),
+pub(super) enum Step {
+    /// Finds the next step; there is none if the connection must be closed.
+    Starting(Boxed<Option<Step>>),
+    /// Serves the connection with its filter chain.
+    Serving(Boxed<()>),
 }
 
 impl Future for Connection {
@@ -59,16 +61,17 @@ impl Future for Connection {
         if this.counted.metrics.is_over() {
             return Poll::Ready(());
         }
-        if let Step::Starting(start) = &mut this.step {
-            this.registered.set_waker(cx.waker());
-            match ready!(start.as_mut().poll(cx)) {
-                Some(serving) => this.step = Step::Serving(serving),
-                None => return Poll::Ready(()),
+        loop {
+            match &mut this.step {
+                Step::Serving(serving) => return serving.as_mut().poll(cx),
+                Step::Starting(start) => {
+                    this.registered.set_waker(cx.waker());
+                    match ready!(start.as_mut().poll(cx)) {
+                        Some(next) => this.step = next,
+                        None => return Poll::Ready(()),
+                    }
+                }
             }
-        }
-        match &mut this.step {
-            Step::Serving(serving) => serving.as_mut().poll(cx),
-            Step::Starting(_) => Poll::Pending,
         }
     }
 }

@@ -131,7 +131,7 @@ async fn reach(
             pools,
             shard: worker.shard(),
             now: started,
-            ends: addresses,
+            ends: addresses.map(Box::new),
             interim: None,
             unlimited: false,
             noted: None,

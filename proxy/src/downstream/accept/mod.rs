@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::connection::Serving;
+use self::connection::Step;
 pub(crate) use self::connection::serve;
 use self::forward::{Downstream, forward};
 use self::reauthorize::{GrantedBy, Refusal};
@@ -105,7 +105,7 @@ struct Ends {
     original: Option<SocketAddr>,
 }
 
-async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option<Serving> {
+async fn start(tcp: TcpStream, state: State, local: Local, slot: Slot) -> Option<Step> {
     let listener = Arc::clone(&state.borrow());
     let client = ClientAddress::new(tcp.peer_addr().ok());
     let ready = match came_back(&tcp, &listener, &local) {
@@ -363,7 +363,7 @@ fn filter(
     state: &State,
     local: &Local,
     slot: Slot,
-) -> Option<Serving> {
+) -> Option<Step> {
     let Ready {
         stream,
         chain,
@@ -389,7 +389,9 @@ fn filter(
                 (addresses.map(|both| both.destination), original),
                 slot,
             );
-            Box::pin(http::serve(stream, service))
+            Step::Starting(Box::pin(async move {
+                http::serving(stream, service).await.map(Step::Serving)
+            }))
         }
         Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
             local.worker.connections.mark_active(slot);
@@ -429,7 +431,7 @@ fn filter(
                 silent,
             };
             let bytes = forward(downstream, chain, cluster, metrics, local);
-            Box::pin(granted_by.keep(bytes, worker))
+            Step::Serving(Box::pin(granted_by.keep(bytes, worker)))
         }
         Filter::Http(_) => return None,
     })

@@ -60,7 +60,7 @@ pub(crate) struct Attempt {
     /// Its request's record, until the attempt is noted there with its end,
     record: Option<Rc<Record>>,
     /// and its index there; `None` if it is not noted (yet).
-    at: Option<usize>,
+    at: Option<u32>,
     /// `None` without tracing.
     span: Option<SpanId>,
     /// Status of a gRPC call; `None` if there is none (yet).
@@ -115,7 +115,7 @@ impl Attempt {
 
     /// Notes the attempt if it is not; returns its record and its index there.
     #[cold]
-    pub(super) fn note(&mut self) -> Option<(&Rc<Record>, usize)> {
+    pub(super) fn note(&mut self) -> Option<(&Rc<Record>, u32)> {
         let record = self.record.as_ref()?;
         let at = *self.at.get_or_insert_with(|| {
             let begun = Begun {
@@ -145,6 +145,11 @@ impl Attempt {
     /// Records that its result is that of the request.
     pub(in crate::http) fn answers(&mut self) {
         self.answers = true;
+    }
+
+    /// Returns whether its result is that of the request.
+    pub(super) fn is_answering(&self) -> bool {
+        self.answers
     }
 
     /// Sets the trace headers of its request, with tracing.

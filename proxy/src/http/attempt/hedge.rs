@@ -11,7 +11,7 @@ use maglor_balance::guard::retry_budget::RetryPermit;
 use tokio::time::Instant;
 
 use super::accounting::Attempt;
-use super::{Attempts, discard, send};
+use super::{Attempts, Progress, Sending, discard};
 use crate::http::deadline::Deadline;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Response;
@@ -25,12 +25,32 @@ pub(super) type Racing = Vec<(Arc<Target>, bool)>;
 pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
 impl<'a> Attempts<'a> {
+    /// Makes an attempt, and further ones in parallel to it; stores the one whose result is used in `progress`.
+    ///
+    /// # Errors
+    /// If there is no endpoint for the first attempt. Any other outcome of the request is in the inner result.
+    pub(super) async fn hedged(
+        &mut self,
+        hedge: &HedgePolicy,
+        progress: &mut Progress,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Result<Result<Response, ProxyError>, ProxyError> {
+        let (picked, now) = self.choose_in_turn(now).await?;
+        let first = self.begin_attempt(picked, now, permit);
+        let racing = progress.racing.get_or_insert_default();
+        let (attempt, result) = self.race(first, hedge, now, racing).await;
+        progress.racing = None;
+        progress.attempt = Some(attempt);
+        Ok(result)
+    }
+
     /// Runs an attempt, and further ones in parallel if it is slow. All but the one whose response is used are
     /// cancelled.
     ///
     /// At every moment `racing` lists the attempts in progress, the latest last, and whether their outcomes were
     /// recorded.
-    pub(super) async fn race(
+    async fn race(
         &mut self,
         first: Attempt,
         hedge: &HedgePolicy,
@@ -87,13 +107,16 @@ impl<'a> Attempts<'a> {
     /// Returns an attempt as a separate future, to run in parallel to others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
         self.mark(&attempt, now);
-        let hop = self.hop;
         let request = self.request.clone();
-        let body = self.body.take();
-        let limit = self.racer_deadline(now);
-        let body = (body, self.deadline.held());
+        let mut sending = Sending {
+            hop: self.hop,
+            now,
+            limit: self.racer_deadline(now),
+            held: self.deadline.held(),
+            body: self.body.take(),
+        };
         Box::pin(async move {
-            let result = send(hop, &request, body, &mut attempt, now, limit).await;
+            let result = sending.send(&request, &mut attempt).await;
             (attempt, result)
         })
     }

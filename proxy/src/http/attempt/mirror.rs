@@ -59,7 +59,7 @@ pub(super) fn send(
             pools: Rc::clone(&hop.service.upstreams.pools),
             cluster: Arc::clone(cluster),
             request,
-            ends: hop.ends(),
+            ends: hop.ends(cluster),
             hurried: deadline.is_hurried(),
         };
         let body = body.map_or_else(Body::empty, Replay::follow);
@@ -82,12 +82,12 @@ struct Copy {
     pools: Rc<Pools>,
     cluster: Arc<Cluster>,
     request: Request,
-    ends: Option<Addresses>,
+    ends: Option<Box<Addresses>>,
     hurried: bool,
 }
 
 impl Copy {
-    async fn send(mut self, body: Body, now: Instant) -> Result<(), ProxyError> {
+    async fn send(mut self, mut body: Body, now: Instant) -> Result<(), ProxyError> {
         let time = self.worker.time(now);
         let _slot = ClusterSlot::enter(&self.cluster, time).await?;
         let picked = self
@@ -113,7 +113,7 @@ impl Copy {
             unlimited: false,
             noted: None,
         };
-        let result = sender.send(&self.request, body).await;
+        let result = sender.send(&self.request, &mut body).await;
         let response = result.inspect_err(|error| attempt.failed(error))?;
         attempt.answered(&response, self.request.is_grpc());
         let (mut body, mut bytes) = (response.body, 0);

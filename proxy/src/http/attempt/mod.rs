@@ -10,8 +10,10 @@ mod consult;
 mod hedge;
 mod mirror;
 mod replay;
+mod sending;
 mod timeout;
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -25,12 +27,11 @@ use maglor_balance::guard::retry_budget::RetryPermit;
 use tokio::time::Instant;
 
 use self::accounting::Attempt;
-use self::body::{Payload, Reserved, counted};
+use self::body::{Payload, Reserved};
 use self::hedge::Racing;
+use self::sending::Sending;
 use super::connection::{Hop, Service};
 use super::deadline::{self, Deadline};
-use super::upload::Upload;
-use crate::mesh::load_feedback::queue_protocol::QueueResponse;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
@@ -47,7 +48,7 @@ pub(super) struct Attempts<'a> {
     policy: &'a RetryPolicy,
     hash: Option<u64>,
     /// Deadline for the response to the client.
-    deadline: Deadline,
+    deadline: &'a Deadline,
     request: &'a mut Request,
     facts: retry::Request,
     grpc: bool,
@@ -59,6 +60,14 @@ pub(super) struct Attempts<'a> {
     failed_endpoints: Vec<u64>,
 }
 
+/// A further attempt.
+struct NextAttempt {
+    decided: Instant,
+    /// The pause before it.
+    after: Duration,
+    permit: Option<RetryPermit>,
+}
+
 /// Resources of a request in progress.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
@@ -66,7 +75,14 @@ pub(super) struct Progress {
     /// The latest attempt; `None` before the first one.
     pub(super) attempt: Option<Attempt>,
     /// Concurrent attempts, if the route hedges.
-    pub(super) racing: Racing,
+    pub(super) racing: Option<Box<Racing>>,
+}
+
+impl Progress {
+    /// Returns whether the result of the latest attempt is that of the request.
+    pub(super) fn is_answering(&self) -> bool {
+        self.attempt.as_ref().is_some_and(Attempt::is_answering)
+    }
 }
 
 impl<'a> Attempts<'a> {
@@ -75,8 +91,8 @@ impl<'a> Attempts<'a> {
         cluster: &'a Arc<Cluster>,
         hash: Option<u64>,
         request: &'a mut Request,
-        body: Body,
-        deadline: Deadline,
+        body: &mut Body,
+        deadline: &'a Deadline,
     ) -> Self {
         let policy = &hop.forward.retry.policy;
         let worker = &hop.service.worker;
@@ -93,7 +109,7 @@ impl<'a> Attempts<'a> {
         let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || consults;
         let limit = hop.forward.request_buffer_limit;
         let reserved = kept
-            .then(|| Reserved::new(&body, limit, worker.shared()))
+            .then(|| Reserved::new(body, limit, worker.shared()))
             .flatten();
         // A body that cannot be kept cannot be mirrored.
         let copies = if reserved.is_some() || body.is_empty() {
@@ -101,8 +117,8 @@ impl<'a> Attempts<'a> {
         } else {
             &[]
         };
-        let body = Payload::new(body, reserved.is_some(), limit);
-        mirror::send(hop, copies, request, body.replay(), &deadline);
+        let body = Payload::new(body.take(), reserved.is_some(), limit);
+        mirror::send(hop, copies, request, body.replay(), deadline);
         Self {
             hop,
             cluster,
@@ -125,67 +141,65 @@ impl<'a> Attempts<'a> {
     pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
         let worker = &self.hop.service.worker;
         let mut now = self.hop.context.started;
-        let slot = ClusterSlot::enter(self.cluster, worker.time(now)).await?;
-        if slot.has_waited() {
+        progress.slot = Some(ClusterSlot::enter(self.cluster, worker.time(now)).await?);
+        if progress.slot.as_ref().is_some_and(ClusterSlot::has_waited) {
             self.note_wait(now);
         }
-        progress.slot = Some(slot);
         let mut permit = None;
         loop {
-            let result = self.once(progress, now, permit.take()).await?;
-            let Some(attempt) = &mut progress.attempt else {
-                return self.last(result);
-            };
-            let next = match self.outcome(&result) {
-                Some(outcome) if self.policy.covers(&outcome) => {
-                    now = Instant::now();
-                    self.next(&outcome, attempt.target().id, now)
+            let cluster = self.cluster;
+            // Boxed: few requests are hedged or consult servers.
+            let result = match (&self.hop.forward.hedge, cluster.queue_protocol()) {
+                (None, None) => {
+                    let (picked, now) = self.choose_in_turn(now).await?;
+                    let attempt = self.begin_attempt(picked, now, permit.take());
+                    let attempt = progress.attempt.insert(attempt);
+                    let mut sending = self.sending(attempt, now);
+                    sending.send(self.request, attempt).await
                 }
-                _ => None,
+                (None, Some(metrics)) => {
+                    Box::pin(self.consult(metrics, progress, now, permit.take())).await?
+                }
+                (Some(hedge), _) => {
+                    Box::pin(self.hedged(hedge, progress, now, permit.take())).await?
+                }
             };
-            let Some((after, granted)) = next else {
-                return self.last(result);
+            let next = match self.conclude(result, progress) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(next) => next,
             };
-            permit = granted;
-            match result {
-                Ok(response) => discard(response),
-                Err(error) => attempt.failed(&error),
-            }
-            progress.attempt = None;
-            if after > Duration::ZERO {
-                Box::pin(tokio::time::sleep(after)).await;
+            (now, permit) = (next.decided, next.permit);
+            if next.after > Duration::ZERO {
+                Box::pin(tokio::time::sleep(next.after)).await;
                 now = Instant::now();
             }
         }
     }
 
-    /// Makes one attempt and stores it in `progress`; with hedging, several concurrent ones.
-    async fn once(
+    /// Decides what follows the result of an attempt: the response to the client (`Break`), or another attempt.
+    fn conclude(
         &mut self,
+        result: Result<Response, ProxyError>,
         progress: &mut Progress,
-        now: Instant,
-        permit: Option<RetryPermit>,
-    ) -> Result<Result<Response, ProxyError>, ProxyError> {
-        let cluster = self.cluster;
-        match (&self.hop.forward.hedge, cluster.queue_protocol()) {
-            (None, None) => {
-                let (picked, now) = self.choose_in_turn(now).await?;
-                let attempt = progress
-                    .attempt
-                    .insert(self.begin_attempt(picked, now, permit));
-                Ok(self.send_attempt(attempt, now).await)
+    ) -> ControlFlow<Result<Response, ProxyError>, NextAttempt> {
+        let Some(attempt) = &mut progress.attempt else {
+            return ControlFlow::Break(self.last(result));
+        };
+        let next = match self.outcome(&result) {
+            Some(outcome) if self.policy.covers(&outcome) => {
+                self.next(&outcome, attempt.target().id, Instant::now())
             }
-            (None, Some(metrics)) => Box::pin(self.consult(metrics, progress, now, permit)).await,
-            (Some(hedge), _) => {
-                let (picked, now) = self.choose_in_turn(now).await?;
-                let first = self.begin_attempt(picked, now, permit);
-                let race = self.race(first, hedge, now, &mut progress.racing);
-                let (attempt, result) = Box::pin(race).await;
-                progress.racing.clear();
-                progress.attempt = Some(attempt);
-                Ok(result)
-            }
+            _ => None,
+        };
+        let Some(next) = next else {
+            return ControlFlow::Break(self.last(result));
+        };
+        match result {
+            Ok(response) => discard(response),
+            Err(error) => attempt.failed(&error),
         }
+        progress.attempt = None;
+        ControlFlow::Continue(next)
     }
 
     /// Returns the final result, and stops keeping the body for further attempts.
@@ -261,11 +275,20 @@ impl<'a> Attempts<'a> {
         attempt: &mut Attempt,
         now: Instant,
     ) -> Result<Response, ProxyError> {
+        let mut sending = self.sending(attempt, now);
+        sending.send(self.request, attempt).await
+    }
+
+    /// Prepares the request for its sending to the endpoint of an attempt.
+    fn sending(&mut self, attempt: &Attempt, now: Instant) -> Sending<'a> {
         self.mark(attempt, now);
-        let body = self.body.take();
-        let limit = self.attempt_deadline(now);
-        let body = (body, self.deadline.held());
-        send(self.hop, self.request, body, attempt, now, limit).await
+        Sending {
+            hop: self.hop,
+            now,
+            limit: self.attempt_deadline(now),
+            held: self.deadline.held(),
+            body: self.body.take(),
+        }
     }
 
     pub(super) fn service(&self) -> &'a Service {
@@ -361,13 +384,8 @@ impl<'a> Attempts<'a> {
         answer
     }
 
-    /// Returns the pause before the next attempt; `None` if the policy permits no attempt after this outcome.
-    fn next(
-        &mut self,
-        outcome: &Outcome,
-        id: u64,
-        now: Instant,
-    ) -> Option<(Duration, Option<RetryPermit>)> {
+    /// Returns the next attempt; `None` if the policy permits no attempt after this outcome.
+    fn next(&mut self, outcome: &Outcome, id: u64, now: Instant) -> Option<NextAttempt> {
         self.exclude(id);
         let worker = &self.hop.service.worker;
         let mut state = self.state;
@@ -377,7 +395,11 @@ impl<'a> Attempts<'a> {
         match decision {
             Decision::Retry { after, permit } => {
                 metrics.guards.retries.inc(worker.shard());
-                Some((after, permit))
+                Some(NextAttempt {
+                    decided: now,
+                    after,
+                    permit,
+                })
             }
             Decision::GiveUp(reason) => {
                 metrics.guards.retry_suppressed(reason);
@@ -413,46 +435,6 @@ impl<'a> Attempts<'a> {
             self.failed_endpoints.push(id);
         }
     }
-}
-
-/// Sends a request to the endpoint of an attempt.
-async fn send(
-    hop: &Hop<'_>,
-    request: &Request,
-    (body, held): (Body, Option<Rc<Upload>>),
-    attempt: &mut Attempt,
-    now: Instant,
-    limit: Option<Box<Deadline>>,
-) -> Result<Response, ProxyError> {
-    let (cluster, target) = (Arc::clone(attempt.cluster()), Arc::clone(attempt.target()));
-    if let Some(distance) = &cluster.config().delay {
-        let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
-        Box::pin(tokio::time::sleep(delay)).await;
-    }
-    let body = counted(body, &cluster, hop.service.worker.shard());
-    let mut sender = hop.sender(&cluster, &target, now);
-    sender.noted = attempt.noted();
-    if let Some(held) = &held {
-        sender.interim = Some(&**held);
-    }
-    let response = match limit {
-        None => sender.send(request, body).await?,
-        // Rarely used futures are boxed: every request's future reserves space for those that it holds inline.
-        Some(limit) => {
-            let sent = Box::pin(limit.wait(sender.send(request, body))).await;
-            sent.unwrap_or(Err(ProxyError::PerTryTimeout))?
-        }
-    };
-    // An endpoint that rejects because it is busy has not failed.
-    let bounced = cluster.queue_protocol().is_some()
-        && matches!(
-            QueueResponse::of(&response.fields),
-            Some(QueueResponse::Refused(_))
-        );
-    if !bounced {
-        attempt.answered(&response, request.is_grpc());
-    }
-    Ok(response)
 }
 
 /// Returns the attempt number that the client sent in a request.

@@ -121,6 +121,10 @@ impl Shared {
                 memory::rebase(inner.input.capacity() + inner.output.capacity());
                 inner.waiting = Waiting::Not;
                 inner.begun = None;
+                // A waiting request would hold the buffer of its head, of which it has a copy.
+                if inner.input.is_empty() {
+                    inner.input = BytesMut::new();
+                }
                 Poll::Ready(next)
             }
             Poll::Pending => self.poll_wait(inner, cx, service),

@@ -70,7 +70,7 @@ async fn take_over(shared: &Rc<Shared>, response: &Response, mut taken: TakenOve
         }
     });
     match flushed.await {
-        true => After::TakenOver(taken),
+        true => After::TakenOver(Box::new(taken)),
         false => After::Close,
     }
 }

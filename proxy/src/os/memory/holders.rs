@@ -3,7 +3,7 @@
 //! A [`Guarded`] future is charged with the growth of the heap while it is polled. Streams of a shared connection
 //! have their own tasks, so that each stream is a separate holder; memory that remains after a stream's end is
 //! charged to the stream's connection. Bytes that one task allocates and another frees are transferred explicitly
-//! ([`Stake::hand_over`], [`adopt`]).
+//! ([`leave`], [`adopt`]).
 //!
 //! Holders exist only while there is a budget: without a budget, tasks are polled directly.
 
@@ -25,7 +25,7 @@ use crate::os::throttle::Throttle;
 const FAIR: i64 = 64 << 10;
 /// Bytes below which streams and connections are reset only if larger ones do not suffice.
 const LARGE: i64 = 16 << 10;
-/// Maximum bytes charged to a stream besides its send queue: charges above it are accumulated rounding errors.
+/// Maximum bytes charged to a stream: charges above it are accumulated rounding errors.
 const MOST_OF_STREAM: i64 = 96 << 10;
 /// Maximum bytes charged to a connection with streams, for its windows and its send queue.
 const MOST_OF_CONNECTION: i64 = 2 << 20;
@@ -77,8 +77,6 @@ pub(crate) struct Stake {
     of_streams: Cell<i64>,
     /// Number of streams of this connection.
     streams: Cell<u32>,
-    /// Bytes in its connection's send queue.
-    queued: Cell<i64>,
     /// Value of [`Holders::turn`] at its last poll.
     turn: Cell<u64>,
     /// Number of bytes that it held when its reset began; `None` if it is not being reset.
@@ -150,7 +148,6 @@ impl Holders {
             bytes: Cell::new(0),
             of_streams: Cell::new(0),
             streams: Cell::new(0),
-            queued: Cell::new(0),
             turn: Cell::new(self.turn.get()),
             doomed: Cell::new(None),
             waker: RefCell::new(None),
@@ -265,9 +262,8 @@ impl Stake {
 
     /// Limits the charge of a stream to what a stream can hold, so that rounding errors do not accumulate.
     fn settle(&self) {
-        let most = MOST_OF_STREAM + self.queued.get();
-        if self.parent.is_some() && self.bytes.get() > most {
-            self.add(most - self.bytes.get());
+        if self.parent.is_some() && self.bytes.get() > MOST_OF_STREAM {
+            self.add(MOST_OF_STREAM - self.bytes.get());
         }
     }
 
@@ -285,24 +281,6 @@ impl Stake {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
-    }
-
-    /// Records bytes that this holder, or another task for it, has added to its connection's send queue.
-    pub(crate) fn queue(self: &Rc<Self>, bytes: usize) {
-        let bytes = signed(bytes);
-        self.queued.set(self.queued.get() + bytes);
-        if !is_current(self) {
-            // The bytes were read by a task without an account.
-            self.add(bytes);
-        }
-    }
-
-    /// Transfers queued bytes to the running task, which is about to free them.
-    pub(crate) fn hand_over(self: &Rc<Self>, bytes: usize) {
-        let bytes = signed(bytes);
-        self.queued.set(self.queued.get() - bytes);
-        self.add(-bytes);
-        adopt_signed(bytes);
     }
 
     /// Closes the account; the remaining charge is transferred to the connection.
@@ -340,10 +318,6 @@ impl Stake {
 
 fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-fn is_current(stake: &Rc<Stake>) -> bool {
-    CURRENT.with_borrow(|current| current.as_ref().is_some_and(|it| Rc::ptr_eq(it, stake)))
 }
 
 fn family_of_current() -> i64 {
@@ -389,7 +363,7 @@ pub(crate) fn rebase(bytes: usize) {
 }
 
 /// Returns the account of the running task; `None` if it has none.
-pub(crate) fn current() -> Option<Rc<Stake>> {
+fn current() -> Option<Rc<Stake>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
@@ -611,10 +585,7 @@ mod tests {
         let (holders, _) = holders();
         let connection = connection(&holders, 0);
         let mut long = stream(&connection, 50 * MIB);
-        stake(&long).queue(10);
         assert!(poll(&mut long).is_pending());
-        assert_eq!(stake(&long).bytes.get(), MOST_OF_STREAM + 10);
-        stake(&long).hand_over(10);
         assert_eq!(stake(&long).bytes.get(), MOST_OF_STREAM);
         assert_eq!(stake(&connection).family(), MOST_OF_STREAM);
     }

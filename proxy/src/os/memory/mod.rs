@@ -17,8 +17,8 @@ use tikv_jemalloc_sys as jemalloc;
 
 pub(crate) use budget::{Budget, Level, Metrics as BudgetMetrics};
 pub(crate) use holders::{
-    Holders, Stake, adopt, current, guard, guard_stream, is_resetting, leave, level, poll_read,
-    read_limit, reading, rebase,
+    Holders, adopt, guard, guard_stream, is_resetting, leave, level, poll_read, read_limit,
+    reading, rebase,
 };
 pub(crate) use resident::own as in_use;
 

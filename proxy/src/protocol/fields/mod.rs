@@ -13,7 +13,7 @@ mod known;
 use std::cell::RefCell;
 
 use bytes::BytesMut;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderName;
 
 pub(crate) use self::hop::CONNECTION_FIELDS;
 pub(crate) use self::known::Known;
@@ -444,35 +444,6 @@ impl Fields {
             }
         }
         out.extend_from_slice(self.slice(run));
-    }
-
-    /// Creates the fields of a message that was not received as text. Whitespace around a value is removed, as in
-    /// HTTP/1.1, so that rules see the same value as the endpoint.
-    pub(crate) fn from_map(map: &HeaderMap) -> Self {
-        let mut fields = Self::default();
-        for (name, value) in map {
-            fields.push(name, value.as_bytes().trim_ascii());
-        }
-        fields
-    }
-
-    /// Returns the fields as a map, for a message that is not sent as text. Fields whose names are in `without` are
-    /// left out.
-    pub(crate) fn to_map(&self, without: &[Known]) -> HeaderMap {
-        let mut map = HeaderMap::with_capacity(self.list.len());
-        for field in self
-            .list
-            .iter()
-            .filter(|field| !without.contains(&field.known))
-        {
-            let name = HeaderName::from_bytes(self.slice(field.name));
-            let value = HeaderValue::from_bytes(self.slice(field.value));
-            // Both were validated when they were parsed or configured.
-            if let (Ok(name), Ok(value)) = (name, value) {
-                map.append(name, value);
-            }
-        }
-        map
     }
 
     /// Returns approximately how many bytes [`Fields::encode`] appends.

@@ -7,21 +7,36 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
+use tokio::time::Instant;
 
+use super::answer;
 use super::closed::Closed;
-use super::connection::{Accepting, Channel, Core};
-use super::frame::{self, kind};
+use super::connection::{Channel, Core, Role, Stream};
+use super::frame::{self, PREFACE, kind};
 use super::past::{End, Past};
 use super::reason::{Malformed, Reason};
 use super::{CONNECTION_WINDOW, FIRST_WINDOW, settings};
 use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::outbox::Outbox;
 
+/// Window in bytes below which a new upload may have to wait for uploads that hold the rest.
+const LOW_WINDOW: u32 = 16 * 1024;
+
 impl Channel {
-    pub(super) fn new(accepting: Accepting) -> Rc<Self> {
+    pub(super) fn new(role: Role) -> Rc<Self> {
         let mut output = Outbox::default();
-        let (max_streams, header_list) = accepting.announced();
-        settings::encode(max_streams, header_list, output.tail());
+        match &role {
+            Role::Server(accepting) => {
+                let (max_streams, header_list) = accepting.announced();
+                settings::encode(max_streams, header_list, output.tail());
+            }
+            Role::Client(opening) => {
+                output.tail().extend_from_slice(PREFACE);
+                // It fits into 32 bits.
+                let list = answer::LIMITS.bytes as u32;
+                settings::encode_client(opening.window, list, output.tail());
+            }
+        }
         let more = CONNECTION_WINDOW - FIRST_WINDOW;
         frame::encode_words(kind::WINDOW_UPDATE, 0, &[more], output.tail());
         Rc::new(Self {
@@ -31,7 +46,7 @@ impl Channel {
                 output,
                 streams: HashMap::new(),
                 past: Past::default(),
-                accepting,
+                role,
                 send_window: FIRST_WINDOW,
                 stream_window: FIRST_WINDOW,
                 receive_window: CONNECTION_WINDOW,
@@ -40,6 +55,7 @@ impl Channel {
                 table_reduced: false,
                 waiting: VecDeque::new(),
                 starved: Vec::new(),
+                low_since: None,
                 leaving: false,
                 closed: None,
                 flood: FloodLimits::default(),
@@ -70,6 +86,7 @@ impl Channel {
         let (streams, waiting, starved) = {
             let core = &mut *self.core.borrow_mut();
             core.closed.get_or_insert(closed);
+            core.admit_waiting();
             (
                 std::mem::take(&mut core.streams),
                 std::mem::take(&mut core.waiting),
@@ -77,11 +94,32 @@ impl Channel {
             )
         };
         for stream in streams.values() {
-            stream.lose();
+            stream.lose(closed);
         }
         for waker in waiting.into_iter().chain(starved) {
             waker.wake();
         }
+    }
+
+    /// Becomes ready when there is room for a head and the server accepts another stream, or when it accepts none any
+    /// more.
+    pub(super) fn poll_begin(&self, cx: &mut Context<'_>) -> Poll<()> {
+        {
+            let core = &mut *self.core.borrow_mut();
+            let open = core.streams.len();
+            if let Role::Client(opening) = &mut core.role
+                && core.closed.is_none()
+                && !opening.gone
+                && open >= opening.max_streams as usize
+            {
+                let waiting = &mut opening.waiting;
+                if !waiting.iter().any(|one| one.will_wake(cx.waker())) {
+                    waiting.push(cx.waker().clone());
+                }
+                return Poll::Pending;
+            }
+        }
+        self.poll_room(cx)
     }
 
     /// Becomes ready when there is room for a head, or when nothing can be sent any more.
@@ -125,6 +163,7 @@ impl Core {
         self.send_window = grown
             .filter(|grown| *grown <= frame::LAST_STREAM)
             .ok_or(Malformed::flow("a flow-control window above 2^31-1"))?;
+        self.note_window();
         for waker in self.starved.drain(..) {
             waker.wake();
         }
@@ -160,24 +199,60 @@ impl Core {
         Ok(())
     }
 
+    /// Records whether the connection window for sending is nearly used up.
+    pub(super) fn note_window(&mut self) {
+        if self.send_window >= LOW_WINDOW {
+            self.low_since = None;
+        } else if self.low_since.is_none() && self.is_client() {
+            self.low_since = Some(Instant::now());
+        }
+    }
+
+    pub(super) fn is_client(&self) -> bool {
+        matches!(self.role, Role::Client(_))
+    }
+
+    /// Wakes requests that wait until the server accepts another stream.
+    pub(super) fn admit_waiting(&mut self) {
+        if let Role::Client(opening) = &mut self.role {
+            opening.waiting.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    /// Returns the number of the last stream that this side has accepted.
+    pub(super) fn last_accepted(&self) -> u32 {
+        match &self.role {
+            Role::Client(_) => 0,
+            Role::Server(accepting) => accepting.last(),
+        }
+    }
+
     /// Queues a GOAWAY frame that contains the number of the last stream.
     pub(super) fn goaway(&mut self, last: u32, reason: Reason) {
         let words = [last, reason as u32];
         frame::encode_words(kind::GOAWAY, 0, &words, self.output.tail());
     }
 
+    /// Removes a stream and records how it has ended.
+    pub(super) fn take_stream(&mut self, stream: u32, end: End) -> Option<Rc<Stream>> {
+        let found = self.streams.remove(&stream)?;
+        self.past.add(stream, end);
+        self.admit_waiting();
+        Some(found)
+    }
+
     /// Resets a stream and removes it.
     pub(super) fn reset(&mut self, stream: u32, reason: Reason) {
-        self.streams.remove(&stream);
-        self.past.add(stream, End::ResetHere);
+        if self.take_stream(stream, End::ResetHere).is_none() {
+            self.past.add(stream, End::ResetHere);
+        }
         let words = [reason as u32];
         frame::encode_words(kind::RST_STREAM, stream, &words, self.output.tail());
     }
 
     /// Removes a stream whose sides have both ended.
     pub(super) fn over(&mut self, stream: u32) {
-        self.streams.remove(&stream);
-        self.past.add(stream, End::Over);
+        self.take_stream(stream, End::Over);
     }
 
     #[cfg(test)]

@@ -8,11 +8,13 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use hashbrown::HashMap;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
 
 use super::closed::{Closed, Failed};
 use super::past::Past;
 use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Fields;
 use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::http1;
 use crate::protocol::message::{Body, Request};
@@ -34,7 +36,7 @@ pub(super) struct Core {
     pub(super) output: Outbox,
     pub(super) streams: HashMap<u32, Rc<Stream>>,
     pub(super) past: Past,
-    pub(super) accepting: Accepting,
+    pub(super) role: Role,
     /// Connection window for sending, in bytes.
     pub(super) send_window: u32,
     /// Initial window of a stream for sending, in bytes.
@@ -51,6 +53,8 @@ pub(super) struct Core {
     pub(super) waiting: VecDeque<Waker>,
     /// Tasks that wait for the connection window.
     pub(super) starved: Vec<Waker>,
+    /// Since when the connection window for sending has been nearly used up; `None` if it is not.
+    pub(super) low_since: Option<Instant>,
     /// Whether to close the connection when no stream is left.
     pub(super) leaving: bool,
     pub(super) closed: Option<Closed>,
@@ -58,7 +62,31 @@ pub(super) struct Core {
     pub(super) flood: FloodLimits,
 }
 
-/// Limits of one client; `None` for a connection to a server.
+/// State that differs between the two ends.
+#[derive(Debug)]
+pub(super) enum Role {
+    Client(Opening),
+    Server(Accepting),
+}
+
+/// State of opening streams.
+#[derive(Debug)]
+pub(super) struct Opening {
+    /// Number of bytes of a body that the server may send before they are read.
+    pub(super) window: u32,
+    /// Number of the next stream.
+    pub(super) next: u32,
+    /// Maximum number of concurrent streams that the server accepts.
+    pub(super) max_streams: u32,
+    /// Whether the server's settings have been received.
+    pub(super) settled: bool,
+    /// Whether the server accepts no further streams.
+    pub(super) gone: bool,
+    /// Requests that wait until the server accepts another stream.
+    pub(super) waiting: Vec<Waker>,
+}
+
+/// Limits of one client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Limits of the head of a request.
@@ -98,6 +126,8 @@ pub(crate) struct Stream {
 
 #[derive(Debug)]
 pub(super) struct State {
+    /// State of the response, at the client; `None` at the server.
+    pub(super) answer: Option<Box<Answer>>,
     pub(super) received: Received,
     pub(super) trailers: Option<HeaderMap>,
     /// Number of body bytes still to come; `None` if the head does not announce the length.
@@ -117,6 +147,26 @@ pub(super) struct State {
     pub(super) send_window: i64,
     pub(super) reader: Option<Waker>,
     pub(super) writer: Option<Waker>,
+}
+
+/// State of the response, at the client.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Whether the request was HEAD.
+    pub(super) to_head: bool,
+    /// Whether the final head has been received.
+    pub(super) here: bool,
+    pub(super) head: Option<ResponseHead>,
+    pub(super) interim: Vec<ResponseHead>,
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub(crate) struct ResponseHead {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+    /// Length of the body in bytes; `None` if the head does not contain it.
+    pub(super) length: Option<u64>,
 }
 
 /// The owning handle of a stream. On drop it resets the stream unless the stream has ended.

@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
+use super::answer;
 use super::closed::Closed;
-use super::connection::{Channel, Core};
+use super::connection::{Channel, Core, Role};
 use super::frame::{self, Frame, kind};
 use super::head;
 use super::hpack::Decoder;
@@ -65,16 +66,20 @@ impl Core {
                 end,
                 circular,
             } => {
-                batch.cost += BY_REQUEST;
+                // A response belongs to a request that was counted when it arrived.
+                if let Role::Server(_) = self.role {
+                    batch.cost += BY_REQUEST;
+                }
                 self.headers(batch, stream, block, (end, circular))
             }
-            Frame::Reset { stream, .. } => {
-                let now = batch.now();
-                calm(self.flood.allows_reset(stream, now))?;
+            Frame::Reset { stream, reason } => {
+                if let Role::Server(_) = self.role {
+                    let now = batch.now();
+                    calm(self.flood.allows_reset(stream, now))?;
+                }
                 self.check_begun(stream)?;
-                if let Some(found) = self.streams.remove(&stream) {
-                    self.past.add(stream, End::ResetByPeer);
-                    found.given_up();
+                if let Some(found) = self.take_stream(stream, End::ResetByPeer) {
+                    found.given_up(reason);
                 }
                 Ok(())
             }
@@ -106,7 +111,7 @@ impl Core {
                 self.output.tail().extend_from_slice(&bytes);
             }
             Frame::Settings(payload) => self.settings(payload)?,
-            Frame::Goaway => self.leaving = true,
+            Frame::Goaway { last, reason } => self.gone(last, reason),
             // The last three do not concern the connection.
             Frame::Part { .. }
             | Frame::Pong
@@ -119,8 +124,26 @@ impl Core {
         Ok(())
     }
 
+    /// Records that the peer is closing the connection.
+    fn gone(&mut self, last: u32, reason: Reason) {
+        self.leaving = true;
+        let Role::Client(opening) = &mut self.role else {
+            return;
+        };
+        opening.gone = true;
+        let unseen = self.streams.extract_if(|stream, _| *stream > last);
+        for (stream, found) in unseen {
+            self.past.add(stream, End::ResetHere);
+            found.turned_away(reason);
+        }
+        self.admit_waiting();
+    }
+
     fn settings(&mut self, payload: &[u8]) -> Result<(), Malformed> {
         let settings = settings::parse(payload)?;
+        if let Role::Client(opening) = &mut self.role {
+            opening.allow(settings.max_streams);
+        }
         if let Some(table) = settings.table {
             self.table_reduced |= table < self.table;
             self.table = table;
@@ -172,6 +195,8 @@ impl Core {
             return match self.past.end(stream) {
                 End::ResetHere => Ok(()),
                 End::ResetByPeer => self.blame(batch, stream, Reason::StreamClosed),
+                // This side has reset it long ago, or the server has begun no stream for very long.
+                End::Unknown if self.is_client() => Ok(()),
                 End::Over | End::Unknown => Err(ENDED.into()),
             };
         };
@@ -196,26 +221,43 @@ impl Core {
             return Err(Malformed::protocol("a request on an even-numbered stream").into());
         }
         let now = batch.now();
-        if stream > self.accepting.last() {
-            self.flood.opened(stream, now);
-            return self.accept(batch, stream, block, (end, circular));
-        }
+        let limits = match &self.role {
+            Role::Server(accepting) if stream > accepting.last() => {
+                self.flood.opened(stream, now);
+                return self.accept(batch, stream, block, (end, circular));
+            }
+            Role::Server(accepting) => accepting.limits(),
+            Role::Client(_) => {
+                self.check_begun(stream)?;
+                self.flood.opened(stream, now);
+                answer::LIMITS
+            }
+        };
         let Some(found) = self.streams.get(&stream).map(Rc::clone) else {
             batch.hpack.skip(block)?;
             return match self.past.end(stream) {
                 End::ResetHere => Ok(()),
                 End::ResetByPeer => self.blame(batch, stream, Reason::StreamClosed),
                 End::Over => Err(ENDED.into()),
+                End::Unknown if self.is_client() => Ok(()),
                 End::Unknown => Err(Malformed::protocol(
                     "a stream number that is not higher than those before",
                 )
                 .into()),
             };
         };
-        let trailers = head::trailers(batch.hpack, block, self.accepting.limits())?;
-        let outcome = match circular {
-            true => FrameOutcome::Violation(Reason::Protocol),
-            false => found.trailers(trailers, end),
+        let outcome = if found.awaits_head() {
+            let head = head::response(batch.hpack, block, limits)?;
+            match circular {
+                true => FrameOutcome::Violation(Reason::Protocol),
+                false => found.answered(head, end),
+            }
+        } else {
+            let trailers = head::trailers(batch.hpack, block, limits, self.is_client())?;
+            match circular {
+                true => FrameOutcome::Violation(Reason::Protocol),
+                false => found.trailers(trailers, end),
+            }
         };
         match outcome {
             FrameOutcome::Open => Ok(()),
@@ -246,7 +288,11 @@ impl Core {
 
     /// Checks that a request has begun the stream (section 5.1, idle).
     fn check_begun(&self, stream: u32) -> Result<(), Malformed> {
-        let begun = !stream.is_multiple_of(2) && stream <= self.accepting.last();
+        let begun = !stream.is_multiple_of(2)
+            && match &self.role {
+                Role::Server(accepting) => stream <= accepting.last(),
+                Role::Client(opening) => stream < opening.next,
+            };
         begun
             .then_some(())
             .ok_or(Malformed::protocol("a frame on an idle stream"))

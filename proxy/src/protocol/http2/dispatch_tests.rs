@@ -10,7 +10,7 @@ use maglor_balance::Rng;
 use super::*;
 use crate::protocol::fields::Fields;
 use crate::protocol::http1;
-use crate::protocol::http2::connection::{Accepted, Accepting, Limits};
+use crate::protocol::http2::connection::{Accepted, Accepting, Limits, Role};
 use crate::protocol::http2::driver::Inbox;
 use crate::protocol::http2::frame::{HEADER, PREFACE, flag};
 use crate::protocol::http2::{CONNECTION_WINDOW, STREAM_WINDOW, Sending};
@@ -36,6 +36,13 @@ fn word(payload: &[u8]) -> u32 {
     u32::from_be_bytes(payload[..4].try_into().unwrap())
 }
 
+fn accepting(core: &mut Core) -> &mut Accepting {
+    match &mut core.role {
+        Role::Server(accepting) => accepting,
+        Role::Client(_) => panic!("it is a server"),
+    }
+}
+
 impl Connection {
     fn new() -> Self {
         let limits = Limits {
@@ -46,7 +53,7 @@ impl Connection {
             streams: 4,
         };
         let mut connection = Self {
-            channel: Channel::new(Accepting::new(limits, || false)),
+            channel: Channel::new(Role::Server(Accepting::new(limits, || false))),
             inbox: Inbox::new(limits.block()),
             accepted: HashMap::new(),
         };
@@ -64,7 +71,7 @@ impl Connection {
 
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Closed> {
         self.inbox.take(&self.channel, &mut bytes, usize::MAX)?;
-        let accepted = self.channel.core.borrow_mut().accepting.take_all();
+        let accepted = accepting(&mut self.channel.core.borrow_mut()).take_all();
         for accepted in accepted {
             self.accepted.insert(accepted.owner.stream().id, accepted);
         }
@@ -265,7 +272,8 @@ fn a_request_whose_reset_was_read_with_it_does_not_begin() {
             .unwrap();
         assert!(cost > 1);
         let core = &mut *connection.channel.core.borrow_mut();
-        assert_eq!(core.accepting.take().count(), 0);
+        let accepted = accepting(core).take_all();
+        assert!(accepted.iter().all(|one| one.owner.stream().is_closed()));
         turns += 1;
     }
     assert_eq!(turns, 50);

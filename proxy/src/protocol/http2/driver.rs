@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::io::AsyncWrite as _;
 use tokio::time::Sleep;
 
-use super::KEEPALIVE;
 use super::closed::Closed;
 use super::connection::Channel;
 use super::dispatch::Batch;
 use super::frame::{self, kind};
 use super::hpack;
+use super::reason::Reason;
 use crate::net::io::{Io, Stream};
 use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
@@ -60,6 +60,14 @@ impl Inbox {
         }
     }
 
+    /// Creates the decoder of a server's data.
+    pub(super) fn of_server(block_limit: usize) -> Self {
+        Self {
+            frames: frame::Decoder::of_server(block_limit),
+            hpack: hpack::Decoder::default(),
+        }
+    }
+
     /// Handles input up to the cost `most`. Returns the cost of handling it, in addition to its bytes.
     pub(super) fn take(
         &mut self,
@@ -81,14 +89,19 @@ impl Inbox {
 }
 
 impl Driver {
-    pub(super) fn new(stream: Stream, block_limit: usize, channel: Rc<Channel>) -> Self {
+    pub(super) fn new(
+        stream: Stream,
+        inbox: Inbox,
+        keepalive: Duration,
+        channel: Rc<Channel>,
+    ) -> Self {
         Self {
             io: stream.io,
             // Bytes that were read to detect the protocol.
             intake: Intake::after(stream.prefix),
             channel,
-            inbox: Inbox::new(block_limit),
-            keepalive: Keepalive::every(KEEPALIVE),
+            inbox,
+            keepalive: Keepalive::every(keepalive),
             ended: None,
             linger: None,
             _guard: stream.guard,
@@ -121,8 +134,14 @@ impl Driver {
         if let Some(reason) = closed.reason() {
             // Only this side's log contains the details.
             let core = &mut *self.channel.core.borrow_mut();
-            let last = core.accepting.last();
+            let last = core.last_accepted();
             core.goaway(last, reason);
+        }
+        if closed == Closed::Quiet {
+            let core = &mut *self.channel.core.borrow_mut();
+            if core.is_client() {
+                core.goaway(0, Reason::NoError);
+            }
         }
         if closed == Closed::Quiet || closed.reason().is_some() {
             self.linger = Some(Linger {
@@ -163,8 +182,13 @@ impl Driver {
     }
 
     fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+        // A server is asked only while it owes a response.
+        let busy = {
+            let core = self.channel.core.borrow();
+            !core.is_client() || !core.streams.is_empty()
+        };
         loop {
-            match ready!(self.keepalive.poll(true, cx)) {
+            match ready!(self.keepalive.poll(busy, cx)) {
                 KeepaliveStep::SendPing => {
                     let core = &mut *self.channel.core.borrow_mut();
                     frame::encode_words(kind::PING, 0, &[0, 0], core.output.tail());

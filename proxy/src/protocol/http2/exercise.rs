@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::connection::{Accepted, Accepting, Channel, Limits};
+use super::connection::{Accepted, Accepting, Channel, Limits, Role};
 use super::driver::Inbox;
 use crate::protocol::http1;
 
@@ -37,7 +37,7 @@ impl Default for Exercise {
             streams: 8,
         };
         Self {
-            channel: Channel::new(Accepting::new(limits, || false)),
+            channel: Channel::new(Role::Server(Accepting::new(limits, || false))),
             inbox: Inbox::new(limits.block()),
             accepted: Vec::new(),
         }
@@ -57,8 +57,9 @@ impl Exercise {
             }
             // This includes requests that were reset in the same piece, so that the result does not depend on how
             // bytes are split.
-            self.accepted
-                .extend(self.channel.core.borrow_mut().accepting.take_all());
+            if let Role::Server(accepting) = &mut self.channel.core.borrow_mut().role {
+                self.accepted.extend(accepting.take_all());
+            }
             if let Err(error) = taken {
                 closed = Some(error.to_string());
                 break;

@@ -23,8 +23,13 @@ pub(crate) enum Frame<'a> {
         /// Whether the message ends here.
         end: bool,
     },
-    /// The peer will begin no further streams.
-    Goaway,
+    /// The peer is closing the connection.
+    Goaway {
+        /// Number of the last stream that the peer processes, of those that this side has begun.
+        last: u32,
+        /// The error code.
+        reason: Reason,
+    },
     /// A whole field block.
     Headers {
         /// The stream.
@@ -130,6 +135,14 @@ impl Decoder {
             block: None,
             block_limit,
             settled: false,
+        }
+    }
+
+    /// Creates a decoder of a server's data, which begins without a preface.
+    pub(super) fn of_server(block_limit: usize) -> Self {
+        Self {
+            state: State::Header,
+            ..Self::new(block_limit)
         }
     }
 
@@ -274,7 +287,7 @@ impl Decoder {
             }
             kind::SETTINGS | kind::PING | kind::GOAWAY => Some(false),
             kind::PUSH_PROMISE => {
-                return Err(Malformed::protocol("a PUSH_PROMISE sent by a client"));
+                return Err(Malformed::protocol("a PUSH_PROMISE frame"));
             }
             _ => None,
         };
@@ -414,7 +427,10 @@ impl Decoder {
             kind::SETTINGS => Frame::Settings(bytes),
             kind::PING if header.has(flag::ACK) => Frame::Pong,
             kind::PING => Frame::Ping(bytes.first_chunk().copied().unwrap_or_default()),
-            kind::GOAWAY => Frame::Goaway,
+            kind::GOAWAY => Frame::Goaway {
+                last: word(0) & LAST_STREAM,
+                reason: Reason::of(word(4)),
+            },
             // WINDOW_UPDATE; other types are never returned.
             _ => Frame::Window {
                 stream,

@@ -3,9 +3,10 @@
 //! A block is always decoded to its end, because later blocks refer to it; errors in its fields affect only its
 //! message.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 
-use super::hpack::{Decoder, Line, Name, Space};
+use super::connection::ResponseHead;
+use super::hpack::{self, Decoder, FIELDS, Line, Name, Space};
 use super::reason::Malformed;
 use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known, Span};
 use crate::protocol::http1::{self, HeadError, Limits, Target};
@@ -95,12 +96,36 @@ impl Reading {
         }
     }
 
-    fn take(&mut self, line: &Line) -> Fit<()> {
+    /// Takes a field of a response, whose only pseudo-header field is `:status`.
+    fn take_of_response(&mut self, line: &Line, status: &mut Option<StatusCode>) -> Fit<()> {
+        let line = &without_blanks(*line, |span| self.fields.slice(span));
+        self.count(line)?;
+        match line.name {
+            Name::Field(known) => self.field(known, line),
+            Name::Status if !self.regular && status.is_none() => {
+                let code = match (line.number, line.spans) {
+                    (number @ 8..=14, _) => FIELDS[number - 1].1.as_bytes(),
+                    (_, Some((_, value))) => self.fields.slice(value),
+                    (_, None) => return Err(Unfit::Malformed),
+                };
+                let code = StatusCode::from_bytes(code).map_err(|_| Unfit::Malformed)?;
+                *status = Some(code);
+                // Section 8.6: HTTP/2 has no upgrade.
+                once(code != StatusCode::SWITCHING_PROTOCOLS)
+            }
+            _ => Err(Unfit::Malformed),
+        }
+    }
+
+    /// Counts a field towards the limit, and checks its bytes.
+    fn count(&mut self, line: &Line) -> Fit<()> {
         let left = self.left.checked_sub(line.size);
         self.left = left.ok_or(HeadError::TooLarge)?;
-        if !line.valid {
-            return Err(Unfit::Malformed);
-        }
+        once(line.valid)
+    }
+
+    fn take(&mut self, line: &Line) -> Fit<()> {
+        self.count(line)?;
         if let Name::Field(known) = line.name {
             return self.field(known, line);
         }
@@ -191,7 +216,65 @@ impl Reading {
     }
 }
 
-/// Decodes trailers.
+/// Decodes the head of a response.
+///
+/// # Errors
+/// If the block cannot be decoded; the connection cannot continue.
+pub(super) fn response(
+    hpack: &mut Decoder,
+    mut block: &[u8],
+    limits: Limits,
+) -> Result<Fit<ResponseHead>, Malformed> {
+    hpack.begin(&mut block)?;
+    let mut reading = Reading::new(limits);
+    let mut status = None;
+    let mut unfit = None;
+    loop {
+        let space = match unfit {
+            None => Space::Left(reading.left),
+            Some(_) => Space::None,
+        };
+        let Some(line) = hpack.next(&mut block, reading.fields.text_mut(), space)? else {
+            break;
+        };
+        if unfit.is_none() {
+            unfit = reading.take_of_response(&line, &mut status).err();
+        }
+    }
+    if let Some(unfit) = unfit {
+        return Ok(Err(unfit));
+    }
+    let mut fields = reading.fields;
+    Ok(match (status, http1::settle_length(&mut fields)) {
+        (Some(status), Ok(length)) => Ok(ResponseHead {
+            status,
+            fields,
+            length,
+        }),
+        (None, _) => Err(Unfit::Malformed),
+        (_, Err(error)) => Err(error.into()),
+    })
+}
+
+/// Removes whitespace at the ends of a value. HTTP/2 does not allow it, but servers send it that do not use the value
+/// themselves, and no recipient of the forwarded value depends on it.
+fn without_blanks<'t>(line: Line, text: impl Fn(Span) -> &'t [u8]) -> Line {
+    match line.spans {
+        Some((name, value)) if !line.valid => {
+            let all = text(value);
+            let start = all.len() - all.trim_ascii_start().len();
+            let kept = all.trim_ascii();
+            Line {
+                valid: hpack::is_value(kept),
+                spans: Some((name, Span::new(value.start as usize + start, kept.len()))),
+                ..line
+            }
+        }
+        _ => line,
+    }
+}
+
+/// Decodes trailers, of a client or of a server.
 ///
 /// # Errors
 /// If the block cannot be decoded; the connection cannot continue.
@@ -199,6 +282,7 @@ pub(super) fn trailers(
     hpack: &mut Decoder,
     mut block: &[u8],
     limits: Limits,
+    of_server: bool,
 ) -> Result<Fit<HeaderMap>, Malformed> {
     hpack.begin(&mut block)?;
     let mut text = Vec::new();
@@ -214,6 +298,15 @@ pub(super) fn trailers(
         };
         if let Ok(map) = &mut trailers {
             left = left.saturating_sub(line.size);
+            let line = match of_server {
+                // It comes too late to have an effect, and is left out.
+                true if line.name == Name::Field(Known::ContentLength) => {
+                    text.clear();
+                    continue;
+                }
+                true => without_blanks(line, |span| part(&text, span)),
+                false => line,
+            };
             if let Err(unfit) = trailer(&line, &text, limits, map) {
                 trailers = Err(unfit);
             }
@@ -224,6 +317,11 @@ pub(super) fn trailers(
         http1::filter_trailers(&mut trailers);
         trailers
     }))
+}
+
+fn part(text: &[u8], span: Span) -> &[u8] {
+    let part = text.get(span.start as usize..span.end as usize);
+    part.unwrap_or_default()
 }
 
 fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -> Fit<()> {
@@ -237,8 +335,7 @@ fn trailer(line: &Line, text: &[u8], limits: Limits, trailers: &mut HeaderMap) -
     if trailers.len() >= limits.headers {
         return Err(HeadError::TooManyHeaders.into());
     }
-    let part = |span: Span| text.get(span.start as usize..span.end as usize);
-    let (name, value) = part(name).zip(part(value)).ok_or(Unfit::Malformed)?;
+    let (name, value) = (part(text, name), part(text, value));
     check_field(known, value)?;
     // The length must be announced before the content (RFC 9110 §6.5.1). Peers reject it in trailers, too.
     once(known != Known::ContentLength)?;
@@ -285,7 +382,7 @@ fn is_authority(text: &[u8]) -> bool {
 
 /// Returns whether a text is a path with an optional query, but without a fragment (section 8.3.1). As in an HTTP/1.1
 /// request line, some characters that should be encoded are accepted.
-fn is_path(text: &[u8]) -> bool {
+pub(super) fn is_path(text: &[u8]) -> bool {
     text.first() == Some(&b'/') && text.iter().all(|byte| PATH[usize::from(*byte)])
 }
 

@@ -178,7 +178,7 @@ fn a_bad_head_leaves_the_table_in_step() {
 #[test]
 fn trailers_have_no_pseudo_headers_and_only_what_may_come_late() {
     let read = |fields: &[(&str, &str)]| {
-        trailers(&mut Decoder::default(), &block(fields), LIMITS).unwrap()
+        trailers(&mut Decoder::default(), &block(fields), LIMITS, false).unwrap()
     };
     let map = read(&[("x-sum", "1"), ("host", "a"), ("x-sum", "2")]).unwrap();
     assert_eq!((map.len(), map.get_all("x-sum").iter().count()), (2, 2));

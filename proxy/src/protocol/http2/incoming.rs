@@ -26,8 +26,12 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let answered = self.0.state.borrow().local_ended;
+        let (client, answered) = {
+            let state = self.0.state.borrow();
+            (state.answer.is_some(), state.local_ended)
+        };
         self.0.abandon(match answered {
+            _ if client => Reason::Cancel,
             // RFC 9113 §8.1: the rest of the request is not needed.
             true => Reason::NoError,
             false if memory::is_resetting() => Reason::EnhanceYourCalm,
@@ -38,7 +42,7 @@ impl Drop for Owner {
 
 /// The body received on a stream.
 #[derive(Debug)]
-pub(super) struct Incoming(pub(super) Rc<Stream>);
+pub(crate) struct Incoming(pub(super) Rc<Stream>);
 
 impl Source for Incoming {
     fn poll_frame(
@@ -48,7 +52,10 @@ impl Source for Incoming {
         let stream = &*self.0;
         let state = &mut *stream.state.borrow_mut();
         if let Some(failed) = state.failed {
-            return Poll::Ready(Some(Err(failed.of_downstream())));
+            return Poll::Ready(Some(Err(match state.answer.is_some() {
+                true => failed.of_upstream(true),
+                false => failed.of_downstream(),
+            })));
         }
         if !state.received.is_empty() {
             let bytes = state.received.take_some(PIECE);

@@ -1,14 +1,17 @@
-//! The server side of HTTP/2 (RFC 9113): many requests on one connection.
+//! HTTP/2 (RFC 9113): many requests on one connection, from clients and to endpoints.
 //!
 //! [`frame`] splits bytes into frames, [`hpack`] decodes fields into text, and `head` creates a request from this
 //! text. `connection` has the types; `channel` is the state that the streams of a connection share, `dispatch`
-//! applies frames to it, `stream` is one request, `driver` the socket, and `server` the whole connection. The driver
+//! applies frames to it, `stream` is one request, `driver` the socket, and `server` and `client` the two ends of a
+//! connection; `answer` is the response as a client receives it. The driver
 //! of a connection is a separate task; the tasks of requests put frames into its buffer and wake it once.
 //!
 //! An error in one message affects only its stream: the connection ends only where the RFC requires it, or where a
 //! peer exceeds a limit on the work that it causes.
 
+mod answer;
 mod channel;
+pub(crate) mod client;
 mod closed;
 mod connection;
 mod dispatch;
@@ -28,10 +31,12 @@ mod stream;
 
 use std::time::Duration;
 
+pub(crate) use client::Client;
 pub(crate) use closed::Closed;
-pub(crate) use connection::{Accepted, Limits, Stream};
+pub(crate) use connection::{Accepted, Limits, Owner, Stream};
 #[doc(hidden)]
 pub use exercise::{Exercise, Seen};
+pub(crate) use incoming::Incoming;
 pub(crate) use reason::Reason;
 pub(crate) use sending::Sending;
 pub(crate) use server::Server;
@@ -44,5 +49,5 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 /// Initial size of windows (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
-/// Interval of keepalive checks. A silent peer is sent a PING after three intervals and must respond within one.
+/// Interval of keepalive checks of clients. A silent one is sent a PING after three intervals and must respond within one.
 const KEEPALIVE: Duration = Duration::from_secs(20);

@@ -99,6 +99,11 @@ impl Malformed {
         Self { reason, what }
     }
 
+    /// Returns what is wrong.
+    pub(super) fn what(self) -> &'static str {
+        self.what
+    }
+
     pub(super) const fn protocol(what: &'static str) -> Self {
         Self::new(Reason::Protocol, what)
     }

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use super::KEEPALIVE;
 use super::closed::Closed;
-use super::connection::{Accepted, Accepting, Channel, Core, Limits, Owner, Stream};
+use super::connection::{Accepted, Accepting, Channel, Core, Limits, Owner, Role, Stream};
 use super::dispatch::Batch;
-use super::driver::Driver;
+use super::driver::{Driver, Inbox};
 use super::frame::{LAST_STREAM, MAX_PAYLOAD};
 use super::head::{self, Unfit};
 use super::incoming::Incoming;
@@ -61,18 +62,15 @@ impl Accepting {
     pub(super) fn take_all(&mut self) -> Vec<Accepted> {
         std::mem::take(&mut self.accepted)
     }
+}
 
-    /// Returns the requests that have arrived since the last call and were not reset in the meantime.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = Accepted> + use<> {
-        let live = |accepted: &Accepted| {
-            let live = !accepted.owner.stream().is_closed();
-            if !live {
-                memory::adopt(accepted.head);
-            }
-            live
-        };
-        self.take_all().into_iter().filter(live)
+/// Returns whether a request was not reset since it has arrived.
+fn is_live(accepted: &Accepted) -> bool {
+    let live = !accepted.owner.stream().is_closed();
+    if !live {
+        memory::adopt(accepted.head);
     }
+    live
 }
 
 impl Server {
@@ -84,9 +82,10 @@ impl Server {
         refuses: impl Fn() -> bool + 'static,
     ) -> Self {
         let accepting = Accepting::new(limits, refuses);
-        let channel = Channel::new(accepting);
+        let channel = Channel::new(Role::Server(accepting));
+        let inbox = Inbox::new(limits.block());
         Self {
-            driver: RefCell::new(Driver::new(stream, limits.block(), Rc::clone(&channel))),
+            driver: RefCell::new(Driver::new(stream, inbox, KEEPALIVE, Rc::clone(&channel))),
             channel,
         }
     }
@@ -109,7 +108,12 @@ impl Server {
 
     /// Returns the requests that have arrived since the last call and were not reset in the meantime.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted> + use<> {
-        self.channel.core.borrow_mut().accepting.take()
+        let core = &mut *self.channel.core.borrow_mut();
+        let accepted = match &mut core.role {
+            Role::Server(accepting) => accepting.take_all(),
+            Role::Client(_) => Vec::new(),
+        };
+        accepted.into_iter().filter(is_live)
     }
 
     /// Announces to the client that it should begin no further streams. Streams that it nevertheless begins are
@@ -123,8 +127,10 @@ impl Server {
     /// Stops accepting streams; the connection ends when the accepted ones have ended.
     pub(crate) fn leave(&self) {
         let core = &mut *self.channel.core.borrow_mut();
-        let last = core.accepting.last;
-        core.accepting.until = last;
+        let last = core.last_accepted();
+        if let Role::Server(accepting) = &mut core.role {
+            accepting.until = last;
+        }
         core.leaving = true;
         core.goaway(last, Reason::NoError);
         self.channel.wake();
@@ -149,9 +155,12 @@ impl Core {
         block: &[u8],
         (end, circular): (bool, bool),
     ) -> Result<(), Closed> {
-        self.accepting.last = id;
-        let limits = self.accepting.limits;
-        if id > self.accepting.until || self.streams.len() >= limits.streams as usize {
+        let Role::Server(accepting) = &mut self.role else {
+            return Ok(());
+        };
+        accepting.last = id;
+        let limits = accepting.limits;
+        if id > accepting.until || self.streams.len() >= limits.streams as usize {
             batch.hpack.skip(block)?;
             return self.blame(batch, id, Reason::RefusedStream);
         }
@@ -160,7 +169,7 @@ impl Core {
             return self.blame(batch, id, Reason::Protocol);
         }
         // Checked before the head is decoded, which may be a hundred times larger than its HPACK encoding.
-        let parsed = if (self.accepting.refuses)() {
+        let parsed = if (accepting.refuses)() {
             batch.hpack.skip(block)?;
             Err(ProxyError::MemoryBudget)
         } else {
@@ -187,11 +196,13 @@ impl Core {
             };
             (head.request, body)
         });
-        self.accepting.accepted.push(Accepted {
-            owner: Owner(stream),
-            request,
-            head,
-        });
+        if let Role::Server(accepting) = &mut self.role {
+            accepting.accepted.push(Accepted {
+                owner: Owner(stream),
+                request,
+                head,
+            });
+        }
         Ok(())
     }
 }

@@ -17,13 +17,16 @@ const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 /// Setting of RFC 9218, section 2.1.
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// The settings of the peer that concern a server.
+/// The settings of the peer that have an effect.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Settings {
     /// Size of the peer's decoding table in bytes: the smallest value in the frame; `None` if unchanged.
     pub(super) table: Option<u32>,
     /// Initial window of a stream in bytes; `None` if unchanged.
     pub(super) window: Option<u32>,
+    /// Maximum number of concurrent streams; `None` if unchanged. A client does not limit the requests that a server
+    /// receives.
+    pub(super) max_streams: Option<u32>,
 }
 
 /// Parses pairs of identifiers and values. If a setting occurs several times, the last one applies, as if they
@@ -44,6 +47,7 @@ pub(super) fn parse(payload: &[u8]) -> Result<Settings, Malformed> {
                 return Err(Malformed::flow("SETTINGS_INITIAL_WINDOW_SIZE above 2^31-1"));
             }
             INITIAL_WINDOW_SIZE => settings.window = Some(value),
+            MAX_CONCURRENT_STREAMS => settings.max_streams = Some(value),
             ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
                 return Err(Malformed::protocol(
                     "a boolean setting that is neither 0 nor 1",
@@ -65,6 +69,20 @@ pub(super) fn encode(max_streams: u32, header_list: u32, out: &mut BytesMut) {
         (INITIAL_WINDOW_SIZE, STREAM_WINDOW),
         (MAX_HEADER_LIST_SIZE, header_list),
     ];
+    encode_all(settings, out);
+}
+
+/// Appends the settings of a client.
+pub(super) fn encode_client(window: u32, header_list: u32, out: &mut BytesMut) {
+    let settings = [
+        (ENABLE_PUSH, 0),
+        (INITIAL_WINDOW_SIZE, window),
+        (MAX_HEADER_LIST_SIZE, header_list),
+    ];
+    encode_all(settings, out);
+}
+
+fn encode_all(settings: [(u16, u32); 3], out: &mut BytesMut) {
     out.extend_from_slice(&frame::header(6 * settings.len(), kind::SETTINGS, 0, 0));
     for (name, value) in settings {
         out.extend_from_slice(&name.to_be_bytes());
@@ -98,8 +116,14 @@ mod tests {
             (1, 4096),
             (77, 7),
         ]));
-        let (table, window) = (Some(0), Some(70_000));
-        assert_eq!(settings, Ok(Settings { table, window }));
+        let expected = Settings {
+            table: Some(0),
+            window: Some(70_000),
+            max_streams: None,
+        };
+        assert_eq!(settings, Ok(expected));
+        let streams = parse(&payload(&[(3, 7), (3, 0)]));
+        assert_eq!(streams.unwrap().max_streams, Some(0));
         assert_eq!(parse(&[]), Ok(Settings::default()));
     }
 

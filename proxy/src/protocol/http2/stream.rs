@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
 use super::STREAM_WINDOW;
-use super::closed::Failed;
+use super::closed::{Closed, Failed};
 use super::connection::{Channel, Core, State, Stream};
 use super::frame::{self, HEADER, LAST_STREAM, MAX_PAYLOAD, flag, kind};
 use super::head::Unfit;
@@ -31,31 +31,56 @@ pub(super) enum FrameOutcome {
 }
 
 impl State {
-    fn wake(&mut self) {
+    pub(super) fn new(send_window: u32) -> Self {
+        Self {
+            answer: None,
+            received: Received::default(),
+            trailers: None,
+            expected: None,
+            window: STREAM_WINDOW,
+            taken: 0,
+            unwanted: false,
+            remote_ended: false,
+            local_ended: false,
+            closed: false,
+            failed: None,
+            send_window: send_window.into(),
+            reader: None,
+            writer: None,
+        }
+    }
+
+    pub(super) fn wake(&mut self) {
         self.wake_reader();
         if let Some(writer) = self.writer.take() {
             writer.wake();
         }
     }
 
-    fn wake_reader(&mut self) {
+    pub(super) fn wake_reader(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
     }
 
-    fn fail(&mut self, failed: Failed) {
+    pub(super) fn fail(&mut self, failed: Failed) {
         self.closed = true;
         self.failed.get_or_insert(failed);
         self.wake();
     }
 
-    fn wrong(&mut self, failed: Failed) -> FrameOutcome {
+    /// Ends sending; what was received stays valid.
+    fn leave(&mut self) {
+        self.closed = true;
+        self.wake();
+    }
+
+    pub(super) fn wrong(&mut self, failed: Failed) -> FrameOutcome {
         self.fail(failed);
         FrameOutcome::Violation(Reason::Protocol)
     }
 
-    fn outcome(&self) -> FrameOutcome {
+    pub(super) fn outcome(&self) -> FrameOutcome {
         match self.remote_ended && self.local_ended {
             true => FrameOutcome::Closed,
             false => FrameOutcome::Open,
@@ -78,24 +103,19 @@ impl Stream {
         send_window: u32,
         (expected, end): (Option<u64>, bool),
     ) -> Rc<Self> {
+        let state = State {
+            expected,
+            remote_ended: end,
+            ..State::new(send_window)
+        };
+        Self::new(channel, id, state)
+    }
+
+    pub(super) fn new(channel: &Rc<Channel>, id: u32, state: State) -> Rc<Self> {
         Rc::new(Self {
             channel: Rc::clone(channel),
             id,
-            state: RefCell::new(State {
-                received: Received::default(),
-                trailers: None,
-                expected,
-                window: STREAM_WINDOW,
-                taken: 0,
-                unwanted: false,
-                remote_ended: end,
-                local_ended: false,
-                closed: false,
-                failed: None,
-                send_window: send_window.into(),
-                reader: None,
-                writer: None,
-            }),
+            state: RefCell::new(state),
         })
     }
 
@@ -109,6 +129,10 @@ impl Stream {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
             return FrameOutcome::Violation(Reason::StreamClosed);
+        }
+        if state.answer.as_ref().is_some_and(|answer| !answer.here) {
+            // A body without a head.
+            return state.wrong(Failed::Malformed);
         }
         // A frame is at most 16 kB long.
         let length = bytes.len() as u32;
@@ -172,9 +196,18 @@ impl Stream {
         state.send_window <= LAST_STREAM.into()
     }
 
-    /// Records that the peer has reset the stream. A request that was complete stays valid.
-    pub(super) fn given_up(&self) {
-        self.state.borrow_mut().fail(Failed::Gone);
+    /// Records that the peer has reset the stream. A request that was complete stays valid, and so does a response
+    /// (RFC 9113, section 8.1).
+    pub(super) fn given_up(&self, reason: Reason) {
+        let state = &mut *self.state.borrow_mut();
+        match &state.answer {
+            Some(_) if state.remote_ended => state.leave(),
+            Some(answer) if reason == Reason::RefusedStream && !answer.here => {
+                state.fail(Failed::Refused);
+            }
+            Some(_) => state.fail(Failed::Reset(reason)),
+            None => state.fail(Failed::Gone),
+        }
     }
 
     /// Records that the peer has violated the protocol on this stream.
@@ -183,8 +216,13 @@ impl Stream {
     }
 
     /// Records that the connection has ended.
-    pub(super) fn lose(&self) {
-        self.given_up();
+    pub(super) fn lose(&self, closed: Closed) {
+        let state = &mut *self.state.borrow_mut();
+        match &state.answer {
+            Some(_) if state.remote_ended => state.leave(),
+            Some(_) => state.fail(Failed::Closed(closed)),
+            None => state.fail(Failed::Gone),
+        }
     }
 }
 
@@ -249,15 +287,7 @@ impl Stream {
             return;
         }
         let core = &mut *self.channel.core.borrow_mut();
-        let flags = if end { flag::END_STREAM } else { 0 };
-        let reduced = std::mem::take(&mut core.table_reduced);
-        encode_block(self.id, flags, core.output.tail(), |out| {
-            if reduced {
-                // Sets the table size to 0, which is all that the encoder uses (RFC 7541, section 6.3).
-                out.extend_from_slice(&[0x20]);
-            }
-            write(out);
-        });
+        core.encode_block(self.id, end, write);
         self.end(state, core, end);
     }
 
@@ -286,7 +316,8 @@ impl Stream {
         state.send_window -= i64::from(length);
         core.send_window -= length;
         let end = last && data.is_empty();
-        memory::leave(piece.len(), true);
+        core.note_window();
+        memory::leave(piece.len(), state.answer.is_none());
         let flags = if end { flag::END_STREAM } else { 0 };
         let header = frame::header(piece.len(), kind::DATA, flags, self.id);
         core.output.data(&header, piece);
@@ -361,6 +392,26 @@ impl Stream {
     pub(super) fn windows(&self) -> (i64, u32, u32) {
         let state = self.state.borrow();
         (state.send_window, state.window, state.taken)
+    }
+}
+
+impl Core {
+    /// Appends a field block to the output. `write` appends the block to its argument.
+    pub(super) fn encode_block(
+        &mut self,
+        stream: u32,
+        end: bool,
+        write: impl FnOnce(&mut BytesMut),
+    ) {
+        let flags = if end { flag::END_STREAM } else { 0 };
+        let reduced = std::mem::take(&mut self.table_reduced);
+        encode_block(stream, flags, self.output.tail(), |out| {
+            if reduced {
+                // Sets the table size to 0, which is all that the encoder uses (RFC 7541, section 6.3).
+                out.extend_from_slice(&[0x20]);
+            }
+            write(out);
+        });
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct Client(Rc<Channel>);
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     Failed(ProxyError),
-    /// The server has not processed the request; this is its complete body.
-    NotSeen(Body),
+    /// The server has not processed the request, and the caller has its complete body again.
+    NotSeen,
 }
 
 /// A response whose body has not been received yet.
@@ -73,16 +73,16 @@ impl Client {
     pub(crate) async fn round_trip(
         &self,
         request: &Request,
-        body: Body,
+        body: &mut Body,
         interim: Option<&dyn Interim>,
     ) -> Result<Answered, Unanswered> {
         poll_fn(|cx| self.0.poll_room(cx)).await;
         let end = body.is_end_stream();
         let Some(owner) = self.open(request, end) else {
-            return Err(Unanswered::NotSeen(body));
+            return Err(Unanswered::NotSeen);
         };
         let stream = owner.stream();
-        let mut sending = Sending::new(body);
+        let mut sending = Sending::new(body.take());
         let mut sent = end;
         let head = poll_fn(|cx| {
             if !sent && let Poll::Ready(result) = sending.poll(stream, cx) {
@@ -96,7 +96,7 @@ impl Client {
         let head = match head.await {
             Ok(head) => head,
             Err(Err(error)) => return Err(Unanswered::Failed(error)),
-            Err(Ok(failed)) => return Err(unanswered(failed, sending)),
+            Err(Ok(failed)) => return Err(unanswered(failed, sending, body)),
         };
         if stream.is_read() {
             return Ok(Answered { head, body: None });
@@ -144,13 +144,16 @@ impl Drop for Client {
     }
 }
 
-fn unanswered(failed: Failed, sending: Sending) -> Unanswered {
+fn unanswered(failed: Failed, sending: Sending, body: &mut Body) -> Unanswered {
     let whole = match failed {
         Failed::Unseen => sending.untouched(),
         _ => None,
     };
     match whole {
-        Some(body) => Unanswered::NotSeen(body),
+        Some(whole) => {
+            *body = whole;
+            Unanswered::NotSeen
+        }
         None => Unanswered::Failed(failed.of_upstream(false)),
     }
 }

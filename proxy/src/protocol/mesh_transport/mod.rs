@@ -25,7 +25,6 @@ mod window;
 pub(crate) use closed::Closed;
 pub(crate) use connection::{Owner, Stream};
 pub(crate) use frame::Reason;
-pub(crate) use incoming::Incoming;
 pub(crate) use sending::Sending;
 
 /// The transport's name in ALPN.

@@ -63,6 +63,8 @@ pub(crate) struct Notes {
     pub(crate) forwarded_for: Option<Span>,
     /// The endpoints among which that of the attempt was chosen that is noted next.
     candidates: Candidates,
+    /// The opening of the connection of that attempt.
+    opening: Opening,
     /// The request's place in a trace, with tracing.
     pub(crate) trace: Option<Trace>,
     unusual: Option<Box<Unusual>>,
@@ -79,6 +81,7 @@ impl Default for Notes {
             referer: None,
             forwarded_for: None,
             candidates: Candidates::default(),
+            opening: Opening::NONE,
             trace: None,
             unusual: None,
         }
@@ -93,6 +96,7 @@ impl Notes {
         self.referer = None;
         self.forwarded_for = None;
         self.candidates.clear();
+        self.opening = Opening::NONE;
         self.trace = None;
         if self.unusual.is_some() {
             self.unusual = None;
@@ -202,13 +206,14 @@ impl Record {
         &self,
         begun: Begun<'_>,
         endpoints: impl FnOnce() -> Weak<dyn EndpointAddresses>,
-    ) -> usize {
+    ) -> u32 {
         let notes = &mut *self.notes.borrow_mut();
         let candidates = notes.candidates;
         notes.candidates.clear();
+        let opening = std::mem::take(&mut notes.opening);
         let unusual = notes.unusual_mut();
         unusual.endpoints.get_or_insert_with(endpoints);
-        unusual.begin_attempt(begun, candidates)
+        unusual.begin_attempt(begun, candidates, opening)
     }
 
     /// Notes why the latest attempt is not followed by another.
@@ -217,8 +222,8 @@ impl Record {
     }
 
     /// Changes the notes of an attempt.
-    pub(crate) fn attempt(&self, at: usize, change: impl FnOnce(&mut Attempted)) {
-        if let Some(attempted) = self.unusual().attempts.get_mut(at) {
+    pub(crate) fn attempt(&self, at: u32, change: impl FnOnce(&mut Attempted)) {
+        if let Some(attempted) = self.unusual().attempts.get_mut(at as usize) {
             change(attempted);
         }
     }
@@ -236,6 +241,7 @@ impl Record {
     pub(crate) fn fail(&self, error: &ProxyError) {
         let unusual = &mut *self.unusual();
         unusual.error = Some(error.to_string());
+        unusual.reason = error.overflow_reason();
         unusual.own_status = Some(GrpcStatus::new(error.verdict().grpc.into()));
     }
 }
@@ -245,7 +251,7 @@ impl Record {
 pub(crate) struct Noted<'a> {
     pub(crate) record: &'a Rc<Record>,
     /// Its index; `None` if it is not noted yet.
-    pub(crate) at: Option<usize>,
+    pub(crate) at: Option<u32>,
 }
 
 impl Noted<'_> {
@@ -268,7 +274,7 @@ impl Noted<'_> {
         let now = Instant::now();
         match self.at {
             Some(at) => self.record.attempt(at, |one| change(&mut one.opening, now)),
-            None => change(&mut self.record.unusual().opening, now),
+            None => change(&mut self.record.notes.borrow_mut().opening, now),
         }
     }
 }

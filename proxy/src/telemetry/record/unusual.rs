@@ -28,19 +28,19 @@ pub(crate) struct Unusual {
     /// Where the request was sent; the last one is not necessarily the one that answered.
     pub(crate) attempts: Vec<Attempted>,
     /// Index of the attempt whose result is the request's.
-    pub(crate) answering: Option<usize>,
+    pub(crate) answering: Option<u32>,
     /// The cluster of the attempts, by which candidates are named. It may go before the request ends.
     pub(crate) endpoints: Option<Weak<dyn EndpointAddresses>>,
     /// The state of the cluster when it rejected the request.
     pub(crate) rejected_by: Option<Box<ClusterState>>,
     /// Message of the request's error.
     pub(crate) error: Option<String>,
+    /// Which of several reasons of the response flag is the request's.
+    pub(crate) reason: Option<&'static str>,
     /// Status with which the proxy itself answers a gRPC call.
     pub(crate) own_status: Option<GrpcStatus>,
-    /// Why the attempt that is noted next is not followed by another,
+    /// Why the attempt that is noted next is not followed by another.
     retry_refused: Option<&'static str>,
-    /// and the opening of its connection.
-    pub(super) opening: Opening,
 }
 
 impl Unusual {
@@ -54,18 +54,23 @@ impl Unusual {
         endpoints: None,
         rejected_by: None,
         error: None,
+        reason: None,
         own_status: None,
         retry_refused: None,
-        opening: Opening::NONE,
     };
 
     /// Returns the attempt whose result is the request's.
     pub(crate) fn answering(&self) -> Option<&Attempted> {
-        self.attempts.get(self.answering?)
+        self.attempts.get(self.answering? as usize)
     }
 
     /// Adds an attempt; returns its index.
-    pub(super) fn begin_attempt(&mut self, begun: Begun<'_>, candidates: Candidates) -> usize {
+    pub(super) fn begin_attempt(
+        &mut self,
+        begun: Begun<'_>,
+        candidates: Candidates,
+        opening: Opening,
+    ) -> u32 {
         let at = self.attempts.len();
         if at == 0 {
             // Most requests have one.
@@ -85,10 +90,11 @@ impl Unusual {
             message: None,
             bounced: false,
             retry_refused: self.retry_refused.take(),
-            opening: std::mem::take(&mut self.opening),
+            opening,
             candidates,
         });
-        at
+        // Attempts are few.
+        at as u32
     }
 
     /// Notes why the latest attempt is not followed by another.

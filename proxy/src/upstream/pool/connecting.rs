@@ -119,7 +119,7 @@ impl ConnectAttempt {
             }
             let unwanted = sender.send(opened.map(|opened| (opened, turn)));
             if let Err(Ok((opened, _turn))) = unwanted {
-                opened.keep(&pool).await;
+                opened.keep(&pool);
             }
         });
         match receiver.await {
@@ -138,14 +138,9 @@ impl Opened {
     }
 
     /// Converts the connection into a shared one, and takes a slot on it.
-    ///
-    /// # Errors
-    /// If the protocol cannot be started.
-    pub(super) async fn into_slot(self, pool: &Pool, now: Instant) -> Result<Slot, ProxyError> {
-        let adopted = pool
-            .multiplexed
-            .adopt(self.io, now, self.open, self.failures);
-        adopted.await
+    pub(super) fn into_slot(self, pool: &Pool, now: Instant) -> Slot {
+        pool.multiplexed
+            .adopt(self.io, now, self.open, self.failures)
     }
 
     /// Converts the connection into an HTTP/1.1 connection.
@@ -155,13 +150,11 @@ impl Opened {
     }
 
     /// Keeps the connection for the next request.
-    async fn keep(self, pool: &Rc<Pool>) {
+    fn keep(self, pool: &Rc<Pool>) {
         if self.is_shared() {
             let now = self.now;
             // The slot is not needed and is released immediately.
-            if let Err(error) = self.into_slot(pool, now).await {
-                tracing::debug!(%error, "cannot keep an unused connection for later requests");
-            }
+            drop(self.into_slot(pool, now));
         } else {
             let connection = self.into_http1(pool);
             pool.put_idle(connection);

@@ -13,7 +13,7 @@ use http::{Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::Member;
+use super::{Member, Sender};
 use crate::net::io::{Io, Stream};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
@@ -328,6 +328,57 @@ impl Connection {
         http1::poll_read_body(&mut self.io, &mut self.input, self.decoder.expected(), cx)
     }
 
+    /// Sends the rest of the request until the head of its final response has arrived; also returns whether the protocol
+    /// changes with it. `informed` is the size of the informational heads before it, which `interim` gets.
+    fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &Request,
+        interim: Option<&dyn Interim>,
+        informed: &mut usize,
+    ) -> Poll<Result<(ResponseHead, bool), ProxyError>> {
+        loop {
+            if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+                return Poll::Ready(Err(error));
+            }
+            let mut head = ready!(self.poll_head(cx, &request.method))?;
+            if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                return Poll::Ready(Ok((head, true)));
+            }
+            if !head.status.is_informational() {
+                return Poll::Ready(Ok((head, false)));
+            }
+            // Their total size is limited like that of one head, since they are buffered for a client that may not
+            // read.
+            *informed += head.fields.encoded_len();
+            if *informed > LIMITS.bytes {
+                return Poll::Ready(Err(ProxyError::UpstreamHead(HeadError::TooLarge)));
+            }
+            if let Some(interim) = interim {
+                head.fields.remove_hop_by_hop();
+                // RFC 9110 §8.6: not allowed in responses without content.
+                head.fields.remove(Known::ContentLength);
+                interim.send(head.status, &head.fields);
+            }
+        }
+    }
+
+    /// Returns the response with this head; its body owns the connection.
+    fn answered(mut self: Box<Self>, head: ResponseHead) -> Response {
+        self.start_body(&head);
+        let body = if self.is_end_stream() {
+            self.release();
+            Body::empty()
+        } else {
+            Body::source(self)
+        };
+        Response {
+            status: head.status,
+            fields: head.fields,
+            body,
+        }
+    }
+
     /// Returns the socket for a tunnel.
     fn into_stream(self: Box<Self>) -> Stream {
         Stream {
@@ -391,70 +442,45 @@ fn cut_off(error: io::Error) -> ProxyError {
     ProxyError::UpstreamIo(error)
 }
 
-/// Sends a request and returns the response as soon as its head has arrived.
-///
-/// Informational responses are sent to `interim`. The returned body owns the connection.
-pub(crate) async fn round_trip(
+impl Sender<'_> {
+    /// Sends a request and returns the response as soon as its head has arrived. The returned body owns the connection.
+    pub(super) async fn over_http1(
+        &self,
+        mut connection: Box<Connection>,
+        request: &Request,
+        body: &mut Body,
+    ) -> Result<Response, ProxyError> {
+        connection.start(request, body.take());
+        let mut informed = 0;
+        let answer = poll_fn(|cx| connection.poll_answer(cx, request, self.interim, &mut informed));
+        let (head, switches) = answer.await?;
+        if switches {
+            // Boxed: the futures of all requests would reserve space for it.
+            return Box::pin(switch(connection, request, head)).await;
+        }
+        Ok(connection.answered(head))
+    }
+}
+
+/// Makes a tunnel of a connection that switches to another protocol.
+async fn switch(
     mut connection: Box<Connection>,
     request: &Request,
-    body: Body,
-    interim: Option<&dyn Interim>,
+    mut head: ResponseHead,
 ) -> Result<Response, ProxyError> {
-    let upgrade = request.fields.get(Known::Upgrade);
-    connection.start(request, body);
-    let mut informed = 0;
-    loop {
-        let mut head = poll_fn(|cx| {
-            if let Poll::Ready(Err(error)) = connection.poll_send(cx) {
-                return Poll::Ready(Err(error));
-            }
-            connection.poll_head(cx, &request.method)
-        })
-        .await?;
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            // Only a switch to the requested protocol is accepted; another one may not be allowed (RFC 9110 §7.8).
-            let agreed = head.fields.get(Known::Upgrade);
-            let is_asked =
-                |agreed: &[u8]| upgrade.is_some_and(|it| it.eq_ignore_ascii_case(agreed));
-            if !agreed.is_some_and(is_asked) {
-                return Err(ProxyError::UnexpectedUpgrade);
-            }
-            // RFC 9110 §7.8: the new protocol begins after the complete request.
-            poll_fn(|cx| connection.poll_send(cx)).await?;
-            head.fields.remove(Known::ContentLength);
-            let body = Body::tunnel(connection.into_stream());
-            return Ok(Response {
-                status: head.status,
-                fields: head.fields,
-                body,
-            });
-        }
-        if head.status.is_informational() {
-            // Their total size is limited like that of one head, since they are buffered for a client that may not
-            // read.
-            informed += head.fields.encoded_len();
-            if informed > LIMITS.bytes {
-                return Err(ProxyError::UpstreamHead(HeadError::TooLarge));
-            }
-            if let Some(interim) = interim {
-                head.fields.remove_hop_by_hop();
-                // RFC 9110 §8.6: not allowed in responses without content.
-                head.fields.remove(Known::ContentLength);
-                interim.send(head.status, &head.fields);
-            }
-            continue;
-        }
-        connection.start_body(&head);
-        let body = if connection.is_end_stream() {
-            connection.release();
-            Body::empty()
-        } else {
-            Body::source(connection)
-        };
-        return Ok(Response {
-            status: head.status,
-            fields: head.fields,
-            body,
-        });
+    // Only a switch to the requested protocol is accepted; another one may not be allowed (RFC 9110 §7.8).
+    let asked = request.fields.get(Known::Upgrade);
+    let agreed = head.fields.get(Known::Upgrade);
+    let is_asked = |agreed: &[u8]| asked.is_some_and(|it| it.eq_ignore_ascii_case(agreed));
+    if !agreed.is_some_and(is_asked) {
+        return Err(ProxyError::UnexpectedUpgrade);
     }
+    // RFC 9110 §7.8: the new protocol begins after the complete request.
+    poll_fn(|cx| connection.poll_send(cx)).await?;
+    head.fields.remove(Known::ContentLength);
+    Ok(Response {
+        status: head.status,
+        fields: head.fields,
+        body: Body::tunnel(connection.into_stream()),
+    })
 }

@@ -2,7 +2,6 @@
 
 mod connecting;
 pub(super) mod http1;
-pub(crate) mod http2;
 mod idle_http1;
 pub(super) mod multiplexed;
 pub(super) mod room;
@@ -28,7 +27,7 @@ use super::{Cluster, Connection, Multiplexed, Target};
 use crate::os::memory;
 use crate::os::memory::Level;
 use crate::protocol::error::ProxyError;
-use crate::protocol::message::{Body, Interim};
+use crate::protocol::message::Interim;
 use crate::protocol::proxy_protocol::Addresses;
 use crate::telemetry::record::Noted;
 
@@ -161,7 +160,6 @@ pub(crate) struct Pool {
 }
 
 /// An endpoint to which one request is sent.
-#[derive(Clone, Copy)]
 pub(crate) struct Sender<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
     pub(crate) target: &'a Arc<Target>,
@@ -169,8 +167,9 @@ pub(crate) struct Sender<'a> {
     /// Index of the worker.
     pub(crate) shard: usize,
     pub(crate) now: Instant,
-    /// Addresses of the client's connection for a PROXY header; `None` if it has none, or if there is no client.
-    pub(crate) ends: Option<Addresses>,
+    /// Addresses of the client's connection for a PROXY header; `None` if the client has none, there is no client, or
+    /// the endpoint gets no such header.
+    pub(crate) ends: Option<Box<Addresses>>,
     /// Receiver of informational responses; `None` if they are dropped.
     pub(crate) interim: Option<&'a dyn Interim>,
     /// Whether limits on connections do not apply.
@@ -184,15 +183,15 @@ pub(crate) struct Sender<'a> {
 pub(crate) enum Unanswered {
     Failed(ProxyError),
     /// The endpoint has not processed the request, because it has closed the connection (GOAWAY), which may be
-    /// noticed only when the request is sent. The request's body is unread.
-    NotSent(Body),
+    /// noticed only when the request is sent. The caller has the unread body again.
+    NotSent,
 }
 
 impl From<Unanswered> for ProxyError {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Failed(error) => error,
-            Unanswered::NotSent(_) => Self::UpstreamRefused,
+            Unanswered::NotSent => Self::UpstreamRefused,
         }
     }
 }

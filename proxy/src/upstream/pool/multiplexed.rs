@@ -5,6 +5,7 @@
 //! wait for a connection also share its failure; otherwise they would time out one after another.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
 use std::io;
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -13,17 +14,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{StatusCode, Version};
 use http_body::{Frame, SizeHint};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use super::http2::Http2;
 use super::{Sender, Unanswered};
 use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{Fields, Known};
+use crate::protocol::http2;
+use crate::protocol::http2::client::Outgoing;
+use crate::protocol::mesh_transport;
 use crate::protocol::mesh_transport::client::{self, Client};
-use crate::protocol::mesh_transport::{self, Incoming, Owner};
 use crate::protocol::message::{Body, Request, Response, Source};
 use crate::telemetry::metrics::Failures;
 use crate::upstream::Open;
@@ -59,7 +63,7 @@ struct Connection {
 /// Protocol of a connection.
 #[derive(Debug)]
 enum Carrier {
-    Http2(Http2),
+    Http2(http2::Client),
     MeshTransport(Client),
 }
 
@@ -199,13 +203,13 @@ impl Multiplexed {
     }
 
     /// Creates a shared connection from a stream with a shareable protocol, and takes a slot on it.
-    pub(crate) async fn adopt(
+    pub(crate) fn adopt(
         &self,
         io: Io,
         now: Instant,
         open: Open,
         failures: Option<Arc<Failures>>,
-    ) -> Result<Slot, ProxyError> {
+    ) -> Slot {
         let carrier = match io.alpn() {
             Some(mesh_transport::ALPN) => {
                 Carrier::MeshTransport(Client::start(io, move |closed| {
@@ -215,7 +219,7 @@ impl Multiplexed {
                     }
                 }))
             }
-            _ => Carrier::Http2(Http2::start(io).await?),
+            _ => Carrier::Http2(http2::Client::start(io, http2::client::REQUESTS)),
         };
         let connection = Rc::new(Connection {
             carrier,
@@ -227,7 +231,7 @@ impl Multiplexed {
             open,
         });
         self.connections.borrow_mut().push(Rc::clone(&connection));
-        Ok(occupy(&connection, now))
+        occupy(&connection, now)
     }
 
     /// Returns a slot on an existing connection with fewer streams than `max_streams`; for a request that needs
@@ -346,20 +350,53 @@ impl Slot {
         self,
         hop: &Sender<'_>,
         request: &Request,
-        body: Body,
+        body: &mut Body,
     ) -> Result<Response, Unanswered> {
         let connection = Rc::clone(&self.0);
         let answered = match &connection.carrier {
-            Carrier::Http2(http2) => http2.round_trip(hop, request, body, self).await,
+            Carrier::Http2(client) => {
+                let outgoing = over_http2(hop, request);
+                self.of_http2(client.round_trip(outgoing, body, hop.interim).await)
+            }
             Carrier::MeshTransport(client) => {
                 self.of_mesh_transport(client.round_trip(request, body, hop.interim).await)
             }
         };
-        if let Err(Unanswered::NotSent(_)) = answered {
+        if let Err(Unanswered::NotSent) = answered {
             // A connection on which a request was refused accepts no others.
             connection.gone.set(true);
         }
         answered
+    }
+
+    fn of_http2(
+        self,
+        answered: Result<http2::client::Answered, http2::client::Unanswered>,
+    ) -> Result<Response, Unanswered> {
+        match answered {
+            Ok(http2::client::Answered { head, body }) => Ok(Response {
+                status: head.status,
+                fields: head.fields,
+                body: self.body(body),
+            }),
+            Err(http2::client::Unanswered::Failed(error)) => Err(Unanswered::Failed(error)),
+            Err(http2::client::Unanswered::NotSent) => Err(Unanswered::NotSent),
+        }
+    }
+
+    /// Returns the body of a response, which holds the slot.
+    fn body<I, O>(self, body: Option<(I, O)>) -> Body
+    where
+        I: Source + 'static,
+        O: Debug + 'static,
+    {
+        body.map_or_else(Body::empty, |(incoming, owner)| {
+            Body::source(Box::new(ResponseBody {
+                incoming,
+                _owner: owner,
+                _slot: self,
+            }))
+        })
     }
 
     fn of_mesh_transport(
@@ -370,29 +407,38 @@ impl Slot {
             Ok(client::Answered { head, body }) => Ok(Response {
                 status: head.status,
                 fields: head.fields,
-                body: body.map_or_else(Body::empty, |(incoming, owner)| {
-                    Body::source(Box::new(ResponseBody {
-                        incoming,
-                        _owner: owner,
-                        _slot: self,
-                    }))
-                }),
+                body: self.body(body),
             }),
             Err(client::Unanswered::Failed(error)) => Err(Unanswered::Failed(error)),
-            Err(client::Unanswered::NotSeen(body)) => Err(Unanswered::NotSent(body)),
+            Err(client::Unanswered::NotSeen) => Err(Unanswered::NotSent),
         }
     }
 }
 
 /// Body of a response. It holds the request's slot on the connection.
 #[derive(Debug)]
-struct ResponseBody {
-    incoming: Incoming,
-    _owner: Owner,
+struct ResponseBody<I, O> {
+    incoming: I,
+    _owner: O,
     _slot: Slot,
 }
 
-impl Source for ResponseBody {
+/// Prepares a request for HTTP/2.
+fn over_http2<'a>(hop: &Sender<'_>, request: &'a Request) -> Outgoing<'a> {
+    if request.fields.contains(Known::Expect) {
+        // The endpoint's window limits the upload, so the client need not wait.
+        if let Some(interim) = hop.interim {
+            interim.send(StatusCode::CONTINUE, &Fields::default());
+        }
+    }
+    Outgoing {
+        request,
+        https: hop.cluster.tls().is_some(),
+        marks_http1: request.version < Version::HTTP_2 && hop.is_in_mesh(),
+    }
+}
+
+impl<I: Source, O: Debug> Source for ResponseBody<I, O> {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,6 @@
 //! Sends one request to one endpoint over the cluster's protocol, and returns the response.
 
 use std::convert::Infallible;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 
 use super::connecting::ConnectAttempt;
-use super::http1::{Connection, round_trip};
+use super::http1::Connection;
 use super::multiplexed::{Opening, Slot};
 use super::room::{Found, Room, Turn};
 use super::{Sender, Unanswered};
@@ -30,7 +29,14 @@ enum Connected {
 
 impl Sender<'_> {
     /// Sends a request and returns the response as soon as its head has arrived.
-    pub(crate) async fn send(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+    ///
+    /// The caller holds the body until it is sent: each of the futures below would otherwise reserve space for it, for
+    /// as long as the request waits.
+    pub(crate) async fn send(
+        &self,
+        request: &Request,
+        body: &mut Body,
+    ) -> Result<Response, ProxyError> {
         if request.method == Method::CONNECT {
             return self.connect_tunnel().await;
         }
@@ -77,67 +83,72 @@ impl Sender<'_> {
     }
 
     /// Sends over a pooled HTTP/1.1 connection, or a new one.
-    async fn http1(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
-        let pool = self.pool();
-        let body = match self.pooled_http1(&pool, request, body).await? {
-            ControlFlow::Break(response) => return Ok(response),
-            ControlFlow::Continue(body) => body,
-        };
-        let connection =
-            match Box::pin(self.room(Turn::Last, || pool.take_idle(self.ends.as_ref()))).await? {
-                Found::Instead(connection) => connection,
-                Found::Room(room) => {
-                    let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
-                    let (opened, _) = connecting.await?;
-                    self.connected();
-                    opened.into_http1(&pool)
-                }
+    async fn http1(&self, request: &Request, body: &mut Body) -> Result<Response, ProxyError> {
+        let repeatable = is_repeatable(request, body);
+        loop {
+            let idle = self.idle_http1();
+            let reused = idle.is_some();
+            let connection = match idle {
+                Some(connection) => connection,
+                // Boxed: few requests open a connection, and all would reserve the space of this future.
+                None => Box::pin(self.returned_or_new_http1()).await?,
             };
-        round_trip(connection, request, body, self.interim).await
-    }
-
-    /// Returns the response received over a kept-alive connection, or the body if no such connection is available.
-    async fn pooled_http1(
-        &self,
-        pool: &Pool,
-        request: &Request,
-        body: Body,
-    ) -> Result<ControlFlow<Response, Body>, ProxyError> {
-        // A request without a body loses nothing if the endpoint has closed a kept-alive connection, and an
-        // idempotent method is safe to repeat.
-        let repeatable = body.is_empty() && request.method.is_idempotent();
-        let mut body = Some(body);
-        // Returned connections are for the requests that wait.
-        while !pool.is_waited_for()
-            && let Some(connection) = pool.take_idle(self.ends.as_ref())
-        {
-            let body = body.take().unwrap_or_else(Body::empty);
-            match round_trip(connection, request, body, self.interim).await {
-                Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
-                    self.cluster.metrics().stale_retries.inc(self.shard);
-                }
-                result => return result.map(ControlFlow::Break),
+            let answered = self.over_http1(connection, request, body).await;
+            if !(reused && repeatable && self.was_stale(&answered)) {
+                return answered;
             }
         }
-        Ok(ControlFlow::Continue(body.unwrap_or_else(Body::empty)))
+    }
+
+    /// Returns an idle connection. Returned connections are for the requests that wait.
+    fn idle_http1(&self) -> Option<Box<Connection>> {
+        let pool = self.pool();
+        match pool.is_waited_for() {
+            true => None,
+            false => pool.take_idle(self.ends.as_deref()),
+        }
+    }
+
+    /// Returns whether the endpoint has closed a kept-alive connection before it received the request.
+    fn was_stale(&self, answered: &Result<Response, ProxyError>) -> bool {
+        let stale = matches!(answered, Err(ProxyError::UpstreamClosed { reused: true }));
+        if stale {
+            self.cluster.metrics().stale_retries.inc(self.shard);
+        }
+        stale
+    }
+
+    /// Opens a connection, or waits until one is returned if limits are reached.
+    async fn returned_or_new_http1(&self) -> Result<Box<Connection>, ProxyError> {
+        let pool = self.pool();
+        let returned = || pool.take_idle(self.ends.as_deref());
+        match self.room(Turn::Last, returned).await? {
+            Found::Instead(connection) => Ok(connection),
+            Found::Room(room) => {
+                let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
+                let (opened, _) = connecting.await?;
+                self.connected();
+                Ok(opened.into_http1(&pool))
+            }
+        }
     }
 
     /// Sends over a shared HTTP/2 connection.
-    async fn http2(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
+    async fn http2(&self, request: &Request, body: &mut Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
         let credit = !body.is_empty();
         while let Some(slot) = pool.free_slot(now, credit) {
             match slot.round_trip(self, request, body).await {
-                Err(Unanswered::NotSent(unsent)) => body = unsent,
+                Err(Unanswered::NotSent) => {}
                 answered => return Ok(answered?),
             }
         }
         // If no further connection is allowed, one without credit is better than none.
         let free = || pool.free_slot(now, false).map(Connected::Shared);
-        let connected = match self.room(Turn::Any, free).await? {
+        let connected = match Box::pin(self.room(Turn::Any, free)).await? {
             Found::Instead(connected) => connected,
-            Found::Room(room) => self.open(room, &pool, Speaks::Http2, credit).await?,
+            Found::Room(room) => Box::pin(self.open(room, &pool, Speaks::Http2, credit)).await?,
         };
         self.over(connected, request, body).await
     }
@@ -146,24 +157,22 @@ impl Sender<'_> {
         &self,
         connected: Connected,
         request: &Request,
-        body: Body,
+        body: &mut Body,
     ) -> Result<Response, ProxyError> {
         match connected {
-            Connected::Http1(connection) => {
-                round_trip(connection, request, body, self.interim).await
-            }
+            Connected::Http1(connection) => self.over_http1(connection, request, body).await,
             Connected::Shared(slot) => Ok(slot.round_trip(self, request, body).await?),
         }
     }
 
     /// Sends over the protocol that the endpoint chooses by ALPN.
-    async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
+    async fn negotiated(&self, request: &Request, body: &mut Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
         let credit = !body.is_empty();
         while let Some(slot) = pool.free_slot(now, credit) {
             match slot.round_trip(self, request, body).await {
-                Err(Unanswered::NotSent(unsent)) => body = unsent,
+                Err(Unanswered::NotSent) => {}
                 answered => return Ok(answered?),
             }
         }
@@ -171,24 +180,27 @@ impl Sender<'_> {
         let never_alone = request.version == Version::HTTP_2
             && (self.is_in_mesh() || self.is_grpc(request))
             && !pool.multiplexed.is_declined();
-        if !never_alone {
-            match self.pooled_http1(&pool, request, body).await? {
-                ControlFlow::Break(response) => return Ok(response),
-                ControlFlow::Continue(unsent) => body = unsent,
+        let repeatable = is_repeatable(request, body);
+        while !never_alone && let Some(connection) = self.idle_http1() {
+            let answered = self.over_http1(connection, request, body).await;
+            if !(repeatable && self.was_stale(&answered)) {
+                return answered;
             }
         }
         let free = || {
             let slot = pool.free_slot(now, false).map(Connected::Shared);
             let http1 = || {
                 (!never_alone)
-                    .then(|| pool.take_idle(self.ends.as_ref()))
+                    .then(|| pool.take_idle(self.ends.as_deref()))
                     .flatten()
             };
             slot.or_else(|| http1().map(Connected::Http1))
         };
-        let connected = match self.room(Turn::Any, free).await? {
+        let connected = match Box::pin(self.room(Turn::Any, free)).await? {
             Found::Instead(connected) => connected,
-            Found::Room(room) => self.open(room, &pool, Speaks::Negotiated, credit).await?,
+            Found::Room(room) => {
+                Box::pin(self.open(room, &pool, Speaks::Negotiated, credit)).await?
+            }
         };
         self.over(connected, request, body).await
     }
@@ -211,7 +223,7 @@ impl Sender<'_> {
         let (opened, _turn) = connecting.await?;
         self.connected();
         Ok(match opened.is_shared() {
-            true => Connected::Shared(opened.into_slot(pool, self.now).await?),
+            true => Connected::Shared(opened.into_slot(pool, self.now)),
             false => Connected::Http1(opened.into_http1(pool)),
         })
     }
@@ -248,7 +260,7 @@ impl Sender<'_> {
         ConnectAttempt {
             cluster: Arc::clone(self.cluster),
             target: Arc::clone(self.target),
-            ends: self.ends,
+            ends: self.ends.as_deref().copied(),
             shard: self.shard,
             now: self.now,
             speaks,
@@ -265,4 +277,10 @@ impl Sender<'_> {
     fn pool(&self) -> Rc<Pool> {
         self.pools.get(self.cluster, self.target, self.now)
     }
+}
+
+/// Returns whether a request can be sent again after the endpoint has closed a kept-alive connection: without a body,
+/// nothing of it is lost, and an idempotent method is safe to repeat.
+fn is_repeatable(request: &Request, body: &Body) -> bool {
+    body.is_empty() && request.method.is_idempotent()
 }

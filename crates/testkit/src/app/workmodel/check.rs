@@ -1,5 +1,5 @@
-//! Validates a work model: calls refer to services, services differ, and there are no endless
-//! calls.
+//! Validates a work model: calls refer to services, services differ, limited instances have one worker, and there are
+//! no endless calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +8,7 @@ use super::{WorkModel, WorkModelError};
 pub(super) fn check(model: &WorkModel, text: &str) -> Result<(), WorkModelError> {
     unknown(model, text)?;
     same(model, text)?;
+    limited(model, text)?;
     cycle(model, text)
 }
 
@@ -46,6 +47,20 @@ fn same(model: &WorkModel, text: &str) -> Result<(), WorkModelError> {
                 line: line(text, name),
                 service: name.into(),
                 other: other.into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn limited(model: &WorkModel, text: &str) -> Result<(), WorkModelError> {
+    for (name, service) in model.services() {
+        let workers = service.workers();
+        if service.cpu_limit().is_some() && workers > 1 {
+            return Err(WorkModelError::LimitedWorkers {
+                line: line(text, name),
+                service: name.into(),
+                workers,
             });
         }
     }

@@ -24,12 +24,29 @@ fn count<'de, D: Deserializer<'de>>(name: &str, d: D, low: u32, high: u32) -> Re
 }
 
 fn number<'de, D: Deserializer<'de>>(name: &str, d: D, high: f64) -> Result<'de, f64, D> {
+    between(name, d, 0.0, high)
+}
+
+fn between<'de, D: Deserializer<'de>>(
+    name: &str,
+    d: D,
+    low: f64,
+    high: f64,
+) -> Result<'de, f64, D> {
     let value: f64 = named(name, d)?;
-    if (0.0..=high).contains(&value) {
+    if (low..=high).contains(&value) {
         return Ok(value);
     }
-    let message = format!("{name}: {value} is out of range; valid: 0-{high}");
+    let message = format!("{name}: {value} is out of range; valid: {low}-{high}");
     Err(D::Error::custom(message))
+}
+
+pub(super) fn cpu_limit<'de, D: Deserializer<'de>>(d: D) -> Result<'de, Option<f64>, D> {
+    between("cpu_limit", d, 0.001, 1.0).map(Some)
+}
+
+pub(super) fn cpu_period<'de, D: Deserializer<'de>>(d: D) -> Result<'de, f64, D> {
+    between("cpu_period", d, 0.001, 10.0)
 }
 
 pub(super) fn distribution<'de, D: Deserializer<'de>>(d: D) -> Result<'de, String, D> {

@@ -183,3 +183,28 @@ fn damage_is_survived() {
     }
     assert!(accepted > 100, "{accepted}");
 }
+
+#[test]
+fn limits_need_one_worker() {
+    let queue = |more: &str| {
+        let text = format!(
+            "{{\"a\":\n{{\"internal_service\": {{\"queue\": {{\"service_time\": 0.001, {more}}}}}}}}}"
+        );
+        WorkModel::parse(&text)
+    };
+    let model = queue("\"cpu_limit\": 0.1").unwrap();
+    let limit = model.called("a").unwrap().1.cpu_limit();
+    assert_eq!(limit, Some((0.1, Duration::from_millis(100))));
+    for (more, needle) in [
+        ("\"cpu_limit\": 2", "cpu_limit: 2 is out of range"),
+        ("\"cpu_limit\": 0", "cpu_limit: 0 is out of range"),
+        ("\"cpu_period\": 0", "cpu_period: 0 is out of range"),
+        (
+            "\"cpu_limit\": 0.5, \"workers\": 2",
+            "a has a cpu_limit and 2 workers",
+        ),
+    ] {
+        let error = queue(more).unwrap_err().to_string();
+        assert!(error.contains(needle), "{error}");
+    }
+}

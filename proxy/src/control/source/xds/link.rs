@@ -13,8 +13,8 @@ use tokio::task::AbortHandle;
 use super::load::{self, Reporter};
 use super::outgoing::Outgoing;
 use crate::protocol::message::Body;
-use crate::upstream::grpc::{CallError, Connection, refusal};
-use crate::upstream::{Answer, Cluster};
+use crate::upstream::Cluster;
+use crate::upstream::grpc::{Answer, CallError, Connection, refusal};
 
 const PATH: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";

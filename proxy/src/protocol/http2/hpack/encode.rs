@@ -13,6 +13,8 @@ use crate::protocol::fields::Known;
 const LITERAL: u8 = 0x00;
 /// Representation of a literal that no intermediary may add to a table either (section 7.1.3).
 const NEVER: u8 = 0x10;
+/// Length in bytes below which a cookie could be guessed, if an intermediary compressed it together with other data.
+const SHORT_COOKIE: usize = 20;
 
 /// Appends `:status`.
 pub(in crate::protocol::http2) fn status(status: StatusCode, out: &mut BytesMut) {
@@ -33,6 +35,35 @@ pub(in crate::protocol::http2) fn status(status: StatusCode, out: &mut BytesMut)
     out.extend_from_slice(&[0x80 | number]);
 }
 
+/// The pseudo-header fields of a request.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::protocol::http2) struct Target<'a> {
+    pub(in crate::protocol::http2) method: &'a [u8],
+    pub(in crate::protocol::http2) https: bool,
+    pub(in crate::protocol::http2) authority: &'a [u8],
+    pub(in crate::protocol::http2) path: &'a [u8],
+}
+
+/// Appends `:method`, `:scheme`, `:authority` and `:path`.
+pub(in crate::protocol::http2) fn request(target: Target<'_>, out: &mut BytesMut) {
+    match target.method {
+        b"GET" => out.extend_from_slice(&[0x80 | 2]),
+        b"POST" => out.extend_from_slice(&[0x80 | 3]),
+        method => {
+            out.extend_from_slice(&[LITERAL | 2]);
+            string(method, out);
+        }
+    }
+    out.extend_from_slice(&[0x80 | if target.https { 7 } else { 6 }]);
+    out.extend_from_slice(&[LITERAL | 1]);
+    string(target.authority, out);
+    if target.path == b"/" {
+        return out.extend_from_slice(&[0x80 | 4]);
+    }
+    out.extend_from_slice(&[LITERAL | 4]);
+    string(target.path, out);
+}
+
 /// Appends a field; its name is converted to lower case.
 pub(in crate::protocol::http2) fn field(
     known: Known,
@@ -42,6 +73,9 @@ pub(in crate::protocol::http2) fn field(
 ) {
     let form = match known {
         Known::SetCookie => NEVER,
+        // Long cookies are hard to guess, and a table saves most of their bytes.
+        Known::Cookie if value.len() < SHORT_COOKIE => NEVER,
+        Known::Other if name.eq_ignore_ascii_case(b"authorization") => NEVER,
         _ => LITERAL,
     };
     match number(known, name) {
@@ -62,14 +96,20 @@ fn number(known: Known, name: &[u8]) -> Option<usize> {
     Some(match known {
         Known::ContentLength => 28,
         Known::ContentType => 31,
+        Known::Cookie => 32,
         Known::Date => 33,
         Known::Location => 46,
         Known::RetryAfter => 53,
         Known::Server => 54,
         Known::SetCookie => 55,
+        Known::UserAgent => 58,
         Known::Other => match name {
+            b"accept" => 19,
+            b"accept-encoding" => 16,
+            b"accept-language" => 17,
             b"accept-ranges" => 18,
             b"age" => 21,
+            b"authorization" => 23,
             b"cache-control" => 24,
             b"content-encoding" => 26,
             b"etag" => 34,

@@ -11,8 +11,9 @@ mod table;
 
 pub(crate) use decoder::Decoder;
 pub(super) use decoder::{Line, Space};
-pub(super) use encode::{field, status};
-pub(super) use name::Name;
+pub(super) use encode::{Target, field, request, status};
+pub(super) use name::{Name, is_value};
+pub(super) use table::FIELDS;
 
 #[cfg(test)]
 #[path = "hpack_tests.rs"]

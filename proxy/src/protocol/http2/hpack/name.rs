@@ -63,7 +63,7 @@ static CLASSES: [u8; 256] = {
 };
 
 /// Returns whether a value has only allowed bytes, and no whitespace at its ends.
-pub(super) fn is_value(value: &[u8]) -> bool {
+pub(in crate::protocol::http2) fn is_value(value: &[u8]) -> bool {
     let blank = |end: Option<&u8>| matches!(end, Some(b' ' | b'\t'));
     // There is no early exit, so that this is one pass without branches.
     let all = value

@@ -12,7 +12,7 @@ pub(super) const OVERHEAD: usize = 32;
 pub(super) const STATIC: usize = FIELDS.len();
 
 /// Fields with a fixed index (appendix A). The first one has index 1.
-pub(super) static FIELDS: [(&str, &str); 61] = [
+pub(in crate::protocol::http2) static FIELDS: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),
     (":method", "POST"),

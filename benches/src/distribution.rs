@@ -5,7 +5,7 @@
 //! `changes` by `api`, `slices` the resulting EndpointSlices, `ledger` which clients have received
 //! them, `report`.
 
-mod api;
+pub(crate) mod api;
 mod changes;
 mod controller;
 mod follower;

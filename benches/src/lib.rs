@@ -9,13 +9,15 @@
 //!
 //! A second command, [`resilience`], measures the effect of failures, overload and restarts, a
 //! third one, [`mesh`], repeats the experiments on whole applications behind many proxies,
-//! [`distribution`] measures the controller, and [`place`] the effect of the placement of replicas.
+//! [`distribution`] measures the controller, [`control_planes`] compares it with those of other meshes, and [`place`]
+//! measures the effect of the placement of replicas.
 //! [`hostile`] does not measure speed: it runs the hostile suite with the peers.
 
 mod bar;
 mod chart;
 mod child;
 pub mod compare;
+pub mod control_planes;
 pub mod distribution;
 mod error;
 pub mod forward;

@@ -22,9 +22,9 @@ pub(super) const PORT: u16 = 8080;
 /// `kubectl proxy`, which serves plain HTTP and authenticates to the API server. It is killed when
 /// this is dropped.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     child: Child,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Drop for Proxy {
@@ -35,7 +35,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    pub(super) fn start(kubectl: &Kubectl) -> Result<Self> {
+    pub(crate) fn start(kubectl: &Kubectl) -> Result<Self> {
         let mut command: Command = kubectl.command();
         command.args(["proxy", "--port=0"]).stdout(Stdio::piped());
         let mut child = command.spawn().doing("start kubectl proxy")?;
@@ -66,11 +66,11 @@ pub(super) struct Pod {
 
 /// The position of a pod in an EndpointSlice.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The name of the slice.
-    pub(super) slice: String,
+    pub(crate) slice: String,
     /// The index among its endpoints, from 0.
-    pub(super) at: usize,
+    pub(crate) at: usize,
 }
 
 /// Returns the pods of the namespace `scale` by their Services.
@@ -102,12 +102,12 @@ pub(super) fn pods(kubectl: &Kubectl) -> Result<BTreeMap<u32, Vec<Pod>>> {
 
 /// A connection to the API server.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
 impl Connection {
-    pub(super) async fn open(server: SocketAddr) -> Result<Self> {
+    pub(crate) async fn open(server: SocketAddr) -> Result<Self> {
         let socket = TcpStream::connect(server).await;
         let socket = socket.doing("connect to kubectl proxy")?;
         let (sender, connection) = http1::handshake(TokioIo::new(socket))
@@ -126,7 +126,7 @@ impl Connection {
     }
 
     /// Sets whether an endpoint is ready, like Kubernetes' own controller.
-    pub(super) async fn set_in_slice(&mut self, place: &Place, ready: bool) -> Result<()> {
+    pub(crate) async fn set_in_slice(&mut self, place: &Place, ready: bool) -> Result<()> {
         let Place { slice, at } = place;
         let patch = json!([
             {"op": "add", "path": format!("/endpoints/{at}/conditions/ready"), "value": ready},
@@ -136,10 +136,37 @@ impl Connection {
     }
 
     /// Removes the selector of a Service: from now on only the measurement changes its slices.
-    pub(super) async fn take_selector(&mut self, service: u32) -> Result<()> {
+    pub(crate) async fn take_selector(&mut self, service: u32) -> Result<()> {
         let patch = json!({"spec": {"selector": null}});
         let path = format!("/api/v1/namespaces/scale/services/s{service}");
         self.patch(&path, "merge-patch", &patch).await
+    }
+
+    /// Returns a token of the namespace's default account, for a pod of it.
+    pub(crate) async fn token(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        audience: &str,
+    ) -> Result<String> {
+        let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": pod});
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [audience], "boundObjectRef": bound},
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token");
+        let request = hyper::Request::post(path)
+            .header("host", "localhost")
+            .header("content-type", "application/json");
+        let response = self.send(request, body.to_string()).await?;
+        let body = response.into_body().collect().await.map_err(spoke)?;
+        let answer: Value = serde_json::from_slice(&body.to_bytes())
+            .map_err(|error| Error::protocol(format!("a token: {error}")))?;
+        let token = answer["status"]["token"].as_str();
+        token
+            .map(ToOwned::to_owned)
+            .ok_or_else(|| Error::parse("a token", answer["status"].to_string()))
     }
 
     /// Requests a path, and returns the streamed body.

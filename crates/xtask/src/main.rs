@@ -45,6 +45,12 @@ enum Task {
     #[command(disable_help_flag = true)]
     Compare(PassedOn),
 
+    /// Compare the controller with Linkerd's control plane on a real Kubernetes; see benches/README.md.
+    ///
+    /// Arguments are passed to the measurement: `cargo xtask control-planes --pods 0,50`.
+    #[command(disable_help_flag = true)]
+    ControlPlanes(PassedOn),
+
     /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy.
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
@@ -169,6 +175,18 @@ fn end_to_end() -> ExitCode {
         .become_it()
 }
 
+/// Builds releases of packages, and runs a measurement of them.
+fn measure(packages: &[&str], program: &str, passed: &PassedOn) -> ExitCode {
+    let build = Cargo::new("build").arg("--release");
+    if !build.args(packages).succeeds() {
+        return ExitCode::FAILURE;
+    }
+    Cargo::new("run")
+        .args(["--release", "-p", "maglor-benches", "--bin", program, "--"])
+        .args(&passed.arguments)
+        .become_it()
+}
+
 fn main() -> ExitCode {
     if compiler::is_called() {
         return compiler::run();
@@ -209,15 +227,14 @@ fn main() -> ExitCode {
             .arg("conformance")
             .args(passed.arguments)
             .become_it(),
+        Task::ControlPlanes(passed) => measure(
+            &["-p", "maglor-controller", "-p", "maglor-proxy"],
+            "control-planes",
+            &passed,
+        ),
         Task::Demo(passed) => demo::run(&passed.arguments),
         Task::Distribution(passed) => {
-            let controller = ["--release", "-p", "maglor-controller"];
-            if !Cargo::new("build").args(controller).succeeds() {
-                return ExitCode::FAILURE;
-            }
-            run(&["--release", "-p", "maglor-benches", "--bin", "distribution"])
-                .args(passed.arguments)
-                .become_it()
+            measure(&["-p", "maglor-controller"], "distribution", &passed)
         }
         Task::Docs(options) => docs::run(&options),
         Task::E2e => end_to_end(),

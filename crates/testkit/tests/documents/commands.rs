@@ -6,7 +6,7 @@ use super::definitions::{self, Command};
 use super::pages;
 
 /// Programs, and tasks that are programs of their own: name, file, and type of the definition.
-const PROGRAMS: [(&str, &str, &str); 15] = [
+const PROGRAMS: [(&str, &str, &str); 16] = [
     ("maglor", "crates/cli/src/main.rs", "Cli"),
     ("maglor-controller", "controller/src/args.rs", "Cli"),
     ("maglor-lab", "crates/lab/src/main.rs", "Cli"),
@@ -16,6 +16,11 @@ const PROGRAMS: [(&str, &str, &str); 15] = [
     ("compare", "benches/src/options.rs", "Cli"),
     ("conformance gateway", CONFORMANCE, "Conformance"),
     ("conformance mesh", CONFORMANCE, "Conformance"),
+    (
+        "control-planes",
+        "benches/src/control_planes/options.rs",
+        "Options",
+    ),
     ("demo", "crates/demo/src/main.rs", "Cli"),
     (
         "distribution",
@@ -30,7 +35,7 @@ const PROGRAMS: [(&str, &str, &str); 15] = [
 const CONFORMANCE: &str = "crates/cluster/src/conformance.rs";
 
 /// Other programs, and shell keywords.
-const FOREIGN: [&str; 25] = [
+const FOREIGN: [&str; 26] = [
     "cd",
     "certbot",
     "curl",
@@ -42,6 +47,7 @@ const FOREIGN: [&str; 25] = [
     "export",
     "for",
     "git",
+    "go",
     "helm",
     "install",
     "jq",

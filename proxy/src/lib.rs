@@ -47,7 +47,7 @@ pub mod seams {
         ClientHelloParser, Detected, Protocol, http2_preface, protocol, tls,
     };
     pub use crate::protocol::http2::frame::PREFACE as HTTP2_PREFACE;
-    pub use crate::protocol::http2::{Exercise, Seen};
+    pub use crate::protocol::http2::{Answers, ClientExercise, Exercise, Seen};
     pub use crate::protocol::mesh_transport::frame as mesh_transport;
     pub use crate::protocol::proxy_protocol::{
         Parsed, encode_v1, encode_v2, parse as parse_proxy_header,

@@ -95,6 +95,11 @@ impl Client {
         Self(channel)
     }
 
+    /// Creates a client on a connection that others drive.
+    pub(super) fn on(channel: &Rc<Channel>) -> Self {
+        Self(Rc::clone(channel))
+    }
+
     /// Returns whether no further requests can be sent.
     pub(crate) fn is_gone(&self) -> bool {
         let core = self.0.core.borrow();
@@ -164,7 +169,7 @@ impl Client {
 
     /// Sends the head of a request. Returns its stream, and whether the request has no body; `None` if the server
     /// accepts no further requests.
-    fn open(&self, outgoing: Outgoing<'_>, body: &Body) -> Option<(Owner, bool)> {
+    pub(super) fn open(&self, outgoing: Outgoing<'_>, body: &Body) -> Option<(Owner, bool)> {
         if self.is_gone() {
             return None;
         }

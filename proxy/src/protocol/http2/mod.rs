@@ -17,6 +17,7 @@ mod connection;
 mod dispatch;
 mod driver;
 mod exercise;
+mod exercise_client;
 pub(crate) mod frame;
 mod head;
 mod header;
@@ -36,6 +37,8 @@ pub(crate) use closed::Closed;
 pub(crate) use connection::{Accepted, Limits, Owner, Stream};
 #[doc(hidden)]
 pub use exercise::{Exercise, Seen};
+#[doc(hidden)]
+pub use exercise_client::{Answers, ClientExercise};
 pub(crate) use incoming::Incoming;
 pub(crate) use reason::Reason;
 pub(crate) use sending::Sending;

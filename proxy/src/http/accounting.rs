@@ -379,7 +379,7 @@ impl Drop for Accounting {
         if self.done {
             return;
         }
-        // Attempts whose result nobody awaits any more are no part of the request's.
+        // Attempts that were cancelled with the request do not determine how it ended.
         if !self.progress.is_answering() {
             self.progress = Progress::default();
         }

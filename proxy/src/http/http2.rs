@@ -49,14 +49,14 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
         }
         let mut closed = server.poll(cx);
         for accepted in server.accepted() {
-            let mut exchange = Exchange {
+            let mut received = ReceivedRequest {
                 service: Rc::clone(&service),
                 accepted,
                 timer: Lent::of(&timers),
                 _busy: Streams::enter(&streams),
             };
             // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
-            let answered = Box::pin(async move { exchange.answer().await });
+            let answered = Box::pin(async move { received.answer().await });
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
         if closed.is_pending() && head.poll(&server, &service, cx).is_ready() {
@@ -90,16 +90,16 @@ impl HeadLimit {
     }
 }
 
-/// One request and its response. The request stays here while it is handled: each future on its way would reserve space
-/// for another copy.
-struct Exchange {
+/// A request that is answered. It stays here while it is handled: each future on its way would reserve space for another
+/// copy.
+struct ReceivedRequest {
     service: Rc<Service>,
     accepted: Accepted,
     timer: Lent,
     _busy: Busy,
 }
 
-impl Exchange {
+impl ReceivedRequest {
     /// Handles the request and sends its response.
     async fn answer(&mut self) {
         memory::adopt(self.accepted.head);

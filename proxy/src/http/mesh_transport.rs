@@ -44,7 +44,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
         }
         let closed = server.poll(cx);
         for Accepted { owner, request } in server.accepted() {
-            let mut exchange = Exchange {
+            let mut received = ReceivedRequest {
                 service: Rc::clone(&service),
                 owner,
                 request,
@@ -52,7 +52,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
                 _busy: Streams::enter(&streams),
             };
             // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
-            let answered = Box::pin(async move { exchange.answer().await });
+            let answered = Box::pin(async move { received.answer().await });
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
         closed
@@ -67,9 +67,9 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     }
 }
 
-/// One request and its response. The request stays here while it is handled: each future on its way would reserve space
-/// for another copy.
-struct Exchange {
+/// A request that is answered. It stays here while it is handled: each future on its way would reserve space for another
+/// copy.
+struct ReceivedRequest {
     service: Rc<Service>,
     owner: Owner,
     request: Result<(Request, Body), HeadError>,
@@ -77,7 +77,7 @@ struct Exchange {
     _busy: Busy,
 }
 
-impl Exchange {
+impl ReceivedRequest {
     /// Handles the request and sends its response.
     async fn answer(&mut self) {
         let stream = self.owner.stream();

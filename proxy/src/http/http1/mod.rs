@@ -107,7 +107,7 @@ async fn parked(io: &Io, service: &Service, fresh: bool) -> bool {
 async fn session(shared: Rc<Shared>, service: &Rc<Service>) -> End {
     let mut served = false;
     loop {
-        let after = match exchange(&shared, service).await {
+        let after = match round_trip(&shared, service).await {
             Ok(after) => after,
             Err(end) => return without_request(shared, service, end, served).await,
         };
@@ -139,7 +139,7 @@ async fn session(shared: Rc<Shared>, service: &Rc<Service>) -> End {
 ///
 /// # Errors
 /// If there is no further request.
-async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>) -> Result<After, NoRequest> {
+async fn round_trip(shared: &Rc<Shared>, service: &Rc<Service>) -> Result<After, NoRequest> {
     let next = poll_fn(|cx| shared.poll_request(cx, service));
     let (facts, mut request, mut body) = next.await.map(|head| begin(shared, head))?;
     let response = {
@@ -160,7 +160,7 @@ async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>) -> Result<After, N
             None => return Ok(After::Close),
         }
     };
-    // The rest of a body that nobody reads does not keep the connection's state.
+    // The rest of a body that will not be read does not keep the connection's state.
     drop(body);
     Ok(response::respond(shared, service, &facts, response).await)
 }

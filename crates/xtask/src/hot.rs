@@ -194,7 +194,8 @@ fn instrumentation(state: &'static str) -> Result<(), Error> {
 fn sidecar(folder: &Path) -> Result<Functions, Error> {
     // Often, because it is killed in the end.
     let wrapper = wrapper(folder, "sidecar", "--dump-every-bb=4000000")?;
-    let test = Cargo::new("test").args(["-p", "maglor-proxy", "--test", "sidecar_memory"]);
+    let test =
+        Cargo::new("test").args(["-p", "maglor-proxy", "--test", "main", "sidecar_memory::"]);
     let test = test
         .env("MAGLOR_PROXY", &wrapper)
         .env("MAGLOR_REQUESTS", "300");

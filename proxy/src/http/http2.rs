@@ -8,12 +8,12 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{Method, StatusCode, Version};
+use http::{Method, Version};
 use http_body::Body as _;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
-use super::connection::{LEAVE_AFTER, RequestContext, Service};
-use super::streams::{self, Busy, Streams};
+use super::connection::{LEAVE_AFTER, Service};
+use super::streams::{self, Busy, RequestStream, Streams};
 use super::timer::{Lent, Timers};
 use crate::net::io;
 use crate::os::memory;
@@ -21,7 +21,7 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
 use crate::protocol::http1;
 use crate::protocol::http2::{Accepted, Closed, Limits, Reason, Sending, Server, Stream};
-use crate::protocol::message::{Body, Interim, Request, Response};
+use crate::protocol::message::Response;
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
@@ -112,7 +112,9 @@ impl ReceivedRequest {
             Ok((request, _)) if request.method == Method::CONNECT => {
                 Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
             }
-            Ok((request, body)) => handle(service, stream, request, body, &self.timer).await,
+            Ok((request, body)) => {
+                streams::handle(service, stream, request, body, &self.timer).await
+            }
         };
         // Dropping the pipeline's future has cancelled the request and logged it.
         if let Some(response) = response {
@@ -121,38 +123,10 @@ impl ReceivedRequest {
     }
 }
 
-/// Runs the pipeline for a request; returns `None` if the client has cancelled it.
-async fn handle(
-    service: &Rc<Service>,
-    stream: &Rc<Stream>,
-    request: &mut Request,
-    body: &mut Body,
-    timer: &Lent,
-) -> Option<Response> {
-    let context = RequestContext {
-        started: Instant::now(),
-        timer: timer.get(),
-        interim: Some(Rc::<Stream>::clone(stream) as Rc<dyn Interim>),
-    };
-    let to_head = request.method == Method::HEAD;
-    let mut handling = pin!(service.handle(request, body, &context));
-    let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => stream.poll_closed(cx).map(|()| None),
-    });
-    let mut response = handled.await?;
-    if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        // A client cannot request this over HTTP/2, so an upgrade is never forwarded.
-        response.status = StatusCode::BAD_GATEWAY;
+impl RequestStream for Stream {
+    fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll_closed(cx)
     }
-    let bodiless = matches!(
-        response.status,
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-    );
-    if to_head || bodiless {
-        response.body.leave_out();
-    }
-    Some(response)
 }
 
 async fn respond(stream: &Rc<Stream>, response: Response) {

@@ -6,14 +6,13 @@
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use http::{Method, StatusCode, Version};
+use http::{Method, Version};
 use http_body::Body as _;
-use tokio::time::Instant;
 
-use super::connection::{LEAVE_AFTER, RequestContext, Service};
-use super::streams::{self, Busy, Streams};
+use super::connection::{LEAVE_AFTER, Service};
+use super::streams::{self, Busy, RequestStream, Streams};
 use super::timer::{Lent, Timers};
 use crate::net::io::Io;
 use crate::os::memory;
@@ -22,7 +21,7 @@ use crate::protocol::fields::{CONNECTION_FIELDS, Known};
 use crate::protocol::http1::{self, HeadError};
 use crate::protocol::mesh_transport::server::{Accepted, Server};
 use crate::protocol::mesh_transport::{Closed, Owner, Reason, Sending, Stream};
-use crate::protocol::message::{Body, Interim, Request, Response};
+use crate::protocol::message::{Body, Request, Response};
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(io: Io, service: Rc<Service>) {
@@ -89,7 +88,9 @@ impl ReceivedRequest {
             Ok((request, _)) if request.method == Method::CONNECT => {
                 Some(refused(ProxyError::ConnectNotAllowed))
             }
-            Ok((request, body)) => handle(service, stream, request, body, &self.timer).await,
+            Ok((request, body)) => {
+                streams::handle(service, stream, request, body, &self.timer).await
+            }
         };
         // Dropping the pipeline's future has cancelled the request and logged it.
         if let Some(response) = response {
@@ -98,38 +99,10 @@ impl ReceivedRequest {
     }
 }
 
-/// Runs the pipeline for a request; returns `None` if the client has cancelled it.
-async fn handle(
-    service: &Rc<Service>,
-    stream: &Rc<Stream>,
-    request: &mut Request,
-    body: &mut Body,
-    timer: &Lent,
-) -> Option<Response> {
-    let context = RequestContext {
-        started: Instant::now(),
-        timer: timer.get(),
-        interim: Some(Rc::<Stream>::clone(stream) as Rc<dyn Interim>),
-    };
-    let to_head = request.method == Method::HEAD;
-    let mut handling = pin!(service.handle(request, body, &context));
-    let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => stream.poll_closed(cx).map(|()| None),
-    });
-    let mut response = handled.await?;
-    if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        // A client cannot request this over the mesh transport, so an upgrade is never forwarded.
-        response.status = StatusCode::BAD_GATEWAY;
+impl RequestStream for Stream {
+    fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll_closed(cx)
     }
-    let bodiless = matches!(
-        response.status,
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-    );
-    if to_head || bodiless {
-        response.body.leave_out();
-    }
-    Some(response)
 }
 
 async fn respond(stream: &Rc<Stream>, response: Response) {

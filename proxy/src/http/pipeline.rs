@@ -241,7 +241,8 @@ impl Service {
         accounting.route(&route.metrics, deadline);
         let record = accounting.record().cloned();
         let limit_state = match self.limit(request, table, Some(route), context) {
-            Ok(limit_state) => limit_state,
+            // Boxed: every waiting request would reserve the space.
+            Ok(limit_state) => limit_state.map(Box::new),
             Err(refused) => {
                 return Ok(self.too_many(request, Some(route), &refused, accounting));
             }
@@ -325,7 +326,7 @@ impl Service {
         table: &'a Table,
         route: Option<&'a Route>,
         context: &RequestContext,
-    ) -> Result<Option<Box<RateLimitState<'a>>>, RateLimitState<'a>> {
+    ) -> Result<Option<RateLimitState<'a>>, RateLimitState<'a>> {
         let mut last = None;
         let of_route = route.and_then(|route| route.rate_limit.as_ref());
         for limiter in table.rate_limit.as_ref().into_iter().chain(of_route) {
@@ -335,8 +336,7 @@ impl Service {
             if !limit_state.is_allowed() {
                 return Err(limit_state);
             }
-            // Boxed: every waiting request would reserve the space.
-            last = Some(Box::new(limit_state));
+            last = Some(limit_state);
         }
         Ok(last)
     }

@@ -1,15 +1,18 @@
-//! The streams of a multiplexed connection, and when the connection should end.
+//! The streams of a multiplexed connection, the request of each, and when the connection should end.
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-use super::connection::Service;
+use super::connection::{RequestContext, Service};
+use super::timer::Lent;
+use crate::protocol::message::{Body, Interim, Request, Response};
 
 /// Becomes ready when the connection should end: the listener drains, the maximum age is reached, there has been no
 /// stream for the idle timeout, or no first stream within `fresh`.
@@ -41,6 +44,46 @@ pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
         Poll::Pending
     })
     .await;
+}
+
+/// A stream by which a request has arrived, and by which its response is sent.
+pub(super) trait RequestStream: Interim {
+    /// Becomes ready when the client has cancelled the request.
+    fn poll_closed(&self, cx: &Context<'_>) -> Poll<()>;
+}
+
+/// Runs the pipeline for the request of a stream; returns `None` if the client has cancelled it.
+pub(super) async fn handle<S: RequestStream + 'static>(
+    service: &Rc<Service>,
+    stream: &Rc<S>,
+    request: &mut Request,
+    body: &mut Body,
+    timer: &Lent,
+) -> Option<Response> {
+    let context = RequestContext {
+        started: Instant::now(),
+        timer: timer.get(),
+        interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
+    };
+    let to_head = request.method == Method::HEAD;
+    let mut handling = pin!(service.handle(request, body, &context));
+    let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => stream.poll_closed(cx).map(|()| None),
+    });
+    let mut response = handled.await?;
+    if response.status == StatusCode::SWITCHING_PROTOCOLS {
+        // A client cannot request this on a stream, so an upgrade is never forwarded.
+        response.status = StatusCode::BAD_GATEWAY;
+    }
+    let bodiless = matches!(
+        response.status,
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    if to_head || bodiless {
+        response.body.leave_out();
+    }
+    Some(response)
 }
 
 /// Ten years: longer than the lifetime of any process.

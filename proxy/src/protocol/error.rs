@@ -142,6 +142,24 @@ pub struct Verdict {
 /// nginx's "client closed request"; never sent, only logged and counted.
 const CLIENT_CLOSED: u16 = 499;
 
+/// Reason why a request to an endpoint has no response.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Failed(ProxyError),
+    /// The endpoint has not processed the request, because it has closed the connection (GOAWAY), which may be
+    /// noticed only when the request is sent. The caller has the unread body again.
+    NotSent,
+}
+
+impl From<Unanswered> for ProxyError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Failed(error) => error,
+            Unanswered::NotSent => Self::UpstreamRefused,
+        }
+    }
+}
+
 impl ProxyError {
     /// Returns the response to an error.
     pub fn verdict(&self) -> Verdict {

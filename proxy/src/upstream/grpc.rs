@@ -11,10 +11,10 @@ use maglor_identity::TrustBundle;
 use maglor_xds::frame::Deframer;
 
 use crate::net::io::Io;
-use crate::protocol::error::ProxyError;
+use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http1::Target as RequestTarget;
-use crate::protocol::http2::client::{Answered, Client, Outgoing, Terms, Unanswered};
+use crate::protocol::http2::client::{Answered, Client, Outgoing, Terms};
 use crate::protocol::http2::{Incoming, Owner};
 use crate::protocol::message::{Body, Request, Source as _};
 use crate::upstream::{Cluster, Target, connect_for_control, connect_to_enrol};

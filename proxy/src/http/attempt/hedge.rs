@@ -11,7 +11,7 @@ use maglor_balance::guard::retry_budget::RetryPermit;
 use tokio::time::Instant;
 
 use super::accounting::Attempt;
-use super::{Attempts, Progress, Sending, discard};
+use super::{Attempts, Progress, discard};
 use crate::http::deadline::Deadline;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Response;
@@ -106,15 +106,9 @@ impl<'a> Attempts<'a> {
 
     /// Returns an attempt as a separate future, to run in parallel to others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
-        self.mark(&attempt, now);
+        let limit = self.racer_deadline(now);
+        let mut sending = self.sending(&attempt, now, limit);
         let request = self.request.clone();
-        let mut sending = Sending {
-            hop: self.hop,
-            now,
-            limit: self.racer_deadline(now),
-            held: self.deadline.held(),
-            body: self.body.take(),
-        };
         Box::pin(async move {
             let result = sending.send(&request, &mut attempt).await;
             (attempt, result)

@@ -154,7 +154,8 @@ impl<'a> Attempts<'a> {
                     let (picked, now) = self.choose_in_turn(now).await?;
                     let attempt = self.begin_attempt(picked, now, permit.take());
                     let attempt = progress.attempt.insert(attempt);
-                    let mut sending = self.sending(attempt, now);
+                    let limit = self.attempt_deadline(now);
+                    let mut sending = self.sending(attempt, now, limit);
                     sending.send(self.request, attempt).await
                 }
                 (None, Some(metrics)) => {
@@ -270,22 +271,18 @@ impl<'a> Attempts<'a> {
         attempt
     }
 
-    pub(super) async fn send_attempt(
+    /// Prepares the request for its sending to the endpoint of an attempt, which has this deadline of its own.
+    fn sending(
         &mut self,
-        attempt: &mut Attempt,
+        attempt: &Attempt,
         now: Instant,
-    ) -> Result<Response, ProxyError> {
-        let mut sending = self.sending(attempt, now);
-        sending.send(self.request, attempt).await
-    }
-
-    /// Prepares the request for its sending to the endpoint of an attempt.
-    fn sending(&mut self, attempt: &Attempt, now: Instant) -> Sending<'a> {
+        limit: Option<Box<Deadline>>,
+    ) -> Sending<'a> {
         self.mark(attempt, now);
         Sending {
             hop: self.hop,
             now,
-            limit: self.attempt_deadline(now),
+            limit,
             held: self.deadline.held(),
             body: self.body.take(),
         }

@@ -21,7 +21,7 @@ use super::reason::Reason;
 use super::sending::Sending;
 use super::{head, hpack};
 use crate::net::io::{self, Io};
-use crate::protocol::error::ProxyError;
+use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::fields::{CONNECTION_FIELDS, Known};
 use crate::protocol::http1::HeadError;
 use crate::protocol::message::{Body, Interim, ORIGINAL_HTTP1, Request};
@@ -57,14 +57,6 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) https: bool,
     /// Whether to mark the request as received over HTTP/1.
     pub(crate) marks_http1: bool,
-}
-
-/// Reason why a request has no response.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    Failed(ProxyError),
-    /// The request was not sent, and the caller has its complete body.
-    NotSent,
 }
 
 /// A response whose body has not been received yet.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::closed::Closed;
 use super::connection::{Accepted, Accepting, Channel, Limits, Role};
 use super::driver::Inbox;
 use crate::protocol::http1;
@@ -48,13 +49,8 @@ impl Exercise {
     /// Handles pieces of a client's data in order. No stream is read or answered.
     pub fn run(&mut self, pieces: &[&[u8]]) -> Seen {
         let mut closed = None;
-        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-            // Repeated until the whole piece is handled.
-            let mut rest = *piece;
-            let mut taken = Ok(0);
-            while taken.is_ok() && !rest.is_empty() {
-                taken = self.inbox.take(&self.channel, &mut rest, 1 + piece.len());
-            }
+        for piece in pieces {
+            let taken = feed(&mut self.inbox, &self.channel, piece);
             // This includes requests that were reset in the same piece, so that the result does not depend on how
             // bytes are split.
             if let Role::Server(accepting) = &mut self.channel.core.borrow_mut().role {
@@ -76,6 +72,15 @@ impl Exercise {
     }
 }
 
+/// Handles a whole piece of a peer's data.
+pub(super) fn feed(inbox: &mut Inbox, channel: &Rc<Channel>, piece: &[u8]) -> Result<(), Closed> {
+    let mut rest = piece;
+    while !rest.is_empty() {
+        inbox.take(channel, &mut rest, 1 + piece.len())?;
+    }
+    Ok(())
+}
+
 fn describe(accepted: &Accepted) -> (u32, String) {
     let text = match &accepted.request {
         Err(error) => error.to_string(),
@@ -92,7 +97,9 @@ fn describe(accepted: &Accepted) -> (u32, String) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::fmt::Debug;
+
     use maglor_balance::Rng;
 
     use super::*;
@@ -112,7 +119,7 @@ mod tests {
         &[],
     ];
 
-    /// Generates frames that are nearly valid, in any order, with an occasional random byte.
+    /// Generates frames that are nearly valid, in any order.
     fn frames(rng: &mut Rng) -> Vec<u8> {
         let mut all = [&PREFACE[..], &frame::header(0, 4, 0, 0)].concat();
         let mut push = |kind, flags, stream, payload: &[u8]| {
@@ -159,31 +166,45 @@ mod tests {
                 ),
             }
         }
-        if rng.next_u64().is_multiple_of(4) {
-            let at = (rng.next_u64() as usize) % all.len();
-            all[at] = rng.next_u64() as u8;
-        }
         all
+    }
+
+    /// Runs generated data, with an occasional random byte, in one piece and in others: `run` must return the same.
+    /// `check` gets what it returned.
+    pub(in crate::protocol::http2) fn each_cut<T: Debug + PartialEq>(
+        seed: u64,
+        generate: impl Fn(&mut Rng) -> Vec<u8>,
+        run: impl Fn(&[&[u8]]) -> T,
+        mut check: impl FnMut(&T),
+    ) {
+        let given = std::env::var("SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or(seed);
+        println!("SEED={seed}");
+        let mut rng = Rng::seed(seed);
+        for _ in 0..3000 {
+            let mut bytes = generate(&mut rng);
+            if rng.next_u64().is_multiple_of(4) {
+                let at = (rng.next_u64() as usize) % bytes.len();
+                bytes[at] = rng.next_u64() as u8;
+            }
+            let whole = run(&[&bytes]);
+            check(&whole);
+            let step = 1 + (rng.next_u64() % 20) as usize;
+            let pieces: Vec<_> = bytes.chunks(step).collect();
+            assert_eq!(run(&pieces), whole, "{step} {bytes:x?}");
+        }
     }
 
     #[test]
     fn bytes_come_to_the_same_however_they_are_cut() {
-        let seed = std::env::var("SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or(9113);
-        println!("SEED={seed}");
-        let mut rng = Rng::seed(seed);
         let mut served = 0;
-        for _ in 0..3000 {
-            let bytes = frames(&mut rng);
-            let whole = Exercise::default().run(&[&bytes]);
-            served += whole.requests.len();
-            assert!(whole.streams <= 8 && whole.buffered <= 8 * 64 * 1024);
-            let step = 1 + (rng.next_u64() % 20) as usize;
-            let pieces: Vec<_> = bytes.chunks(step).collect();
-            assert_eq!(Exercise::default().run(&pieces), whole, "{step} {bytes:x?}");
-        }
+        let run = |pieces: &[&[u8]]| Exercise::default().run(pieces);
+        each_cut(9113, frames, run, |seen| {
+            served += seen.requests.len();
+            assert!(seen.streams <= 8 && seen.buffered <= 8 * 64 * 1024);
+        });
         assert!(served > 1000, "{served}");
     }
 }

@@ -42,10 +42,21 @@ pub(super) struct Head {
 /// If the block cannot be decoded; the connection cannot continue.
 pub(super) fn request(
     hpack: &mut Decoder,
-    mut block: &[u8],
+    block: &[u8],
     limits: Limits,
     end: bool,
 ) -> Result<Fit<Head>, Malformed> {
+    let read = read(hpack, block, limits, Reading::take)?;
+    Ok(read.and_then(|reading| reading.finish(end)))
+}
+
+/// Decodes the fields of a head; `take` takes each of them, until it rejects one.
+fn read(
+    hpack: &mut Decoder,
+    mut block: &[u8],
+    limits: Limits,
+    mut take: impl FnMut(&mut Reading, &Line) -> Fit<()>,
+) -> Result<Fit<Reading>, Malformed> {
     hpack.begin(&mut block)?;
     let mut reading = Reading::new(limits);
     let mut unfit = None;
@@ -58,13 +69,10 @@ pub(super) fn request(
             break;
         };
         if unfit.is_none() {
-            unfit = reading.take(&line).err();
+            unfit = take(&mut reading, &line).err();
         }
     }
-    Ok(match unfit {
-        Some(unfit) => Err(unfit),
-        None => reading.finish(end),
-    })
+    Ok(unfit.map_or(Ok(reading), Err))
 }
 
 /// A partially decoded head.
@@ -222,38 +230,24 @@ impl Reading {
 /// If the block cannot be decoded; the connection cannot continue.
 pub(super) fn response(
     hpack: &mut Decoder,
-    mut block: &[u8],
+    block: &[u8],
     limits: Limits,
 ) -> Result<Fit<ResponseHead>, Malformed> {
-    hpack.begin(&mut block)?;
-    let mut reading = Reading::new(limits);
     let mut status = None;
-    let mut unfit = None;
-    loop {
-        let space = match unfit {
-            None => Space::Left(reading.left),
-            Some(_) => Space::None,
-        };
-        let Some(line) = hpack.next(&mut block, reading.fields.text_mut(), space)? else {
-            break;
-        };
-        if unfit.is_none() {
-            unfit = reading.take_of_response(&line, &mut status).err();
+    let read = read(hpack, block, limits, |reading, line| {
+        reading.take_of_response(line, &mut status)
+    })?;
+    Ok(read.and_then(|Reading { mut fields, .. }| {
+        match (status, http1::settle_length(&mut fields)) {
+            (Some(status), Ok(length)) => Ok(ResponseHead {
+                status,
+                fields,
+                length,
+            }),
+            (None, _) => Err(Unfit::Malformed),
+            (_, Err(error)) => Err(error.into()),
         }
-    }
-    if let Some(unfit) = unfit {
-        return Ok(Err(unfit));
-    }
-    let mut fields = reading.fields;
-    Ok(match (status, http1::settle_length(&mut fields)) {
-        (Some(status), Ok(length)) => Ok(ResponseHead {
-            status,
-            fields,
-            length,
-        }),
-        (None, _) => Err(Unfit::Malformed),
-        (_, Err(error)) => Err(error.into()),
-    })
+    }))
 }
 
 /// Removes whitespace at the ends of a value. HTTP/2 does not allow it, but servers send it that do not use the value

@@ -14,21 +14,13 @@ use super::incoming::Incoming;
 use super::stream::RESPONSE;
 use super::{Closed, INITIAL_STREAMS, Sending};
 use crate::net::io::Io;
-use crate::protocol::error::ProxyError;
+use crate::protocol::error::Unanswered;
 use crate::protocol::http1::{self, ResponseHead};
 use crate::protocol::message::{Body, Interim, Request};
 
 /// A connection to a server, which is closed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Client(Rc<Channel>);
-
-/// Reason why a request has no response.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    Failed(ProxyError),
-    /// The server has not processed the request, and the caller has its complete body again.
-    NotSeen,
-}
 
 /// A response whose body has not been received yet.
 #[derive(Debug)]
@@ -79,7 +71,7 @@ impl Client {
         poll_fn(|cx| self.0.poll_room(cx)).await;
         let end = body.is_end_stream();
         let Some(owner) = self.open(request, end) else {
-            return Err(Unanswered::NotSeen);
+            return Err(Unanswered::NotSent);
         };
         let stream = owner.stream();
         let mut sending = Sending::new(body.take());
@@ -152,7 +144,7 @@ fn unanswered(failed: Failed, sending: Sending, body: &mut Body) -> Unanswered {
     match whole {
         Some(whole) => {
             *body = whole;
-            Unanswered::NotSeen
+            Unanswered::NotSent
         }
         None => Unanswered::Failed(failed.of_upstream(false)),
     }

@@ -328,25 +328,21 @@ impl Connection {
         http1::poll_read_body(&mut self.io, &mut self.input, self.decoder.expected(), cx)
     }
 
-    /// Sends the rest of the request until the head of its final response has arrived; also returns whether the protocol
-    /// changes with it. `informed` is the size of the informational heads before it, which `interim` gets.
+    /// Sends the rest of the request until the head of its final response has arrived. `informed` is the size of the informational heads before it, which `interim` gets.
     fn poll_answer(
         &mut self,
         cx: &mut Context<'_>,
         request: &Request,
         interim: Option<&dyn Interim>,
         informed: &mut usize,
-    ) -> Poll<Result<(ResponseHead, bool), ProxyError>> {
+    ) -> Poll<Result<ResponseHead, ProxyError>> {
         loop {
             if let Poll::Ready(Err(error)) = self.poll_send(cx) {
                 return Poll::Ready(Err(error));
             }
             let mut head = ready!(self.poll_head(cx, &request.method))?;
-            if head.status == StatusCode::SWITCHING_PROTOCOLS {
-                return Poll::Ready(Ok((head, true)));
-            }
-            if !head.status.is_informational() {
-                return Poll::Ready(Ok((head, false)));
+            if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                return Poll::Ready(Ok(head));
             }
             // Their total size is limited like that of one head, since they are buffered for a client that may not
             // read.
@@ -453,8 +449,9 @@ impl Sender<'_> {
         connection.start(request, body.take());
         let mut informed = 0;
         let answer = poll_fn(|cx| connection.poll_answer(cx, request, self.interim, &mut informed));
-        let (head, switches) = answer.await?;
-        if switches {
+        let head = answer.await?;
+        // A head that is compared by reference would be kept while the protocol changes.
+        if let StatusCode::SWITCHING_PROTOCOLS = head.status {
             // Boxed: the futures of all requests would reserve space for it.
             return Box::pin(switch(connection, request, head)).await;
         }

@@ -26,7 +26,6 @@ use super::cluster::guard::Queue;
 use super::{Cluster, Connection, Multiplexed, Target};
 use crate::os::memory;
 use crate::os::memory::Level;
-use crate::protocol::error::ProxyError;
 use crate::protocol::message::Interim;
 use crate::protocol::proxy_protocol::Addresses;
 use crate::telemetry::record::Noted;
@@ -176,24 +175,6 @@ pub(crate) struct Sender<'a> {
     pub(crate) unlimited: bool,
     /// The attempt to which the opening of a connection is noted, if its request has a record.
     pub(crate) noted: Option<Noted<'a>>,
-}
-
-/// Reason why a request has no response.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    Failed(ProxyError),
-    /// The endpoint has not processed the request, because it has closed the connection (GOAWAY), which may be
-    /// noticed only when the request is sent. The caller has the unread body again.
-    NotSent,
-}
-
-impl From<Unanswered> for ProxyError {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Failed(error) => error,
-            Unanswered::NotSent => Self::UpstreamRefused,
-        }
-    }
 }
 
 /// Returns the maximum number of requests on a shared connection.

@@ -19,10 +19,10 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use super::{Sender, Unanswered};
+use super::Sender;
 use crate::net::io::Io;
 use crate::os::memory;
-use crate::protocol::error::ProxyError;
+use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http2;
 use crate::protocol::http2::client::Outgoing;
@@ -356,10 +356,20 @@ impl Slot {
         let answered = match &connection.carrier {
             Carrier::Http2(client) => {
                 let outgoing = over_http2(hop, request);
-                self.of_http2(client.round_trip(outgoing, body, hop.interim).await)
+                let answered = client.round_trip(outgoing, body, hop.interim).await;
+                answered.map(|http2::client::Answered { head, body }| Response {
+                    status: head.status,
+                    fields: head.fields,
+                    body: self.body(body),
+                })
             }
             Carrier::MeshTransport(client) => {
-                self.of_mesh_transport(client.round_trip(request, body, hop.interim).await)
+                let answered = client.round_trip(request, body, hop.interim).await;
+                answered.map(|client::Answered { head, body }| Response {
+                    status: head.status,
+                    fields: head.fields,
+                    body: self.body(body),
+                })
             }
         };
         if let Err(Unanswered::NotSent) = answered {
@@ -367,21 +377,6 @@ impl Slot {
             connection.gone.set(true);
         }
         answered
-    }
-
-    fn of_http2(
-        self,
-        answered: Result<http2::client::Answered, http2::client::Unanswered>,
-    ) -> Result<Response, Unanswered> {
-        match answered {
-            Ok(http2::client::Answered { head, body }) => Ok(Response {
-                status: head.status,
-                fields: head.fields,
-                body: self.body(body),
-            }),
-            Err(http2::client::Unanswered::Failed(error)) => Err(Unanswered::Failed(error)),
-            Err(http2::client::Unanswered::NotSent) => Err(Unanswered::NotSent),
-        }
     }
 
     /// Returns the body of a response, which holds the slot.
@@ -397,21 +392,6 @@ impl Slot {
                 _slot: self,
             }))
         })
-    }
-
-    fn of_mesh_transport(
-        self,
-        answered: Result<client::Answered, client::Unanswered>,
-    ) -> Result<Response, Unanswered> {
-        match answered {
-            Ok(client::Answered { head, body }) => Ok(Response {
-                status: head.status,
-                fields: head.fields,
-                body: self.body(body),
-            }),
-            Err(client::Unanswered::Failed(error)) => Err(Unanswered::Failed(error)),
-            Err(client::Unanswered::NotSeen) => Err(Unanswered::NotSent),
-        }
     }
 }
 

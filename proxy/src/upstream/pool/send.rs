@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 
+use super::Sender;
 use super::connecting::ConnectAttempt;
 use super::http1::Connection;
 use super::multiplexed::{Opening, Slot};
 use super::room::{Found, Room, Turn};
-use super::{Sender, Unanswered};
 use crate::net::io::Stream;
-use crate::protocol::error::ProxyError;
+use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::Pool;
@@ -86,7 +86,7 @@ impl Sender<'_> {
     async fn http1(&self, request: &Request, body: &mut Body) -> Result<Response, ProxyError> {
         let repeatable = is_repeatable(request, body);
         loop {
-            let idle = self.idle_http1();
+            let idle = self.idle_http1(&self.pool());
             let reused = idle.is_some();
             let connection = match idle {
                 Some(connection) => connection,
@@ -101,8 +101,7 @@ impl Sender<'_> {
     }
 
     /// Returns an idle connection. Returned connections are for the requests that wait.
-    fn idle_http1(&self) -> Option<Box<Connection>> {
-        let pool = self.pool();
+    fn idle_http1(&self, pool: &Pool) -> Option<Box<Connection>> {
         match pool.is_waited_for() {
             true => None,
             false => pool.take_idle(self.ends.as_deref()),
@@ -181,7 +180,7 @@ impl Sender<'_> {
             && (self.is_in_mesh() || self.is_grpc(request))
             && !pool.multiplexed.is_declined();
         let repeatable = is_repeatable(request, body);
-        while !never_alone && let Some(connection) = self.idle_http1() {
+        while !never_alone && let Some(connection) = self.idle_http1(&pool) {
             let answered = self.over_http1(connection, request, body).await;
             if !(repeatable && self.was_stale(&answered)) {
                 return answered;

@@ -35,6 +35,8 @@ use part::{Part, Usage};
 use plane::ControlPlane;
 use report::{Measured, Phase, Row, Series};
 
+/// Time limit of a control plane's start.
+const READY_WITHIN: Duration = Duration::from_secs(90);
 const NAME: &str = "control-planes";
 
 /// Runs the requested measurements; returns whether all bars were reached.
@@ -156,7 +158,7 @@ impl Stage<'_> {
             since: started,
         };
         for part in &mut programs.parts {
-            part.wait_ready(started).await?;
+            part.wait_ready(started, READY_WITHIN).await?;
         }
         self.plane.ready(kubectl, &self.folder)?;
         let steps = self.options.steps();

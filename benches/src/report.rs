@@ -17,4 +17,4 @@ pub(crate) use head_to_head::head_to_head;
 pub(crate) use machine::Machine;
 pub(crate) use summary::command_line;
 pub(crate) use summary::{Summary, print, readme, summary};
-pub(crate) use table::{Table, number};
+pub(crate) use table::{Table, interval, number};

@@ -52,14 +52,14 @@ def measure(binary, configurations, count, server):
             process.wait()
 
 
-cli, count, binaries = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+cli, count, binaries = os.path.abspath(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 server = socket.create_server(('127.0.0.1', SERVER), backlog=1024)
 with tempfile.TemporaryDirectory() as folder:
     run = lambda *words: subprocess.run([cli, *words], check=True, stdout=subprocess.DEVNULL, cwd=folder)
     run('identity', 'ca', '--trust-domain', 'mesh.test', '--out', 'ca')
     run('identity', 'issue', '--ca', 'ca', '--namespace', 'shop', '--service-account', 'cart', '--out', 'cart')
-    files = {'certificate': 'certificate', 'private_key': 'private_key', 'trust_bundle': 'trust_bundle'}
-    identity = 'identity: {%s}' % ', '.join(f'{key}: {folder}/cart/{name}.pem' for key, name in files.items())
+    files = ['certificate', 'private_key', 'trust_bundle']
+    identity = 'identity: {%s}' % ', '.join(f'{name}: {folder}/cart/{name}.pem' for name in files)
 
     def write(name, **values):
         path = os.path.join(folder, name)

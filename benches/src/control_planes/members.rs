@@ -5,7 +5,6 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,12 +19,11 @@ use rustix::fs::Uid;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::part::Part;
 use super::plane::{ControlPlane, token};
 use super::pods::{NAMESPACE, Pod};
-use crate::child::Guarded;
 use crate::distribution::api::Connection;
 use crate::error::{Doing, Error, Result};
-use crate::{http, sys};
 
 /// The port of the application of all pods.
 pub(super) const APPLICATION: u16 = 8080;
@@ -38,7 +36,7 @@ const CLIENT: [&str; 2] = ["x-forwarded-client-cert", "l5d-client-id"];
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) pod: Pod,
-    proxy: Guarded,
+    proxy: Part,
     connections: Vec<TcpStream>,
 }
 
@@ -88,32 +86,14 @@ pub(super) async fn join(
         fs::create_dir_all(&own).doing("make a folder")?;
         let text = api.token(NAMESPACE, &pod.name, plane.audience()).await?;
         fs::write(token(&own), text).doing("write a token")?;
-        let log = own.join("proxy.log");
-        let file = fs::File::create(&log).doing(format!("make {}", log.display()))?;
         let mut command = plane.proxy(pod, &own)?;
-        let errors = file.try_clone().doing("open a log")?;
-        command
-            .gid(pod.place.group())
-            .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(errors);
-        proxies.push(Guarded::start_on(
-            &*pod.name,
-            &mut command,
-            &sys::allowed_cpus(),
-        )?);
+        command.gid(pod.place.group());
+        let log = own.join("proxy.log");
+        proxies.push(Part::run(&pod.name, &mut command, pod.place.admin(), log)?);
     }
     let started = Instant::now();
-    for pod in pods {
-        while let Err(error) = http::text(pod.place.admin(), "GET", "/ready", String::new()).await {
-            if started.elapsed() > PATIENCE {
-                let log = folder.join(&pod.name).join("proxy.log");
-                let log = fs::read_to_string(log).unwrap_or_default();
-                let last = log.lines().last().unwrap_or_default();
-                return Err(Error::late(&pod.name, started, format!("{error}; {last}")));
-            }
-            tokio::time::sleep(POLL).await;
-        }
+    for proxy in &mut proxies {
+        proxy.wait_ready(started, PATIENCE).await?;
     }
     let calls: Vec<_> = pods.iter().map(|pod| application(pod, services)).collect();
     let mut members = Vec::new();

@@ -1,4 +1,4 @@
-//! A program of a control plane, as a process in the network of the API server.
+//! A program of a control plane, or the proxy of a pod, as a process in the network of the API server.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,7 +11,6 @@ use crate::error::{Doing, Error, Result};
 use crate::procfs::{self, CpuTime, Memory, Share};
 use crate::{http, sys};
 
-const PATIENCE: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Shows its folder to a program as `/run/linkerd`, in mounts of its own: Linkerd's programs read files at fixed paths.
@@ -50,9 +49,6 @@ pub(super) struct Usage {
 impl Part {
     /// Starts a program, with its log in a folder.
     pub(super) fn start(recipe: &Recipe, logs: &Path) -> Result<Self> {
-        let log = logs.join(format!("{}.log", recipe.name));
-        let file = fs::File::create(&log).doing(format!("make {}", log.display()))?;
-        let errors = file.try_clone().doing(format!("open {}", log.display()))?;
         let mut command = match &recipe.folder {
             None => Command::new(&recipe.program),
             Some(folder) => {
@@ -64,24 +60,41 @@ impl Part {
         };
         command
             .args(&recipe.arguments)
-            .envs(recipe.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(errors);
+            .envs(recipe.environment.iter().map(|(name, value)| (name, value)));
+        let ready = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), recipe.ready);
+        let log = logs.join(format!("{}.log", recipe.name));
+        Self::run(&recipe.name, &mut command, ready, log)
+    }
+
+    /// Starts a command, which serves `/ready` at this address and writes to this log.
+    pub(super) fn run(
+        name: &str,
+        command: &mut Command,
+        ready: SocketAddr,
+        log: PathBuf,
+    ) -> Result<Self> {
+        let file = fs::File::create(&log).doing(format!("make {}", log.display()))?;
+        let errors = file.try_clone().doing(format!("open {}", log.display()))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(errors);
         Ok(Self {
-            child: Guarded::start_on(&*recipe.name, &mut command, &sys::allowed_cpus())?,
-            name: recipe.name.clone(),
-            ready: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), recipe.ready),
+            child: Guarded::start_on(name, command, &sys::allowed_cpus())?,
+            name: name.to_owned(),
+            ready,
             log,
         })
     }
 
-    /// Waits until it is ready.
-    pub(super) async fn wait_ready(&mut self, started: Instant) -> Result<()> {
+    /// Asks it to end; see [`Guarded::ask_to_end`].
+    pub(super) fn ask_to_end(&self) {
+        self.child.ask_to_end();
+    }
+
+    /// Waits until it is ready, which may take until `limit` after the start.
+    pub(super) async fn wait_ready(&mut self, started: Instant, limit: Duration) -> Result<()> {
         loop {
             let answer = http::text(self.ready, "GET", "/ready", String::new()).await;
             let Err(error) = answer else { return Ok(()) };
-            if self.child.ended()?.is_some() || started.elapsed() > PATIENCE {
+            if self.child.ended()?.is_some() || started.elapsed() > limit {
                 let detail = format!("{error}; {}", self.last_line());
                 return Err(Error::late(&self.name, started, detail));
             }
@@ -124,7 +137,11 @@ mod tests {
             ready: 1,
         };
         let mut part = Part::start(&recipe, logs.path()).unwrap();
-        let error = http::block_on(async { part.wait_ready(Instant::now()).await }).unwrap_err();
+        let error = http::block_on(async {
+            part.wait_ready(Instant::now(), Duration::from_secs(90))
+                .await
+        })
+        .unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains("part") && text.contains("no such flag"),

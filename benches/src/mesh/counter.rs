@@ -37,7 +37,6 @@ const PROCESSES: u32 = 12;
 const EACH: u32 = 10;
 const EACH_QUICK: u32 = 2;
 const ROUNDS: u32 = 3;
-const ROUNDS_QUICK: u32 = 1;
 const SERVICES: [u32; 4] = [10, 20, 40, 80];
 const SERVICES_QUICK: [u32; 2] = [10, 40];
 const USERS: [u32; 4] = [100, 200, 400, 800];
@@ -154,9 +153,9 @@ pub(super) async fn run(stage: &Stage, report: &mut Report, rivals: &Rivals) -> 
 /// Returns what is measured of each mesh, in order: all points, round by round, so that the values of a point are
 /// from different times.
 fn chains(options: &Options) -> Vec<Chain> {
-    let (mut services, mut users, rounds): (&[u32], &[u32], _) = match options.quick {
-        true => (&SERVICES_QUICK, &USERS_QUICK, ROUNDS_QUICK),
-        false => (&SERVICES, &USERS, ROUNDS),
+    let (mut services, mut users): (&[u32], &[u32]) = match options.quick {
+        true => (&SERVICES_QUICK, &USERS_QUICK),
+        false => (&SERVICES, &USERS),
     };
     if !options.services.is_empty() {
         services = &options.services;
@@ -171,9 +170,7 @@ fn chains(options: &Options) -> Vec<Chain> {
     let cells: Vec<_> = cells.collect();
     let each = options.requests();
     let round = |round| cells.iter().map(move |&cell| Chain { round, cell, each });
-    (1..=options.rounds.unwrap_or(rounds))
-        .flat_map(round)
-        .collect()
+    (1..=options.rounds(ROUNDS)).flat_map(round).collect()
 }
 
 impl Options {

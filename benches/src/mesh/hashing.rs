@@ -18,7 +18,7 @@ use super::report::Report;
 use super::stage::{Case, Measured, Stage};
 use crate::bar::Bar;
 use crate::error::Result;
-use crate::report::{Findings, Table, number};
+use crate::report::{Findings, Table, interval, number};
 
 const POLICIES: [&str; 4] = ["round-robin", "lor(choices=2)", "ring-hash", MAGLEV];
 const MAGLEV: &str = "maglev";
@@ -44,10 +44,7 @@ struct Cell {
 
 /// Runs the experiment.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
-    let rounds = stage
-        .options
-        .rounds
-        .unwrap_or(if stage.options.quick { 1 } else { ROUNDS });
+    let rounds = stage.options.rounds(ROUNDS);
     let cell = |rate| {
         move |policy| Cell {
             policy,
@@ -111,8 +108,7 @@ fn case(stage: &Stage, cell: &Cell) -> Case {
 
 impl Cell {
     fn over(&self, value: impl Fn(&Measured) -> f64) -> Estimate {
-        let values: Vec<_> = self.runs.iter().map(value).collect();
-        Estimate::of(values.iter().copied())
+        Measured::over(&self.runs, value)
     }
 
     /// Returns the ratio of a value to that of another cell in the same round.
@@ -139,14 +135,6 @@ fn busiest(run: &Measured) -> f64 {
 fn of<'a>(cells: &'a [Cell], policy: &str, rate: u32) -> Option<&'a Cell> {
     let mut all = cells.iter();
     all.find(|cell| cell.policy == policy && cell.rate == rate)
-}
-
-fn interval(estimate: Estimate, digits: usize) -> String {
-    let Estimate { value, half_width } = estimate;
-    match half_width.is_finite() {
-        true => format!("{value:.digits$} ± {half_width:.digits$}"),
-        false => format!("{value:.digits$}"),
-    }
 }
 
 fn table(cells: &[Cell]) -> String {

@@ -135,6 +135,11 @@ impl Options {
         Duration::from_secs(self.seconds.unwrap_or(usual).max(1))
     }
 
+    /// Returns the number of rounds, of which an experiment usually has so many.
+    pub(super) fn rounds(&self, usual: u32) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 1 } else { usual })
+    }
+
     /// Returns the mean service time.
     pub(super) fn service(&self) -> Duration {
         Duration::from_millis(self.service_ms.max(1).into())

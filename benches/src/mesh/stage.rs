@@ -270,6 +270,12 @@ impl Measured {
         self.harness_busy = percent(used.app.run + used.harness.run);
     }
 
+    /// Estimates a value over runs.
+    pub(super) fn over(runs: &[Self], value: impl Fn(&Self) -> f64) -> Estimate {
+        let values: Vec<_> = runs.iter().map(value).collect();
+        Estimate::of(values.iter().copied())
+    }
+
     /// Returns whether another program kept the generator from its processor.
     pub(super) fn is_disturbed(&self, options: &Options) -> bool {
         self.lag.1 > DISTURBED * ms(options.service())

@@ -1,5 +1,7 @@
 //! Markdown tables, aligned so that they also read well on a terminal.
 
+use maglor_sim::des::Estimate;
+
 /// A table with a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
@@ -84,6 +86,15 @@ pub(crate) fn number(value: Option<f64>) -> String {
         Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),
         Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.2}"),
+    }
+}
+
+/// Formats an estimate with its interval, which is left out if there is none.
+pub(crate) fn interval(estimate: Estimate, digits: usize) -> String {
+    let Estimate { value, half_width } = estimate;
+    match half_width.is_finite() {
+        true => format!("{value:.digits$} ± {half_width:.digits$}"),
+        false => format!("{value:.digits$}"),
     }
 }
 

@@ -70,11 +70,7 @@ pub(in crate::mesh) async fn run(stage: &Stage, report: &mut Report) -> Result<F
         .folder
         .file("pods.csv", "case,round,host,pod,cpu_percent")?;
     let mut cells = cells(stage, &configurations);
-    let rounds = stage
-        .options
-        .rounds
-        .unwrap_or(if stage.options.quick { 1 } else { ROUNDS });
-    for round in 0..rounds {
+    for round in 0..stage.options.rounds(ROUNDS) {
         let stage = stage.seeded(u64::from(round));
         for cell in &mut cells {
             let own = configurations

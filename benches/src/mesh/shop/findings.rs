@@ -1,13 +1,12 @@
 //! The findings of Fig. 8: tables, bars, a chart.
 
 use maglor_sim::chart::Figure;
-use maglor_sim::des::Estimate;
 
 use super::passage::{self, Passage};
 use super::{Cell, Highest, STEPS_OF_LOAD, Stretch, USERS, Way};
 use crate::bar::Bar;
 use crate::chart;
-use crate::report::{Findings, Table, number};
+use crate::report::{Findings, Table, interval, number};
 
 /// Returns all findings.
 pub(super) fn findings(
@@ -146,13 +145,12 @@ fn runs(cells: &[Cell]) -> String {
     ]);
     for cell in cells {
         let run = &cell.measured;
-        let Estimate { value, half_width } = run.mean;
         table.row(vec![
             cell.way.name.into(),
             cell.rate.to_string(),
             format!("{:.1}", 100.0 * share(cell)),
             if cell.is_sustained() { "yes" } else { "no" }.into(),
-            format!("{value:.1} ± {half_width:.1}"),
+            interval(run.mean, 1),
             number(Some(run.p99)),
             number(Some(run.calls)),
             number(Some(1000.0 * run.added.0 / run.calls)),

@@ -9,7 +9,7 @@ use crate::chart;
 use crate::mesh::shop::published::{Costs, Published};
 use crate::mesh::shop::{Stretch, Way};
 use crate::mesh::stage::Measured;
-use crate::report::{Findings, Table, number};
+use crate::report::{Findings, Table, interval, number};
 
 /// The paper's upper limit of the share of Proxy-Services in all processor time, percent.
 const SHARE: f64 = 5.0;
@@ -50,8 +50,7 @@ pub(super) fn findings(
 impl Cell {
     /// Estimates a value over the rounds.
     fn over(&self, value: impl Fn(&Measured) -> f64) -> Estimate {
-        let values: Vec<_> = self.runs.iter().map(value).collect();
-        Estimate::of(values.iter().copied())
+        Measured::over(&self.runs, value)
     }
 
     fn mean_ms(&self, stretch: Stretch) -> Estimate {
@@ -68,15 +67,6 @@ fn of<'a>(cells: &'a [Cell], configuration: &str, way: &Way, rate: u32) -> Optio
     all.find(|cell| {
         cell.configuration == configuration && cell.way.name == way.name && cell.rate == rate
     })
-}
-
-/// Formats a value with its interval.
-fn interval(estimate: Estimate) -> String {
-    let Estimate { value, half_width } = estimate;
-    match half_width.is_finite() {
-        true => format!("{value:.1} ± {half_width:.1}"),
-        false => format!("{value:.1}"),
-    }
 }
 
 /// Returns Fig. 8b.
@@ -100,9 +90,9 @@ fn latencies(cells: &[Cell], published: &Published, stretch: Stretch) -> String 
         table.row(vec![
             format!("{}, {}", cell.configuration, cell.way.name),
             cell.rate.to_string(),
-            interval(cell.mean_ms(stretch)),
-            interval(cell.over(|run| run.p99 / stretch.0)),
-            interval(cell.over(|run| 100.0 * run.throughput / run.offered)),
+            interval(cell.mean_ms(stretch), 1),
+            interval(cell.over(|run| run.p99 / stretch.0), 1),
+            interval(cell.over(|run| 100.0 * run.throughput / run.offered), 1),
             number(theirs.map(|row| row.mean_ms)),
             number(theirs.map(|row| row.rate)),
             number(theirs.map(|row| row.p95_ms)),
@@ -151,9 +141,9 @@ fn pods(cells: &[Cell], published: &Published) -> String {
         table.row(vec![
             cell.way.name.into(),
             cell.rate.to_string(),
-            interval(cell.over(least)),
-            interval(cell.over(mean)),
-            interval(cell.over(most)),
+            interval(cell.over(least), 1),
+            interval(cell.over(mean), 1),
+            interval(cell.over(most), 1),
             number(Some(cell.over(|run| most(run) / least(run)).value)),
             number(theirs),
         ]);
@@ -207,7 +197,7 @@ fn shares(cells: &[Cell], stretch: Stretch) -> String {
             format!("{:.3}", spent(|one| one.proxy_services).value),
             format!("{:.3}", spent(|one| one.sidecars).value),
             format!("{:.2}", spent(|one| one.application).value),
-            interval(spent(Spent::share)),
+            interval(spent(Spent::share), 1),
         ]);
     }
     format!(

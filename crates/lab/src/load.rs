@@ -7,6 +7,9 @@ pub(crate) mod options;
 mod report;
 #[cfg(test)]
 mod tests;
+mod tls;
+#[cfg(test)]
+mod tls_tests;
 
 use std::io;
 use std::path::PathBuf;
@@ -47,7 +50,9 @@ Examples:
   500 requests a second in random intervals, with files:
     maglor-lab load http://127.0.0.1:8080/ --rate 500 --arrivals poisson --out results
   A method of gRPC, with an empty message:
-    maglor-lab load http://127.0.0.1:8080/grpc.health.v1.Health/Check --protocol grpc --rate 100";
+    maglor-lab load http://127.0.0.1:8080/grpc.health.v1.Health/Check --protocol grpc --rate 100
+  Mutual TLS with a gateway:
+    maglor-lab load https://shop.example.com:8443/ --ca ca.pem --certificate me.pem --key me-key.pem";
 
 /// How long responses may still arrive after the last request.
 const GRACE: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Clients of HTTP/1.1, HTTP/2 with prior knowledge, and unary gRPC, with a connection each.
+//! Clients of HTTP/1.1, HTTP/2 and unary gRPC, in plain text or over TLS, with a connection each.
 
 use std::io;
 use std::rc::Rc;
@@ -10,10 +10,14 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use crate::Session;
+use crate::tls::{self, Settings, SettingsError};
 
 /// The protocol of the requests.
 #[derive(Debug, Clone, Copy, Eq, PartialEq)]
@@ -22,19 +26,47 @@ pub enum Protocol {
     Grpc,
     /// HTTP/1.1 with kept connections.
     Http1,
-    /// HTTP/2 without TLS, by prior knowledge.
+    /// HTTP/2, by prior knowledge without TLS.
     Http2,
 }
 
+impl Protocol {
+    /// The name in a TLS handshake (ALPN).
+    fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Grpc | Self::Http2 => b"h2",
+            Self::Http1 => b"http/1.1",
+        }
+    }
+}
+
 /// A URL that cannot be called.
-#[derive(Debug, thiserror::Error, Eq, PartialEq)]
+#[derive(Debug, thiserror::Error)]
 pub enum UrlError {
     /// It has no host.
     #[error("the URL has no host; write http://HOST:PORT/PATH")]
     Host,
-    /// It has another scheme than `http`.
-    #[error("the scheme must be http; TLS is not supported")]
+    /// It has another scheme than `http` and `https`.
+    #[error("the scheme must be http or https")]
     Scheme,
+    /// The host cannot be verified by a certificate.
+    #[error("no certificate can have the name {0:?}")]
+    ServerName(String),
+    /// It is one of TLS, whose settings cannot be used.
+    #[error(transparent)]
+    Tls(#[from] SettingsError),
+}
+
+/// What the clients of one request need for a handshake.
+struct Tls {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Tls").field(&self.name).finish()
+    }
 }
 
 /// The request that clients repeat.
@@ -43,6 +75,7 @@ pub struct Call {
     protocol: Protocol,
     host: String,
     port: u16,
+    tls: Option<Tls>,
     parts: http::request::Parts,
     body: Bytes,
     timeout: Duration,
@@ -53,20 +86,23 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// The URL has no host, or is not one of plain HTTP.
+    /// The URL has no host, or its scheme is neither `http` nor `https`; for `https`, `tls` cannot be used.
     pub fn new(
         protocol: Protocol,
         (method, url): (Method, Uri),
         headers: HeaderMap,
         body: Bytes,
         timeout: Duration,
+        tls: &Settings,
     ) -> Result<Self, UrlError> {
-        if url.scheme_str() != Some("http") {
-            return Err(UrlError::Scheme);
-        }
         let authority = url.authority().cloned().ok_or(UrlError::Host)?;
         let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let port = authority.port_u16().unwrap_or(80);
+        let (default_port, tls) = match url.scheme_str() {
+            Some("http") => (80, None),
+            Some("https") => (443, Some(Tls::new(tls, protocol, &host)?)),
+            _ => return Err(UrlError::Scheme),
+        };
+        let port = authority.port_u16().unwrap_or(default_port);
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = method;
         parts.headers = headers;
@@ -99,6 +135,7 @@ impl Call {
             protocol,
             host,
             port,
+            tls,
             parts,
             body,
             timeout,
@@ -107,6 +144,16 @@ impl Call {
 
     fn request(&self) -> Request<Full<Bytes>> {
         Request::from_parts(self.parts.clone(), Full::new(self.body.clone()))
+    }
+}
+
+impl Tls {
+    fn new(settings: &Settings, protocol: Protocol, host: &str) -> Result<Self, UrlError> {
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|_| UrlError::ServerName(host.to_owned()))?;
+        let config = tls::client_config(settings, protocol.alpn())?;
+        let connector = TlsConnector::from(config);
+        Ok(Self { connector, name })
     }
 }
 
@@ -134,6 +181,12 @@ pub enum Failure {
     /// A status of 400 or above.
     #[error("status {0}")]
     Status(u16),
+    /// No TLS handshake.
+    #[error("TLS handshake: {0}")]
+    Tls(io::Error),
+    /// The server does not support HTTP/2 over TLS.
+    #[error("TLS handshake: the server did not agree to HTTP/2")]
+    TlsWithoutHttp2,
     /// No whole response in time.
     #[error("timeout")]
     Timeout,
@@ -201,8 +254,24 @@ impl Connection {
     async fn open(call: &Call) -> Result<Self, Failure> {
         let stream = TcpStream::connect((call.host.as_str(), call.port)).await?;
         stream.set_nodelay(true)?;
+        let Some(tls) = &call.tls else {
+            return Self::over(stream, call.protocol).await;
+        };
+        let stream = tls.connector.connect(tls.name.clone(), stream).await;
+        let stream = stream.map_err(Failure::Tls)?;
+        let agreed = stream.get_ref().1.alpn_protocol();
+        if call.protocol != Protocol::Http1 && agreed != Some(call.protocol.alpn()) {
+            return Err(Failure::TlsWithoutHttp2);
+        }
+        Self::over(stream, call.protocol).await
+    }
+
+    async fn over<S>(stream: S, protocol: Protocol) -> Result<Self, Failure>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let io = TokioIo::new(stream);
-        Ok(match call.protocol {
+        Ok(match protocol {
             Protocol::Http1 => {
                 let (sender, driver) = http1::handshake(io).await?;
                 tokio::task::spawn_local(driver);

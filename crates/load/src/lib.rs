@@ -14,6 +14,7 @@ pub mod closed;
 pub mod http;
 pub mod open;
 pub mod record;
+pub mod tls;
 
 use std::fmt;
 use std::ops::ControlFlow;

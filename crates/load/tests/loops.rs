@@ -19,6 +19,7 @@ use maglor_load::closed::{self, Users};
 use maglor_load::http::{Call, Client, Protocol};
 use maglor_load::open::Open;
 use maglor_load::record::Record;
+use maglor_load::tls::Settings;
 use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
@@ -115,7 +116,8 @@ fn call(protocol: Protocol, address: SocketAddr) -> Rc<Call> {
     let url = format!("http://{address}/a").parse().unwrap();
     let body = Bytes::from_static(b"abc");
     let limit = Duration::from_secs(20);
-    let call = Call::new(protocol, (Method::POST, url), HeaderMap::new(), body, limit);
+    let (what, tls) = ((Method::POST, url), Settings::default());
+    let call = Call::new(protocol, what, HeaderMap::new(), body, limit, &tls);
     Rc::new(call.unwrap())
 }
 

@@ -1,6 +1,5 @@
 //! The command line of `maglor-lab load`.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,16 +7,17 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use maglor_load::http::{Call, Protocol};
 
 use super::arrivals::Intervals;
+use super::tls::{self, Tls};
 use crate::format::Format;
 
 /// The name of a protocol.
 #[derive(Debug, Clone, Copy, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum ProtocolName {
-    /// Unary calls of gRPC, without TLS.
+    /// Unary calls of gRPC.
     Grpc,
     /// HTTP/1.1.
     Http1,
-    /// HTTP/2 without TLS.
+    /// HTTP/2, without TLS by prior knowledge.
     Http2,
 }
 
@@ -40,7 +40,7 @@ impl std::str::FromStr for Header {
 #[derive(Debug, clap::Args)]
 #[command(after_help = super::EXAMPLES)]
 pub(crate) struct Options {
-    /// URL of the requests: http://HOST:PORT/PATH, with gRPC http://HOST:PORT/PACKAGE.SERVICE/METHOD.
+    /// URL of the requests: http://HOST:PORT/PATH, with gRPC http://HOST:PORT/PACKAGE.SERVICE/METHOD; https:// for TLS.
     #[arg(value_name = "URL")]
     pub(crate) url: Uri,
 
@@ -97,6 +97,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     pub(crate) body: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+
     /// Time limit of a request, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub(crate) timeout_ms: u64,
@@ -149,9 +152,7 @@ impl Options {
             headers.append(name, value.clone());
         }
         let body = match &self.body {
-            Some(path) => {
-                fs::read(path).map_err(|error| format!("--body {}: {error}", path.display()))?
-            }
+            Some(path) => tls::read("--body", path)?,
             None => Vec::new(),
         };
         let protocol = match self.protocol {
@@ -161,7 +162,8 @@ impl Options {
         };
         let what = (self.method.clone(), self.url.clone());
         let timeout = Duration::from_millis(self.timeout_ms);
-        let call = Call::new(protocol, what, headers, body.into(), timeout);
+        let tls = self.tls.settings(&self.url)?;
+        let call = Call::new(protocol, what, headers, body.into(), timeout, &tls);
         call.map_err(|error| format!("{}: {error}", self.url))
     }
 }

@@ -16,7 +16,7 @@ struct Line {
     options: Options,
 }
 
-fn options(words: &[&str]) -> Options {
+pub(super) fn options(words: &[&str]) -> Options {
     let words = ["load"].iter().chain(words);
     Line::try_parse_from(words).expect("valid options").options
 }
@@ -74,7 +74,10 @@ fn users_and_rates_have_results_and_files() {
     }
     let read = |name: &str| std::fs::read_to_string(format!("{out}/{name}")).expect(name);
     let seconds = read("seconds.csv");
-    assert!(seconds.starts_with("second,succeeded,failed,p50_ms,p99_ms,max_ms\n1,"));
+    assert!(
+        seconds.starts_with("second,succeeded,failed,p50_ms,p99_ms,max_ms\n1,"),
+        "{seconds}"
+    );
     assert!(read("latency.svg").contains("<svg") && read("rate.svg").contains("<svg"));
 }
 
@@ -96,11 +99,27 @@ fn failed_requests_are_results_and_wrong_urls_are_errors() {
     // No latency is not a latency of 0.
     assert!(results.text(Format::Csv).ends_with(",0.000,,,,,,\n"));
 
-    let error = load(&options(&["https://127.0.0.1:1/"])).expect_err("no TLS");
-    assert!(
-        error.to_string().contains("the scheme must be http"),
-        "{error}"
-    );
+    for (words, wanted) in [
+        (
+            &["ftp://127.0.0.1:1/"][..],
+            "the scheme must be http or https",
+        ),
+        (
+            &["http://127.0.0.1:1/", "--insecure"],
+            "--insecure is for TLS",
+        ),
+        (
+            &["https://127.0.0.1:1/", "--ca", "/no/such"],
+            "--ca /no/such",
+        ),
+        (
+            &["https://127.0.0.1:1/", "--ca", "/dev/null"],
+            "no certificate of an authority",
+        ),
+    ] {
+        let error = load(&options(words)).expect_err(wanted);
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
     let error = load(&options(&["http://127.0.0.1:1/", "--body", "/no/such"]));
     assert!(
         error

@@ -33,3 +33,41 @@ pub(crate) fn config(hosts: usize) -> String {
     }
     yaml
 }
+
+/// So many routes: as hosts with a route each, or as prefixes of one host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Many {
+    Hosts,
+    Prefixes,
+}
+
+/// A configuration of `count` routes, and the request that takes the last one.
+pub(crate) fn many(shape: Many, count: usize) -> (String, Vec<u8>) {
+    let mut yaml = String::from(
+        "listeners: [{name: web, address: '127.0.0.1:0', http: {routes: main}}]\n\
+         clusters: [{name: backend, endpoints: ['127.0.0.1:9']}]\n\
+         route_tables:\n- name: main\n  virtual_hosts:\n",
+    );
+    if let Many::Prefixes = shape {
+        yaml.push_str("  - name: all\n    domains: ['*']\n    routes:\n");
+    }
+    for n in 0..count {
+        let _ = match shape {
+            Many::Hosts => write!(
+                yaml,
+                "  - {{name: h{n}, domains: [h{n}.example.com], routes: [{{cluster: backend}}]}}\n"
+            ),
+            Many::Prefixes => write!(
+                yaml,
+                "    - {{match: {{path: {{prefix: /team/s{n}}}}}, cluster: backend}}\n"
+            ),
+        };
+    }
+    let last = count - 1;
+    let (host, path) = match shape {
+        Many::Hosts => (format!("h{last}.example.com"), "/".to_owned()),
+        Many::Prefixes => ("example.com".to_owned(), format!("/team/s{last}/items")),
+    };
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n\r\n");
+    (yaml, head.into_bytes())
+}

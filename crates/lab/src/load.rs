@@ -122,6 +122,8 @@ async fn generate(options: &Options, call: &Rc<Call>) -> Result<Results, Error> 
         Some(rate) => {
             let open = Open::start(clients(options.connections), &record);
             open_loop(options, open, rate, &record, began).await?;
+            // The last second has a row, too, when its last response arrives before its end.
+            sleep(options.length().saturating_sub(began.elapsed())).await;
         }
         None => {
             let users = Users {

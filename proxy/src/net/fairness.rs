@@ -7,6 +7,9 @@
 //!
 //! The queue is used by multiplexed connections that read much data, HTTP/1.1 pipelining, TLS handshakes, the
 //! acceptance of many connections, and the closing of connections without a request.
+//!
+//! A long turn costs less than several short ones: what it handles together is also written together. Therefore the few
+//! clients of a worker have longer turns than many ([`turn_length`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,8 +18,36 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+/// Minimum length of a round, in which each client connection of a thread has one turn, in turns of the usual length.
+const ROUND: usize = 3;
+
 thread_local! {
     static QUEUE: RefCell<TurnQueue> = RefCell::default();
+    /// Number of client connections of the thread.
+    static CLIENTS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a client connection of the calling thread until dropped.
+#[derive(Debug)]
+pub(crate) struct CountedClient(());
+
+impl CountedClient {
+    pub(crate) fn new() -> Self {
+        CLIENTS.set(CLIENTS.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for CountedClient {
+    fn drop(&mut self) {
+        CLIENTS.set(CLIENTS.get() - 1);
+    }
+}
+
+/// Returns the length of a turn whose usual length is `usual`. The turns of a single client are longer, and those of two
+/// a little: another client waits no longer for them than for the turns of three.
+pub(crate) fn turn_length(usual: usize) -> usize {
+    usual.max(usual * ROUND / CLIENTS.get().max(1))
 }
 
 /// Waiting tasks of a thread.
@@ -250,6 +281,17 @@ mod tests {
             expensive.await;
             assert!(!log.borrow().windows(2).any(|two| two == ["step", "step"]));
         });
+    }
+
+    #[test]
+    fn few_clients_have_longer_turns() {
+        let mut clients = Vec::new();
+        for expected in [300, 150, 100, 100, 100] {
+            clients.push(CountedClient::new());
+            assert_eq!(turn_length(100), expected);
+        }
+        drop(clients);
+        assert_eq!(turn_length(100), 300);
     }
 
     #[test]

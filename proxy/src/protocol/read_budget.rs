@@ -8,18 +8,20 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use crate::net::fairness::Turn;
+use crate::net::fairness::{self, Turn};
 use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::http1;
 
-/// Maximum cost of a turn in bytes, to which each frame and each request adds a fixed number. A turn takes some tens
-/// of microseconds of CPU time, or a few hundred if it consists of requests only.
+/// Maximum cost of a turn in bytes, to which each frame and each request adds a fixed number; more with few clients
+/// ([`fairness::turn_length`]). A turn takes some tens of microseconds of CPU time, or a few hundred if it consists of
+/// requests only.
 const TURN: usize = 64 * 1024;
 pub(crate) const BY_FRAME: usize = 512;
 pub(crate) const BY_REQUEST: usize = 8 * 1024;
-/// Size of a read in bytes, at first and after small frames: input that is not handled in this turn has to be kept.
-const SMALL_READ: usize = 1024;
+/// Size of a read in bytes, at first and after small frames, in a turn of the usual length: input that is not handled in
+/// this turn has to be kept.
+const SMALL_READ: usize = 2 * 1024;
 const READ: usize = 64 * 1024;
 /// Ratio of cost to bytes above which frames are small.
 const SMALL_FRAMES: usize = 4;
@@ -67,7 +69,7 @@ impl Intake {
             self.turn.queue(cx);
             return Poll::Pending;
         }
-        let mut left = TURN;
+        let mut left = fairness::turn_length(TURN);
         while left > 0 {
             ready!(memory::poll_read(cx));
             let taken = match self.unread.is_empty() {
@@ -93,7 +95,10 @@ impl Intake {
         left: usize,
         take: &mut impl FnMut(&mut &[u8], usize) -> Result<usize, E>,
     ) -> Poll<io::Result<Result<usize, E>>> {
-        let most = if self.small { SMALL_READ } else { READ };
+        let most = match self.small {
+            true => fairness::turn_length(SMALL_READ),
+            false => READ,
+        };
         http1::poll_read_some(io, cx, most, |bytes| {
             let mut rest = bytes;
             let cost = take(&mut rest, left)?;

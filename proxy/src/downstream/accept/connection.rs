@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
 
 use super::{Local, State, start};
+use crate::net::fairness::CountedClient;
 use crate::runtime::worker::{Connections, Registered, Worker};
 use crate::telemetry::metrics::ListenerMetrics;
 
@@ -80,6 +81,7 @@ impl Future for Connection {
 struct Counted {
     metrics: Arc<ListenerMetrics>,
     worker: Rc<Worker>,
+    _client: CountedClient,
 }
 
 impl Counted {
@@ -88,7 +90,11 @@ impl Counted {
         metrics.connections_total.inc(worker.shard());
         worker.shared().memory.connected();
         let worker = Rc::clone(worker);
-        Self { metrics, worker }
+        Self {
+            metrics,
+            worker,
+            _client: CountedClient::new(),
+        }
     }
 }
 

@@ -113,6 +113,9 @@ impl Decoder {
         space: Space,
     ) -> Result<Line, Malformed> {
         let number = integer(block, 7)?;
+        if let Some(number) = number.checked_sub(STATIC + 1) {
+            return self.indexed_dynamic(number, text, space);
+        }
         let Found {
             kind,
             valid,
@@ -127,7 +130,30 @@ impl Decoder {
             name: kind,
             valid,
             spans,
-            number: if number <= STATIC { number } else { 0 },
+            number,
+            size,
+        })
+    }
+
+    /// Appends a field of the dynamic table, by its index there.
+    fn indexed_dynamic(
+        &self,
+        number: usize,
+        text: &mut Vec<u8>,
+        space: Space,
+    ) -> Result<Line, Malformed> {
+        let (entry, line) = self.table.line(number).ok_or(OUT_OF_RANGE)?;
+        let size = entry.size();
+        let spans = space.holds(size).then(|| {
+            let start = text.len();
+            text.extend_from_slice(line);
+            entry.spans(start)
+        });
+        Ok(Line {
+            name: entry.name,
+            valid: entry.valid,
+            spans,
+            number: 0,
             size,
         })
     }
@@ -193,7 +219,7 @@ impl Decoder {
         let found = number
             .checked_sub(STATIC + 1)
             .and_then(|number| self.table.get(number));
-        let (entry, name, value) = found.ok_or(bad("a field index out of range"))?;
+        let (entry, name, value) = found.ok_or(OUT_OF_RANGE)?;
         Ok(Found {
             kind: entry.name,
             valid: entry.valid,
@@ -207,6 +233,8 @@ impl Decoder {
         &self.table
     }
 }
+
+const OUT_OF_RANGE: Malformed = Malformed::new(Reason::Compression, "a field index out of range");
 
 fn bad(what: &'static str) -> Malformed {
     Malformed::new(Reason::Compression, what)

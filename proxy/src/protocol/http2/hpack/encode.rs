@@ -15,6 +15,10 @@ const LITERAL: u8 = 0x00;
 const NEVER: u8 = 0x10;
 /// Length in bytes below which a cookie could be guessed, if an intermediary compressed it together with other data.
 const SHORT_COOKIE: usize = 20;
+/// Length from which a string's length needs more than one byte.
+const MOST: usize = 0x7f;
+/// Number of bytes that the form of a field and two long lengths have at most.
+const LENGTHS: usize = 12;
 
 /// Appends `:status`.
 pub(in crate::protocol::http2) fn status(status: StatusCode, out: &mut BytesMut) {
@@ -78,11 +82,14 @@ pub(in crate::protocol::http2) fn field(
         Known::Other if name.eq_ignore_ascii_case(b"authorization") => NEVER,
         _ => LITERAL,
     };
+    out.reserve(name.len() + value.len() + LENGTHS);
     match number(known, name) {
-        Some(number) => integer(form, 4, number, out),
+        Some(number @ ..15) => out.extend_from_slice(&[form | number]),
+        // Indices of the static table are at most 61, so that one further byte suffices.
+        Some(number) => out.extend_from_slice(&[form | 15, number - 15]),
         None => {
             out.extend_from_slice(&[form]);
-            integer(0, 7, name.len(), out);
+            length(name.len(), out);
             let start = out.len();
             out.extend_from_slice(name);
             out[start..].make_ascii_lowercase();
@@ -92,7 +99,7 @@ pub(in crate::protocol::http2) fn field(
 }
 
 /// Returns the index of a name in the static table.
-fn number(known: Known, name: &[u8]) -> Option<usize> {
+fn number(known: Known, name: &[u8]) -> Option<u8> {
     Some(match known {
         Known::ContentLength => 28,
         Known::ContentType => 31,
@@ -124,20 +131,23 @@ fn number(known: Known, name: &[u8]) -> Option<usize> {
 }
 
 fn string(text: &[u8], out: &mut BytesMut) {
-    integer(0, 7, text.len(), out);
+    length(text.len(), out);
     out.extend_from_slice(text);
 }
 
-/// Appends a number that begins in the lower bits of the byte `form` (section 5.1).
-fn integer(form: u8, prefix: u32, number: usize, out: &mut BytesMut) {
-    let most = (1 << prefix) - 1;
-    if number < most {
-        // The value fits into a byte.
-        out.extend_from_slice(&[form | number as u8]);
-        return;
+/// Appends the length of a string (section 5.1).
+#[inline]
+fn length(bytes: usize, out: &mut BytesMut) {
+    // It fits into a byte.
+    match bytes < MOST {
+        true => out.extend_from_slice(&[bytes as u8]),
+        false => long_length(bytes - MOST, out),
     }
-    out.extend_from_slice(&[form | most as u8]);
-    let mut rest = number - most;
+}
+
+#[cold]
+fn long_length(mut rest: usize, out: &mut BytesMut) {
+    out.extend_from_slice(&[MOST as u8]);
     while rest >= 0x80 {
         out.extend_from_slice(&[rest as u8 | 0x80]);
         rest >>= 7;

@@ -4,8 +4,12 @@
 use std::collections::VecDeque;
 
 use super::name::Name;
-use crate::protocol::fields::Known;
+use crate::protocol::fields::{Known, Span};
 
+/// Number of bytes between the name and the value of a line.
+const BETWEEN: usize = b": ".len();
+/// End of a line.
+const END: &[u8] = b"\r\n";
 /// Size of each entry of the dynamic table in addition to its text, in bytes (section 4.1).
 pub(super) const OVERHEAD: usize = 32;
 /// Number of fields in the static table.
@@ -111,10 +115,26 @@ pub(super) struct Entry {
     value_length: usize,
 }
 
+impl Entry {
+    /// Returns the size that counts towards limits, in bytes.
+    pub(super) fn size(self) -> usize {
+        self.name_length + self.value_length + OVERHEAD
+    }
+
+    /// Returns the spans of name and value in a text that contains the line at this offset.
+    pub(super) fn spans(self, start: usize) -> (Span, Span) {
+        let value = start + self.name_length + BETWEEN;
+        (
+            Span::new(start, self.name_length),
+            Span::new(value, self.value_length),
+        )
+    }
+}
+
 /// The dynamic table: fields that the peer has sent, most recent first.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Concatenated names and values of `entries`, the oldest first, after the text of evicted entries.
+    /// Lines of `entries`, as they are appended to a message, the oldest first, after the text of evicted entries.
     text: Vec<u8>,
     entries: VecDeque<Entry>,
     /// Size of all entries in bytes, with their overhead.
@@ -139,12 +159,22 @@ impl Table {
         self.evict(0);
     }
 
-    /// Returns an entry by its index in this table, counted from 0.
-    pub(super) fn get(&self, number: usize) -> Option<(Entry, &[u8], &[u8])> {
+    /// Returns an entry by its index in this table, counted from 0, and its line.
+    pub(super) fn line(&self, number: usize) -> Option<(Entry, &[u8])> {
         let entry = *self.entries.get(number)?;
-        let text = self.text.get(entry.start..)?;
-        let (name, rest) = text.split_at_checked(entry.name_length)?;
-        Some((entry, name, rest.get(..entry.value_length)?))
+        let length = entry.name_length + entry.value_length + BETWEEN + END.len();
+        Some((entry, self.text.get(entry.start..entry.start + length)?))
+    }
+
+    /// Returns an entry by its index in this table, counted from 0, and its name and value.
+    pub(super) fn get(&self, number: usize) -> Option<(Entry, &[u8], &[u8])> {
+        let (entry, line) = self.line(number)?;
+        let (name, rest) = line.split_at_checked(entry.name_length)?;
+        Some((
+            entry,
+            name,
+            rest.get(BETWEEN..BETWEEN + entry.value_length)?,
+        ))
     }
 
     /// Adds an entry and evicts others to make room. An entry that is larger than the table empties it.
@@ -166,8 +196,9 @@ impl Table {
             }
         }
         let start = self.text.len();
-        self.text.extend_from_slice(name);
-        self.text.extend_from_slice(value);
+        for part in [name, b": ", value, END] {
+            self.text.extend_from_slice(part);
+        }
         self.entries.push_front(Entry {
             name: kind.0,
             valid: kind.1,
@@ -183,7 +214,7 @@ impl Table {
         while self.size + room > self.limit
             && let Some(entry) = self.entries.pop_back()
         {
-            self.size -= entry.name_length + entry.value_length + OVERHEAD;
+            self.size -= entry.size();
         }
         if self.entries.is_empty() {
             self.text.clear();

@@ -214,8 +214,8 @@ pub(super) fn settle_host(request: &mut Request) {
         return;
     }
     if let Some(authority) = request.target.authority.take() {
-        let host = request.fields.slice(authority).to_vec();
-        request.fields.set(Known::Host, &host);
+        request.fields.remove(Known::Host);
+        request.fields.push_copy(Known::Host, authority);
         // RFC 9112 §3.2.4: the form of an OPTIONS request to a proxy that concerns the server as a whole.
         if request.method == Method::OPTIONS && request.path_and_query().is_empty() {
             request.set_path_and_query(b"*");

@@ -103,7 +103,12 @@ impl ReceivedRequest {
     /// Handles the request and sends its response.
     async fn answer(&mut self) {
         memory::adopt(self.accepted.head);
-        let Accepted { owner, request, .. } = &mut self.accepted;
+        let Accepted {
+            owner,
+            request,
+            arrived,
+            ..
+        } = &mut self.accepted;
         let stream = owner.stream();
         let service = &self.service;
         let response = match request {
@@ -113,7 +118,7 @@ impl ReceivedRequest {
                 Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
             }
             Ok((request, body)) => {
-                streams::handle(service, stream, request, body, &self.timer).await
+                streams::handle(service, stream, (request, body), *arrived, &self.timer).await
             }
         };
         // Dropping the pipeline's future has cancelled the request and logged it.
@@ -161,6 +166,9 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
     let mut sending = Sending::new(body);
     let sent = poll_fn(|cx| {
         let sent = sending.poll(stream, cx);
+        if sent.is_pending() {
+            stream.hurry();
+        }
         match stream.poll_closed(cx) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
             Poll::Pending => sent,

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use http::{Method, Version};
 use http_body::Body as _;
+use tokio::time::Instant;
 
 use super::connection::{LEAVE_AFTER, Service};
 use super::streams::{self, Busy, RequestStream, Streams};
@@ -89,7 +90,8 @@ impl ReceivedRequest {
                 Some(refused(ProxyError::ConnectNotAllowed))
             }
             Ok((request, body)) => {
-                streams::handle(service, stream, request, body, &self.timer).await
+                let started = Instant::now();
+                streams::handle(service, stream, (request, body), started, &self.timer).await
             }
         };
         // Dropping the pipeline's future has cancelled the request and logged it.

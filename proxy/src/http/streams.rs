@@ -19,10 +19,15 @@ use crate::protocol::message::{Body, Interim, Request, Response};
 pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
     let idle = service.settings().idle_timeout;
     let mut wait = pin!(tokio::time::sleep(idle.min(fresh)));
-    let age = service.expires().unwrap_or_else(|| Instant::now() + NEVER);
-    let mut age = pin!(tokio::time::sleep_until(age));
+    let mut age = service
+        .expires()
+        .map(|at| Box::pin(tokio::time::sleep_until(at)));
     poll_fn(|cx| {
-        if service.is_draining() || age.as_mut().poll(cx).is_ready() {
+        let mut is_old = || {
+            age.as_mut()
+                .is_some_and(|age| age.as_mut().poll(cx).is_ready())
+        };
+        if service.is_draining() || is_old() {
             return Poll::Ready(());
         }
         while wait.as_mut().poll(cx).is_ready() {
@@ -52,16 +57,17 @@ pub(super) trait RequestStream: Interim {
     fn poll_closed(&self, cx: &Context<'_>) -> Poll<()>;
 }
 
-/// Runs the pipeline for the request of a stream; returns `None` if the client has cancelled it.
+/// Runs the pipeline for the request of a stream, which arrived at `started`; returns `None` if the client has cancelled
+/// it.
 pub(super) async fn handle<S: RequestStream + 'static>(
     service: &Rc<Service>,
     stream: &Rc<S>,
-    request: &mut Request,
-    body: &mut Body,
+    (request, body): (&mut Request, &mut Body),
+    started: Instant,
     timer: &Lent,
 ) -> Option<Response> {
     let context = RequestContext {
-        started: Instant::now(),
+        started,
         timer: timer.get(),
         interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
     };
@@ -85,9 +91,6 @@ pub(super) async fn handle<S: RequestStream + 'static>(
     }
     Some(response)
 }
-
-/// Ten years: longer than the lifetime of any process.
-const NEVER: Duration = Duration::from_secs(315_360_000);
 
 /// Counts of a connection's streams.
 #[derive(Debug)]
@@ -121,7 +124,11 @@ impl Streams {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.busy.set(self.0.busy.get() - 1);
-        self.0.last.set(Instant::now());
+        let busy = self.0.busy.get() - 1;
+        self.0.busy.set(busy);
+        // Only the end of the last one begins the idle time.
+        if busy == 0 {
+            self.0.last.set(Instant::now());
+        }
     }
 }

@@ -46,6 +46,11 @@ impl Timer {
         self.arm(deadline.min(now + MAX_ARM));
     }
 
+    /// Clears the deadline.
+    fn clear(&self) {
+        self.deadline.set(None);
+    }
+
     fn arm(&self, at: Instant) {
         self.armed.set(Some(at));
         let mut sleep = self.sleep.borrow_mut();
@@ -225,7 +230,7 @@ impl Drop for Lent {
         lent.set(lent.get() - 1);
         // A body that is still held elsewhere keeps its timer.
         if free.len() < TIMERS && Rc::strong_count(&self.timer) == 1 {
-            self.timer.set(Instant::now(), None);
+            self.timer.clear();
             free.push(Rc::clone(&self.timer));
         }
         if lent.get() == 0 {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::closed::{Closed, Failed};
 use super::past::Past;
+use crate::net::io::Io;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Fields;
 use crate::protocol::flood_limits::FloodLimits;
@@ -24,6 +25,8 @@ use crate::protocol::receive_buffer::Received;
 /// State that the streams of one connection share.
 #[derive(Debug)]
 pub(super) struct Channel {
+    /// The socket; `None` once the driver has ended.
+    pub(super) io: RefCell<Option<Io>>,
     pub(super) driver: RefCell<Option<Waker>>,
     /// Whether the driver has been woken and has not run since.
     pub(super) woken: Cell<bool>,
@@ -112,6 +115,7 @@ pub(super) struct Accepting {
 pub(crate) struct Accepted {
     pub(crate) owner: Owner,
     pub(crate) request: Result<(Request, Body), ProxyError>,
+    pub(crate) arrived: Instant,
     /// Size of the head in bytes, for memory that the connection has allocated.
     pub(crate) head: usize,
 }

@@ -36,7 +36,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn now(&mut self) -> Instant {
+    pub(super) fn now(&mut self) -> Instant {
         *self.now.get_or_insert_with(Instant::now)
     }
 }

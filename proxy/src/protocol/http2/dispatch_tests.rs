@@ -6,8 +6,10 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body::Body as _;
 use maglor_balance::Rng;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::net::io::Io;
 use crate::protocol::fields::Fields;
 use crate::protocol::http1;
 use crate::protocol::http2::connection::{Accepted, Accepting, Limits, Role};
@@ -471,4 +473,27 @@ fn a_body_of_bytes_is_whole() {
         one.frame(kind::DATA, end as u8, stream, bytes).unwrap();
         one.was_reset(stream, Reason::Protocol);
     }
+}
+
+#[tokio::test]
+async fn the_response_of_the_last_open_stream_is_written_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = TcpStream::connect(address).await.unwrap();
+    let socket = listener.accept().await.unwrap().0;
+    socket.writable().await.unwrap();
+    let mut one = Connection::new();
+    one.channel.io.replace(Some(Io::Tcp(socket)));
+    one.frame(kind::HEADERS, 5, 1, &GET).unwrap();
+    one.frame(kind::HEADERS, 5, 3, &GET).unwrap();
+    one.answer(1, 10);
+    assert!(one.channel.woken.take(), "the driver writes it");
+    assert_eq!(one.sent().len(), 2);
+    one.answer(3, 10);
+    assert!(!one.channel.woken.get() && one.sent().is_empty());
+    client.readable().await.unwrap();
+    assert_eq!(
+        client.try_read(&mut [0; 100]).unwrap(),
+        HEADER + 1 + HEADER + 10
+    );
 }

@@ -15,7 +15,7 @@ use super::dispatch::Batch;
 use super::frame::{self, kind};
 use super::hpack;
 use super::reason::Reason;
-use crate::net::io::{Io, Stream};
+use crate::net::io::Stream;
 use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
 use crate::protocol::read_budget::Intake;
@@ -24,9 +24,11 @@ use crate::protocol::read_budget::Intake;
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 
+/// Only the end of the driver removes the socket from the channel.
+const OPEN: &str = "the driver has not ended";
+
 /// Reads and writes the socket of a connection.
 pub(super) struct Driver {
-    io: Io,
     intake: Intake,
     channel: Rc<Channel>,
     inbox: Inbox,
@@ -95,8 +97,8 @@ impl Driver {
         keepalive: Duration,
         channel: Rc<Channel>,
     ) -> Self {
+        channel.io.replace(Some(stream.io));
         Self {
-            io: stream.io,
             // Bytes that were read to detect the protocol.
             intake: Intake::after(stream.prefix),
             channel,
@@ -165,13 +167,14 @@ impl Driver {
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         let Self {
-            io,
             intake,
             channel,
             inbox,
             keepalive,
             ..
         } = self;
+        let io = &mut *channel.io.borrow_mut();
+        let io = io.as_mut().expect(OPEN);
         intake.poll(io, cx, Closed::Io, |bytes, most| {
             if bytes.is_empty() {
                 return Err(Closed::ByPeer);
@@ -203,7 +206,10 @@ impl Driver {
         if core.output.is_backlog() {
             return Poll::Ready(Closed::Backlog);
         }
-        let flushed = core.output.poll_flush(&mut self.io, cx);
+        let flushed = {
+            let io = &mut *self.channel.io.borrow_mut();
+            core.output.poll_flush(io.as_mut().expect(OPEN), cx)
+        };
         if core.wake_waiting() {
             // There may still be room after the woken tasks have run.
             cx.waker().wake_by_ref();
@@ -228,20 +234,29 @@ impl Driver {
         if limit.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
+        let io = &mut *self.channel.io.borrow_mut();
+        let io = io.as_mut().expect(OPEN);
         if !*shut {
             let core = &mut *self.channel.core.borrow_mut();
-            let flushed = ready!(core.output.poll_flush(&mut self.io, cx));
-            if flushed.is_err() || ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_err() {
+            let flushed = ready!(core.output.poll_flush(io, cx));
+            if flushed.is_err() || ready!(Pin::new(&mut *io).poll_shutdown(cx)).is_err() {
                 return Poll::Ready(());
             }
             *shut = true;
         }
         while *left > 0 {
-            match ready!(http1::poll_read(&mut self.io, cx, <[u8]>::len)) {
+            match ready!(http1::poll_read(io, cx, <[u8]>::len)) {
                 Ok(n) if n > 0 => *left = left.saturating_sub(n),
                 _ => break,
             }
         }
         Poll::Ready(())
+    }
+}
+
+impl Drop for Driver {
+    /// Closes the socket: streams hold references to the channel.
+    fn drop(&mut self) {
+        self.channel.io.take();
     }
 }

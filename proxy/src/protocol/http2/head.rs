@@ -368,10 +368,7 @@ fn is_scheme(text: &[u8]) -> bool {
 /// Returns whether a text is syntactically a host and port (RFC 3986, section 3.2). If it is, a later check reports
 /// what is not allowed.
 fn is_authority(text: &[u8]) -> bool {
-    let allowed = |byte: &u8| {
-        byte.is_ascii_alphanumeric() || memchr::memchr(*byte, b"-._~!$&'()*+,;=:@[]%").is_some()
-    };
-    !text.is_empty() && text.iter().all(allowed)
+    !text.is_empty() && text.iter().all(|byte| AUTHORITY[usize::from(*byte)])
 }
 
 /// Returns whether a text is a path with an optional query, but without a fragment (section 8.3.1). As in an HTTP/1.1
@@ -379,6 +376,22 @@ fn is_authority(text: &[u8]) -> bool {
 pub(super) fn is_path(text: &[u8]) -> bool {
     text.first() == Some(&b'/') && text.iter().all(|byte| PATH[usize::from(*byte)])
 }
+
+static AUTHORITY: [bool; 256] = {
+    let punctuation = b"-._~!$&'()*+,;=:@[]%";
+    let mut allowed = [false; 256];
+    let mut byte = 0;
+    while byte < allowed.len() {
+        allowed[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < punctuation.len() {
+        allowed[punctuation[at] as usize] = true;
+        at += 1;
+    }
+    allowed
+};
 
 static PATH: [bool; 256] = {
     let mut allowed = [false; 256];

@@ -108,12 +108,12 @@ impl Server {
 
     /// Returns the requests that have arrived since the last call and were not reset in the meantime.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted> + use<> {
-        let core = &mut *self.channel.core.borrow_mut();
-        let accepted = match &mut core.role {
+        let mut accepted = match &mut self.channel.core.borrow_mut().role {
             Role::Server(accepting) => accepting.take_all(),
             Role::Client(_) => Vec::new(),
         };
-        accepted.into_iter().filter(is_live)
+        accepted.retain(is_live);
+        accepted.into_iter()
     }
 
     /// Announces to the client that it should begin no further streams. Streams that it nevertheless begins are
@@ -200,6 +200,7 @@ impl Core {
             accepting.accepted.push(Accepted {
                 owner: Owner(stream),
                 request,
+                arrived: batch.now(),
                 head,
             });
         }

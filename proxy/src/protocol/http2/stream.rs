@@ -259,7 +259,8 @@ impl Stream {
         self.channel.poll_room(cx)
     }
 
-    /// Sends the head of a response, without fields that have no meaning in HTTP/2.
+    /// Sends the head of a response, without fields that have no meaning in HTTP/2. Unless it is the end, the caller sends
+    /// the body now, or calls [`Self::hurry`].
     pub(crate) fn send_head(&self, status: StatusCode, fields: &Fields, end: bool) {
         self.send_block(end, |out| {
             hpack::status(status, out);
@@ -288,7 +289,16 @@ impl Stream {
         }
         let core = &mut *self.channel.core.borrow_mut();
         core.encode_block(self.id, end, write);
-        self.end(state, core, end);
+        if end {
+            self.end(state, core);
+        }
+    }
+
+    /// Sends output that is followed by nothing for now.
+    pub(crate) fn hurry(&self) {
+        if !self.channel.core.borrow().output.is_empty() {
+            self.channel.wake();
+        }
     }
 
     /// Sends some of `data`; becomes ready when any of it has been sent, or the stream is closed.
@@ -322,7 +332,10 @@ impl Stream {
         let header = frame::header(piece.len(), kind::DATA, flags, self.id);
         core.output.data(&header, piece);
         core.flood.data_sent();
-        self.end(state, core, end);
+        match end {
+            true => self.end(state, core),
+            false => self.channel.wake(),
+        }
         Poll::Ready(())
     }
 
@@ -340,16 +353,14 @@ impl Stream {
         Poll::Ready(window.min(core.send_window))
     }
 
-    /// Handles the end of a stream after a frame was added to the outbox.
-    fn end(&self, state: &mut State, core: &mut Core, end: bool) {
-        if end {
-            state.local_ended = true;
-            core.flood.answered();
-            if state.outcome() == FrameOutcome::Closed {
-                core.over(self.id);
-            }
+    /// Handles the end of a stream whose last frame was added to the outbox.
+    fn end(&self, state: &mut State, core: &mut Core) {
+        state.local_ended = true;
+        core.flood.answered();
+        if state.outcome() == FrameOutcome::Closed {
+            core.over(self.id);
         }
-        self.channel.wake();
+        self.channel.deliver(core);
     }
 
     /// Returns the number of bytes that can be sent on this stream, once reading more data is useful; also becomes
@@ -456,5 +467,6 @@ pub(super) fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
 impl Interim for Stream {
     fn send(&self, status: StatusCode, fields: &Fields) {
         self.send_head(status, fields, false);
+        self.hurry();
     }
 }

@@ -182,19 +182,19 @@ impl Decoder {
         string(block, text)?;
         let value = &text[value_start..];
         let valid = name::is_value(value);
-        let size = name_end - start + value.len() + OVERHEAD;
+        let lengths = (name_end - start, value.len());
+        let size = lengths.0 + lengths.1 + OVERHEAD;
         let spans = (
             Span::new(start, name_end - start),
             Span::new(value_start, value.len()),
         );
+        text.extend_from_slice(b"\r\n");
         if prefix == 6 {
-            let name = &text[start..name_end];
-            self.table.insert((kind, valid), name, value);
+            self.table.insert((kind, valid), &text[start..], lengths);
         }
         let holds = space.holds(size);
-        match holds {
-            true => text.extend_from_slice(b"\r\n"),
-            false => text.truncate(start),
+        if !holds {
+            text.truncate(start);
         }
         Ok(Line {
             name: kind,

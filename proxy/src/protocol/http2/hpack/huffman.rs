@@ -114,15 +114,24 @@ static IN_ORDER: [u8; 256] = SYMBOLS;
 pub(super) fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), BadCode> {
     // Each symbol has at least five bits.
     out.reserve(code.len() * 8 / 5);
-    let mut bytes = code.iter();
+    let mut rest = code;
     // The next bits, aligned to the top.
     let mut bits: u64 = 0;
     let mut have: u32 = 0;
     loop {
-        while have <= 56 {
-            let Some(byte) = bytes.next() else { break };
-            bits |= u64::from(*byte) << (56 - have);
-            have += 8;
+        // No code is longer than 32 bits.
+        if have <= 32 {
+            if let Some((word, after)) = rest.split_first_chunk() {
+                bits |= u64::from(u32::from_be_bytes(*word)) << (32 - have);
+                have += 32;
+                rest = after;
+            } else {
+                for byte in rest {
+                    bits |= u64::from(*byte) << (56 - have);
+                    have += 8;
+                }
+                rest = &[];
+            }
         }
         let (symbol, length) = SHORT_CODES[(bits >> 56) as usize];
         if length > 0 && u32::from(length) <= have {

@@ -177,9 +177,15 @@ impl Table {
         ))
     }
 
-    /// Adds an entry and evicts others to make room. An entry that is larger than the table empties it.
-    pub(super) fn insert(&mut self, kind: (Name, bool), name: &[u8], value: &[u8]) {
-        let length = name.len() + value.len();
+    /// Adds the entry of a line whose name and value have these lengths, and evicts others to make room. An entry that is
+    /// larger than the table empties it.
+    pub(super) fn insert(
+        &mut self,
+        kind: (Name, bool),
+        line: &[u8],
+        (name_length, value_length): (usize, usize),
+    ) {
+        let length = name_length + value_length;
         self.evict(length + OVERHEAD);
         if length + OVERHEAD > self.limit {
             return;
@@ -196,15 +202,13 @@ impl Table {
             }
         }
         let start = self.text.len();
-        for part in [name, b": ", value, END] {
-            self.text.extend_from_slice(part);
-        }
+        self.text.extend_from_slice(line);
         self.entries.push_front(Entry {
             name: kind.0,
             valid: kind.1,
             start,
-            name_length: name.len(),
-            value_length: value.len(),
+            name_length,
+            value_length,
         });
         self.size += length + OVERHEAD;
     }
@@ -242,7 +246,8 @@ mod tests {
 
     fn insert(table: &mut Table, name: &str, value: &str) {
         let kind = (Name::of(name.as_bytes()), true);
-        table.insert(kind, name.as_bytes(), value.as_bytes());
+        let line = format!("{name}: {value}\r\n");
+        table.insert(kind, line.as_bytes(), (name.len(), value.len()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::attempt::Progress;
 use super::attempt::accounting::Attempt;
 use super::connection::Service;
 use super::deadline::Deadline;
+use super::moment::Moment;
 use super::recording::Recording;
 use super::story::Ended;
 use super::timer::{RequestTimer, Timer};
@@ -49,11 +50,11 @@ pub(crate) struct Accounting {
     /// What is recorded for readers; `None` if there is none.
     recording: Option<Recording>,
     /// When the first byte of the response had arrived, if the last one had not arrived with it.
-    begun: Option<Instant>,
+    begun: Moment,
     /// When its head was ready for the client.
-    responded: Option<Instant>,
+    responded: Moment,
     /// When the last byte of the response was received from the endpoint.
-    received: Option<Instant>,
+    received: Moment,
     /// Whether the client's socket did not accept the whole response at once.
     late: bool,
     /// Whether the response ended before the endpoint had sent all of it.
@@ -82,9 +83,9 @@ impl Accounting {
             flag: "-",
             response_bytes: 0,
             recording: None,
-            begun: None,
-            responded: None,
-            received: None,
+            begun: Moment::default(),
+            responded: Moment::default(),
+            received: Moment::default(),
             late: false,
             cut_off: false,
             done: false,
@@ -211,7 +212,7 @@ impl Accounting {
         self.status = status;
         self.time.moved();
         if self.recording.as_ref().is_some_and(Recording::has_lines) {
-            self.responded = Some(Instant::now());
+            self.responded = self.moment(Instant::now());
         }
     }
 
@@ -229,6 +230,10 @@ impl Accounting {
             .upload()
             .is_some_and(Upload::is_awaited);
         error.is_upstreams() && !(awaited && matches!(error, ProxyError::RequestTimeout))
+    }
+
+    fn moment(&self, at: Instant) -> Moment {
+        Moment::new(self.time.started(), at)
     }
 
     fn finish(&mut self, now: Instant) {
@@ -249,14 +254,19 @@ impl Accounting {
             {
                 attempt.end_note(now);
             }
+            let started = self.time.started();
+            let begun = match self.begun.is_none() {
+                true => self.received,
+                false => self.begun,
+            };
             let ended = Ended {
                 status: self.status,
                 flag: self.flag,
                 response_bytes: self.response_bytes,
-                started: self.time.started(),
-                begun: self.begun.or(self.received),
-                received: self.received,
-                responded: self.responded,
+                started,
+                begun: begun.instant(started),
+                received: self.received.instant(started),
+                responded: self.responded.instant(started),
                 ended: now,
                 took,
             };
@@ -332,11 +342,11 @@ impl Account for Accounting {
         }
         self.release();
         if let Some(recording) = &mut self.recording {
-            recording.uploaded(self.time.deadline().upload(), now);
+            recording.uploaded(self.time.upload(), now);
         }
         // The time that the client takes to read the rest is not attributed to the endpoint.
         self.lift_deadline();
-        self.received = Some(now);
+        self.received = self.moment(now);
     }
 
     fn complete(&mut self) {
@@ -345,7 +355,8 @@ impl Account for Accounting {
         }
         self.received();
         // Usually the socket accepts the last bytes at once, and the clock need not be read again.
-        let at_once = self.received.filter(|_| !self.late);
+        let received = self.received.instant(self.time.started());
+        let at_once = received.filter(|_| !self.late);
         self.finish(at_once.unwrap_or_else(Instant::now));
     }
 
@@ -359,8 +370,7 @@ impl Account for Accounting {
         self.cut_off |= begun && error.is_cut_off();
         self.flag = error.verdict().flag;
         if let Some(recording) = &mut self.recording {
-            let upload = self.time.deadline().upload();
-            recording.fail(error, upload);
+            recording.fail(error, self.time.upload());
         }
     }
 
@@ -368,7 +378,7 @@ impl Account for Accounting {
         self.late |= self.received.is_some();
         // The head has arrived, and the rest of the response has not.
         if self.begun.is_none() && self.recording.is_some() && self.status.as_u16() != NONE {
-            self.begun = Some(Instant::now());
+            self.begun = self.moment(Instant::now());
         }
         self.time.poll_expired(cx)
     }

@@ -17,6 +17,7 @@ mod http1;
 mod http2;
 mod load_feedback;
 mod mesh_transport;
+mod moment;
 mod pipeline;
 mod recording;
 mod reply;

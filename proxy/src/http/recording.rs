@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::attempt::accounting::Attempt;
 use super::connection::Service;
 use super::headers;
+use super::moment::Moment;
 use super::story::{self, Ended};
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
@@ -32,12 +33,14 @@ pub(crate) struct Recording {
     readers: Readers,
     /// `None` without tracing.
     tracer: Option<Arc<Tracer>>,
-    /// The method and the text of the request, at its end.
-    text: Option<(Method, Fields)>,
+    /// The text of the request, at its end, with its method.
+    text: Option<Fields>,
+    /// Where the method is in the text, and its length: a span of two more bytes would not fit here.
+    method: (u32, u16),
     /// Whether a cluster was chosen.
     is_forwarded: bool,
     /// When the client had sent its whole request.
-    uploaded: Option<Instant>,
+    uploaded: Moment,
 }
 
 impl Recording {
@@ -68,8 +71,9 @@ impl Recording {
             readers,
             tracer,
             text: None,
+            method: (0, 0),
             is_forwarded: false,
-            uploaded: None,
+            uploaded: Moment::default(),
         })
     }
 
@@ -132,15 +136,15 @@ impl Recording {
 
     /// Records an error.
     #[cold]
-    pub(super) fn fail(&mut self, error: &ProxyError, upload: Option<&Upload>) {
+    pub(super) fn fail(&mut self, error: &ProxyError, upload: Option<(&Upload, Instant)>) {
         self.record.fail(error);
         self.uploaded(upload, Instant::now());
     }
 
-    /// Records when the client had sent its request.
-    pub(super) fn uploaded(&mut self, upload: Option<&Upload>, now: Instant) {
-        if let Some(upload) = upload {
-            self.uploaded = Some(upload.end(now));
+    /// Records when the client had sent its request, which began at the second instant of `upload`.
+    pub(super) fn uploaded(&mut self, upload: Option<(&Upload, Instant)>, now: Instant) {
+        if let Some((upload, started)) = upload {
+            self.uploaded = Moment::new(started, upload.end(now));
         }
     }
 
@@ -150,32 +154,46 @@ impl Recording {
         if !self.readers.any() {
             return;
         }
-        let fields = std::mem::replace(&mut request.fields, Fields::none());
+        let mut fields = std::mem::replace(&mut request.fields, Fields::none());
         let is_long = fields.encoded_len() > MOST_TEXT;
-        self.text = Some((std::mem::take(&mut request.method), fields));
+        self.keep_method(fields.add_text(request.method.as_str().as_bytes()));
+        self.text = Some(fields);
         if is_long {
             self.shrink();
         }
     }
 
+    fn keep_method(&mut self, Span { start, end }: Span) {
+        self.method = (start, u16::try_from(end - start).unwrap_or(u16::MAX));
+    }
+
+    fn method_in<'a>(&self, fields: &'a Fields) -> &'a [u8] {
+        let (start, length) = self.method;
+        let end = start.saturating_add(length.into());
+        fields.slice(Span { start, end })
+    }
+
     /// Keeps only the recorded parts of a long text.
     #[cold]
     fn shrink(&mut self) {
-        let notes = &mut *self.record.notes_mut();
-        let Some((_, fields)) = &mut self.text else {
+        let Some(fields) = self.text.take() else {
             return;
         };
+        let record = Rc::clone(&self.record);
+        let notes = &mut *record.notes_mut();
         let mut kept = Fields::none();
+        let method = kept.add_text(self.method_in(&fields));
         let mut keep = |span: &mut Span| *span = kept.add_text(fields.slice(*span));
         keep(&mut notes.target);
-        notes.host.as_mut().map(&mut keep);
-        notes.user_agent.as_mut().map(&mut keep);
-        notes.referer.as_mut().map(&mut keep);
-        notes.forwarded_for.as_mut().map(&mut keep);
+        notes.host.change(&mut keep);
+        notes.user_agent.change(&mut keep);
+        notes.referer.change(&mut keep);
+        notes.forwarded_for.change(&mut keep);
         if let Some(id) = fields.get(Known::XRequestId) {
             kept.push(Known::XRequestId, id);
         }
-        *fields = kept;
+        self.text = Some(kept);
+        self.keep_method(method);
     }
 
     /// Notifies the readers of the request that it has ended. `attempt` is the one whose result is the request's.
@@ -227,11 +245,12 @@ impl Recording {
             &*attempt
         });
         let notes = &*self.record.notes();
-        let Some((method, fields)) = &self.text else {
+        let Some(fields) = &self.text else {
             return;
         };
+        let method = Method::from_bytes(self.method_in(fields)).unwrap_or_default();
         let generated = generate_id(fields, service);
-        let mut entry = entry((method, fields), notes, service, ended);
+        let mut entry = entry((&method, fields), notes, service, ended);
         entry.route = route.and_then(|route| route.named.as_ref());
         entry.request_id = entry.request_id.or(generated.as_ref().map(|id| &id[..]));
         if let Some(tracer) = exporter {
@@ -242,7 +261,8 @@ impl Recording {
         let observers = &worker.shared().observers;
         if is_kept {
             let mut story = story::of(&entry, notes, ended.started);
-            story.times = story::times(notes, ended, (self.uploaded, self.is_forwarded));
+            let uploaded = self.uploaded.instant(ended.started);
+            story.times = story::times(notes, ended, (uploaded, self.is_forwarded));
             story.reason = notes.unusual().reason.map(str::to_owned);
             if story.id.is_empty() {
                 story.id = observers.stories.next_id();
@@ -257,7 +277,7 @@ impl Recording {
     /// Returns whether the duration says nothing: that of a tunnel is its user's.
     fn is_tunnel(&self, ended: &Ended) -> bool {
         ended.status == StatusCode::SWITCHING_PROTOCOLS
-            || matches!(&self.text, Some((Method::CONNECT, _)))
+            || (self.text.as_ref()).is_some_and(|fields| self.method_in(fields) == b"CONNECT")
     }
 
     /// Returns the record to the worker.
@@ -271,9 +291,9 @@ impl Recording {
 #[inline]
 fn begin_trace(service: &Service, record: &Record, request: &Request) -> Option<Arc<Tracer>> {
     let worker = &service.worker;
-    let scheme = service.client.scheme();
+    let https = service.client.tls;
     worker.shared().observers.with_tracer(|tracer| {
-        let is_recorded = worker.with_rng(|rng| tracer.begin(record, request, scheme, rng));
+        let is_recorded = worker.with_rng(|rng| tracer.begin(record, request, https, rng));
         is_recorded.then(|| Arc::clone(tracer))
     })
 }
@@ -302,10 +322,10 @@ fn entry<'a>(
         method,
         target: part(notes.target),
         version: notes.version,
-        host: notes.host.map(part),
-        user_agent: notes.user_agent.map(part),
-        referer: notes.referer.map(part),
-        forwarded_for: notes.forwarded_for.map(part),
+        host: notes.host.span().map(part),
+        user_agent: notes.user_agent.span().map(part),
+        referer: notes.referer.span().map(part),
+        forwarded_for: notes.forwarded_for.span().map(part),
         request_id: fields.get(Known::XRequestId),
         route: None,
         upstream: answering.map(|attempt| (&attempt.address, &attempt.cluster.name)),

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::deadline::Deadline;
+use super::moment::nanos;
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
 
@@ -27,7 +28,7 @@ const MAX_ARM: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     deadline: Cell<Option<Instant>>,
-    armed: Cell<Option<Instant>>,
+    /// Armed unless it has elapsed.
     sleep: RefCell<Option<Pin<Box<Sleep>>>>,
 }
 
@@ -40,10 +41,14 @@ impl Timer {
     pub(crate) fn set(&self, now: Instant, deadline: Option<Instant>) {
         self.deadline.set(deadline);
         let Some(deadline) = deadline else { return };
-        if self.armed.get().is_some_and(|armed| armed <= deadline) {
+        let mut sleep = self.sleep.borrow_mut();
+        if let Some(sleep) = &*sleep
+            && sleep.deadline() <= deadline
+            && !sleep.is_elapsed()
+        {
             return;
         }
-        self.arm(deadline.min(now + MAX_ARM));
+        Self::arm(&mut sleep, deadline.min(now + MAX_ARM));
     }
 
     /// Clears the deadline.
@@ -51,10 +56,8 @@ impl Timer {
         self.deadline.set(None);
     }
 
-    fn arm(&self, at: Instant) {
-        self.armed.set(Some(at));
-        let mut sleep = self.sleep.borrow_mut();
-        match sleep.as_mut() {
+    fn arm(sleep: &mut Option<Pin<Box<Sleep>>>, at: Instant) {
+        match sleep {
             Some(sleep) => sleep.as_mut().reset(at),
             None => *sleep = Some(Box::pin(tokio::time::sleep_until(at))),
         }
@@ -66,22 +69,16 @@ impl Timer {
             let Some(deadline) = self.deadline.get() else {
                 return Poll::Pending;
             };
-            {
-                let mut sleep = self.sleep.borrow_mut();
-                let Some(sleep) = sleep.as_mut() else {
-                    return Poll::Pending;
-                };
-                if sleep.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
-            }
-            let now = Instant::now();
-            if now >= deadline {
-                self.armed.set(None);
+            let mut sleep = self.sleep.borrow_mut();
+            let Some(armed) = &mut *sleep else {
+                return Poll::Pending;
+            };
+            ready!(armed.as_mut().poll(cx));
+            if Instant::now() >= deadline {
                 return Poll::Ready(());
             }
             // A deadline that has been unchanged for this long belongs to a slow request.
-            self.arm(deadline);
+            Self::arm(&mut sleep, deadline);
         }
     }
 }
@@ -91,8 +88,8 @@ impl Timer {
 pub(super) struct RequestTimer {
     timer: Rc<Timer>,
     deadline: Deadline,
-    /// Idle timeout: how long no byte may be transferred.
-    idle: Duration,
+    /// Idle timeout in nanoseconds: how long no byte may be transferred.
+    idle: u64,
     /// When the idle timeout expires, if no byte is transferred.
     idle_until: Cell<Instant>,
     /// Whether a byte has been transferred since the timer was last checked.
@@ -104,7 +101,7 @@ impl RequestTimer {
         Self {
             timer,
             deadline: Deadline::never(started),
-            idle,
+            idle: nanos(idle),
             idle_until: Cell::new(started + idle),
             moved: Cell::new(false),
         }
@@ -122,6 +119,12 @@ impl RequestTimer {
 
     pub(super) fn deadline(&self) -> &Deadline {
         &self.deadline
+    }
+
+    /// Returns the upload of the request's body, and when the request began; `None` if there is no body.
+    pub(super) fn upload(&self) -> Option<(&Upload, Instant)> {
+        let upload = self.deadline.upload()?;
+        Some((upload, self.started()))
     }
 
     /// Removes the deadline; only the idle timeout remains.
@@ -145,15 +148,14 @@ impl RequestTimer {
     ///
     /// # Errors
     /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
-    pub(super) async fn limit<F: Future>(
+    pub(super) fn limit<F: Future>(
         &self,
         mut future: Pin<&mut F>,
-    ) -> Result<F::Output, ProxyError> {
-        poll_fn(|cx| match future.as_mut().poll(cx) {
+    ) -> impl Future<Output = Result<F::Output, ProxyError>> {
+        poll_fn(move |cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
             Poll::Pending => self.poll_expired(cx).map(Err),
         })
-        .await
     }
 
     /// Becomes ready with [`ProxyError::RequestTimeout`] or [`ProxyError::StreamIdleTimeout`].
@@ -165,7 +167,7 @@ impl RequestTimer {
                 return Poll::Ready(ProxyError::RequestTimeout);
             }
             if self.take_moved() {
-                self.idle_until.set(now + self.idle);
+                self.idle_until.set(now + Duration::from_nanos(self.idle));
             }
             if self.idle_until.get() <= now {
                 return Poll::Ready(ProxyError::StreamIdleTimeout);

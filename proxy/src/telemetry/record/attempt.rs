@@ -1,7 +1,9 @@
 //! What is noted of one attempt.
 
 use std::fmt::Debug;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use maglor_balance::guard::GrpcStatus;
@@ -11,6 +13,7 @@ use maglor_telemetry::trace_context::SpanId;
 use tokio::time::Instant;
 
 use crate::protocol::error::ProxyError;
+use crate::protocol::fields::Span;
 
 /// Maximum number of endpoints that are noted of a choice. A larger cluster has this many of its endpoints in the
 /// record, beginning with the chosen one.
@@ -74,13 +77,15 @@ impl Attempted {
 }
 
 /// The opening of a connection for an attempt; nothing for one that is reused.
+///
+/// Small, since every waiting request reserves the space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// When the attempt found no connection to reuse.
     pub(crate) wanted: Option<Instant>,
-    /// When it began to connect, after it had waited for the limits on connections.
-    pub(crate) begun: Option<Instant>,
-    pub(crate) ended: Option<Instant>,
+    /// Microseconds from there to its begin and to its end, and one more. More than an hour counts as that.
+    begun: Option<NonZeroU32>,
+    ended: Option<NonZeroU32>,
 }
 
 impl Opening {
@@ -89,6 +94,34 @@ impl Opening {
         begun: None,
         ended: None,
     };
+
+    /// Returns when the attempt began to connect, after it had waited for the limits on connections.
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.at(self.begun)
+    }
+
+    pub(crate) fn ended(&self) -> Option<Instant> {
+        self.at(self.ended)
+    }
+
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.begun = self.since_wanted(now);
+    }
+
+    pub(super) fn end(&mut self, now: Instant) {
+        self.ended = self.since_wanted(now);
+    }
+
+    fn since_wanted(&mut self, now: Instant) -> Option<NonZeroU32> {
+        let wanted = *self.wanted.get_or_insert(now);
+        let micros = u32::try_from((now - wanted).as_micros()).unwrap_or(u32::MAX);
+        NonZeroU32::new(micros.saturating_add(1))
+    }
+
+    fn at(&self, micros: Option<NonZeroU32>) -> Option<Instant> {
+        let micros = micros?.get() - 1;
+        Some(self.wanted? + Duration::from_micros(micros.into()))
+    }
 }
 
 impl Default for Opening {
@@ -97,30 +130,60 @@ impl Default for Opening {
     }
 }
 
+/// A part of a request's text, or none. A span and whether it is there would take half as much again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part(Span);
+
+impl Part {
+    /// Begins after its end.
+    pub(super) const NONE: Self = Self(Span {
+        start: u32::MAX,
+        end: 0,
+    });
+
+    pub(crate) fn span(self) -> Option<Span> {
+        (self.0.start <= self.0.end).then_some(self.0)
+    }
+
+    /// Changes the span, if there is one.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Span)) {
+        if self.span().is_some() {
+            change(&mut self.0);
+        }
+    }
+}
+
+impl From<Option<Span>> for Part {
+    fn from(span: Option<Span>) -> Self {
+        span.map_or(Self::NONE, Self)
+    }
+}
+
 /// The endpoints among which a policy has chosen, and the requests in flight at each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Candidates {
-    /// Their last 32 bits distinguish the endpoints of a cluster.
-    ids: [u32; MOST_CANDIDATES],
+    /// Their last 32 bits distinguish the endpoints of a cluster. Bytes, as of `total`: numbers would be aligned, and
+    /// the gaps are as large as what is beside this in a record.
+    ids: [[u8; 4]; MOST_CANDIDATES],
     /// The largest number stands for larger ones, too.
     in_flight: [u16; MOST_CANDIDATES],
     len: u8,
     /// Number of endpoints of the cluster.
-    pub(crate) total: u32,
+    total: [u8; 4],
 }
 
 impl Candidates {
     pub(super) fn clear(&mut self) {
         self.len = 0;
-        self.total = 0;
+        self.total = [0; 4];
     }
 
     pub(super) fn set(&mut self, total: usize, each: impl Iterator<Item = (u64, u32)>) {
-        self.total = u32::try_from(total).unwrap_or(u32::MAX);
+        self.total = u32::try_from(total).unwrap_or(u32::MAX).to_ne_bytes();
         self.len = 0;
         let places = self.ids.iter_mut().zip(&mut self.in_flight);
         for ((id, in_flight), one) in places.zip(each) {
-            *id = one.0 as u32;
+            *id = (one.0 as u32).to_ne_bytes();
             *in_flight = u16::try_from(one.1).unwrap_or(u16::MAX);
             self.len += 1;
         }
@@ -130,6 +193,11 @@ impl Candidates {
     pub(crate) fn each(&self) -> impl Iterator<Item = (u32, u32)> {
         let both = self.ids.iter().zip(&self.in_flight);
         both.take(self.len.into())
-            .map(|(id, in_flight)| (*id, u32::from(*in_flight)))
+            .map(|(id, in_flight)| (u32::from_ne_bytes(*id), u32::from(*in_flight)))
+    }
+
+    /// Returns the number of endpoints of the cluster.
+    pub(crate) fn total(&self) -> u32 {
+        u32::from_ne_bytes(self.total)
     }
 }

@@ -22,7 +22,7 @@ use maglor_balance::guard::GrpcStatus;
 use maglor_telemetry::trace_context::SpanId;
 use tokio::time::Instant;
 
-pub(crate) use self::attempt::{Attempted, Begun, Candidates, EndpointAddresses, Opening};
+pub(crate) use self::attempt::{Attempted, Begun, Candidates, EndpointAddresses, Opening, Part};
 pub(crate) use self::cluster_state::{ClusterState, EndpointState};
 pub(crate) use self::entry::{Entry, direction_name, millis, timestamp};
 pub(crate) use self::recycle::Records;
@@ -57,10 +57,10 @@ pub(crate) struct Notes {
     pub(crate) version: Version,
     /// Parts of the request's text as the client sent them; later changes of the request append to the text.
     pub(crate) target: Span,
-    pub(crate) host: Option<Span>,
-    pub(crate) user_agent: Option<Span>,
-    pub(crate) referer: Option<Span>,
-    pub(crate) forwarded_for: Option<Span>,
+    pub(crate) host: Part,
+    pub(crate) user_agent: Part,
+    pub(crate) referer: Part,
+    pub(crate) forwarded_for: Part,
     /// The endpoints among which that of the attempt was chosen that is noted next.
     candidates: Candidates,
     /// The opening of the connection of that attempt.
@@ -76,10 +76,10 @@ impl Default for Notes {
             grpc: false,
             version: Version::HTTP_11,
             target: Span::default(),
-            host: None,
-            user_agent: None,
-            referer: None,
-            forwarded_for: None,
+            host: Part::NONE,
+            user_agent: Part::NONE,
+            referer: Part::NONE,
+            forwarded_for: Part::NONE,
             candidates: Candidates::default(),
             opening: Opening::NONE,
             trace: None,
@@ -92,9 +92,9 @@ impl Notes {
     /// Prepares the record for another request. Only what may have been set is reset.
     #[inline]
     fn reset(&mut self) {
-        self.user_agent = None;
-        self.referer = None;
-        self.forwarded_for = None;
+        self.user_agent = Part::NONE;
+        self.referer = Part::NONE;
+        self.forwarded_for = Part::NONE;
         self.candidates.clear();
         self.opening = Opening::NONE;
         self.trace = None;
@@ -149,19 +149,19 @@ impl Record {
         notes.grpc = grpc;
         notes.version = request.version;
         notes.target = request.target.path_and_query;
-        notes.host = match request.target.authority {
-            Some(authority) => Some(authority),
-            None => request.fields.find(Known::Host),
-        };
+        let authority = request.target.authority;
+        notes.host = authority
+            .or_else(|| request.fields.find(Known::Host))
+            .into();
     }
 
     /// Notes fields of the client that not every reader needs: `user-agent` and, for `lines`, further ones.
     pub(crate) fn client_fields(&self, fields: &Fields, lines: bool) {
         let notes = &mut *self.notes.borrow_mut();
-        notes.user_agent = fields.find(Known::UserAgent);
+        notes.user_agent = fields.find(Known::UserAgent).into();
         if lines {
-            notes.referer = fields.find_named(b"referer");
-            notes.forwarded_for = fields.find(Known::XForwardedFor);
+            notes.referer = fields.find_named(b"referer").into();
+            notes.forwarded_for = fields.find(Known::XForwardedFor).into();
         }
     }
 
@@ -262,12 +262,12 @@ impl Noted<'_> {
 
     /// Notes that the attempt has begun to connect.
     pub(crate) fn connects(self) {
-        self.change(|opening, now| opening.begun = Some(now));
+        self.change(Opening::begin);
     }
 
     /// Notes that the connection is open.
     pub(crate) fn connected(self) {
-        self.change(|opening, now| opening.ended = Some(now));
+        self.change(Opening::end);
     }
 
     fn change(self, change: impl FnOnce(&mut Opening, Instant)) {

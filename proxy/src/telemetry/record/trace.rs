@@ -11,8 +11,8 @@ pub(crate) struct Trace {
     incoming: Option<Box<Incoming>>,
     /// The span of the request.
     pub(crate) context: TraceContext,
-    /// `http` or `https`: that of the client.
-    pub(crate) scheme: &'static str,
+    /// Whether the client uses TLS.
+    https: bool,
     /// Whether the request has trace headers, the client's or ours.
     has_headers: bool,
 }
@@ -46,17 +46,18 @@ pub(super) fn span_id(random: u64) -> SpanId {
 
 impl Trace {
     #[inline]
-    pub(crate) fn new(
-        incoming: Option<Box<Incoming>>,
-        context: TraceContext,
-        scheme: &'static str,
-    ) -> Self {
+    pub(crate) fn new(incoming: Option<Box<Incoming>>, context: TraceContext, https: bool) -> Self {
         Self {
             has_headers: incoming.is_some(),
             incoming,
             context,
-            scheme,
+            https,
         }
+    }
+
+    /// Returns the scheme of the client: `http` or `https`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.https { "https" } else { "http" }
     }
 
     /// Returns the client's span.
@@ -106,7 +107,7 @@ mod tests {
         let parent = incoming.as_ref().and_then(|incoming| incoming.parent);
         let root = TraceContext::root([7; 24], Sampling::Accept);
         let context = parent.map_or(root, |parent| parent.child([9; 8]));
-        Trace::new(incoming, context, "http")
+        Trace::new(incoming, context, false)
     }
 
     proptest! {

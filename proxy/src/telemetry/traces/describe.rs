@@ -70,9 +70,9 @@ pub(super) fn server(
     };
     span.encode(out, |attributes| {
         names.describe(attributes);
-        attributes.text("url.scheme", trace.scheme);
+        attributes.text("url.scheme", trace.scheme());
         attributes.bytes("url.path", path_of(served));
-        server_of(served, trace.scheme, attributes);
+        server_of(served, trace.scheme(), attributes);
         client_of(served, attributes);
         if let Some(agent) = served.user_agent {
             attributes.bytes("user_agent.original", agent);

@@ -55,14 +55,14 @@ impl Tracer {
         &self,
         record: &Record,
         request: &Request,
-        scheme: &'static str,
+        https: bool,
         rng: &mut Rng,
     ) -> bool {
         let incoming = extract(&request.fields);
         let mut context = new_context(incoming.as_deref(), rng);
         let parent_based = self.settings.sampling.parent_based;
         context.sampling = decide(self.sampled_from, parent_based, context);
-        record.notes_mut().trace = Some(Trace::new(incoming, context, scheme));
+        record.notes_mut().trace = Some(Trace::new(incoming, context, https));
         is_sampled(context.sampling) || self.settings.sampling.errors || self.slowest.is_some()
     }
 

@@ -1,0 +1,56 @@
+//! An instant of a request in the half of the space of an [`Instant`]: a request holds several of them while it waits.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// An instant after the beginning of its request, or none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moment(Option<NonZeroU64>);
+
+impl Moment {
+    /// Nanoseconds between the two instants, and one more.
+    pub(super) fn new(started: Instant, at: Instant) -> Self {
+        Self(NonZeroU64::new(nanos(at - started).saturating_add(1)))
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(super) fn is_some(self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn instant(self, started: Instant) -> Option<Instant> {
+        let nanos = self.0?.get() - 1;
+        Some(started + Duration::from_nanos(nanos))
+    }
+}
+
+/// Returns a duration in nanoseconds; one of more than five centuries counts as that.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(duration.subsec_nanos().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_exact() {
+        let started = Instant::now();
+        for nanos in [0, 1, 999_999_999, 1_000_000_000, 86_400_000_000_001] {
+            let at = started + Duration::from_nanos(nanos);
+            let moment = Moment::new(started, at);
+            assert!(moment.is_some() && !moment.is_none());
+            assert_eq!(moment.instant(started), Some(at));
+        }
+        let earlier = Moment::new(started + Duration::from_secs(1), started);
+        assert_eq!(earlier.instant(started), Some(started));
+        assert_eq!(Moment::default().instant(started), None);
+        assert_eq!(nanos(Duration::MAX), u64::MAX);
+    }
+}

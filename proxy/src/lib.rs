@@ -3,6 +3,11 @@
 //! The directories are layers: each uses those above it in this list and none below. ARCHITECTURE.md describes the
 //! order in which a connection and a request pass through them.
 
+#![allow(
+    clippy::manual_async_fn,
+    reason = "the future of an `async fn` reserves space for each argument twice, for as long as a request waits"
+)]
+
 // The operating system: memory, descriptors, redirection.
 mod os;
 // Sockets and byte streams.

@@ -38,8 +38,8 @@ pub(crate) struct Service {
     pub(crate) client: Client,
     /// The address that the client connected to; `None` for a Unix socket.
     pub(crate) destination: Option<SocketAddr>,
-    /// The original destination; `None` if the connection was not redirected here.
-    pub(crate) original: Option<SocketAddr>,
+    /// Whether this is the original destination of a connection that was redirected here.
+    pub(super) redirected: bool,
     /// When the connection reaches its maximum age; `None` if the age is not limited.
     pub(super) expires: Option<Instant>,
     pub(super) expired: Cell<bool>,
@@ -62,7 +62,7 @@ impl Service {
         (worker, upstreams): (&Rc<Worker>, &Rc<Upstreams>),
         chain: Arc<HttpChain>,
         client: Client,
-        (destination, original): (Option<SocketAddr>, Option<SocketAddr>),
+        (destination, redirected): (Option<SocketAddr>, bool),
         slot: Slot,
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
@@ -77,7 +77,7 @@ impl Service {
             chain,
             client,
             destination,
-            original,
+            redirected,
             expires,
             expired: Cell::new(false),
             slot,
@@ -91,6 +91,11 @@ impl Service {
             source: self.client.address.socket()?,
             destination: self.destination?,
         })
+    }
+
+    /// Returns the original destination; `None` if the connection was not redirected here.
+    pub(super) fn original(&self) -> Option<SocketAddr> {
+        self.destination.filter(|_| self.redirected)
     }
 
     pub(crate) fn settings(&self) -> &HttpFilter {
@@ -135,16 +140,15 @@ impl Service {
 }
 
 /// A request that a route forwards to an endpoint.
-#[derive(Clone, Copy)]
 pub(crate) struct Hop<'a> {
     pub(crate) service: &'a Service,
     pub(crate) route: &'a Route,
     pub(crate) forward: &'a Forward,
     pub(crate) context: &'a RequestContext,
     /// The protocol to switch to; `None` if the client does not ask for an upgrade or the listener does not allow it.
-    pub(crate) upgrade: Option<&'a [u8]>,
+    pub(crate) upgrade: Option<Box<[u8]>>,
     /// The request's record; `None` if it has no reader.
-    pub(crate) record: Option<&'a Rc<Record>>,
+    pub(crate) record: Option<Rc<Record>>,
 }
 
 impl Hop<'_> {

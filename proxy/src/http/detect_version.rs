@@ -1,9 +1,7 @@
 //! Detects the HTTP version of a connection and serves the connection.
 
-use std::future::Future;
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
-use std::pin::Pin;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -14,6 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
 use super::connection::{LEAVE_AFTER, Service};
+use super::phase::Phase;
 use super::{http1, http2};
 use crate::net::fairness;
 use crate::net::io::Stream;
@@ -23,19 +22,16 @@ use crate::protocol::mesh_transport;
 /// Size of the first read in bytes, sufficient for most first requests.
 const FIRST_READ: usize = 2048;
 
-/// Detects the version of a connection. Returns the future that serves the connection until it ends; `None` if it must
-/// be closed.
-pub(crate) async fn serving(
-    stream: Stream,
-    service: Rc<Service>,
-) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+/// Detects the version of a connection. Returns the first phase of serving the connection; `None` if it must be closed.
+pub(crate) async fn serving(stream: Stream, service: Rc<Service>) -> Option<Phase> {
     if stream.io.alpn() == Some(mesh_transport::ALPN) {
-        return Some(Box::pin(super::mesh_transport::serve(stream.io, service)));
+        let served = super::mesh_transport::serve(stream.io, service);
+        return Some(Phase::last(served));
     }
     let first = version(stream, &service).await?;
     Some(match first.version {
-        HttpProtocol::Http2 => Box::pin(http2::serve(first.stream, service)),
-        _ => Box::pin(http1::serve(first.stream, first.begun, service)),
+        HttpProtocol::Http2 => Phase::last(http2::serve(first.stream, service)),
+        _ => http1::serve(first.stream, first.begun, service),
     })
 }
 

@@ -18,64 +18,68 @@ use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.
-pub(crate) async fn forward<'a>(
+pub(crate) fn forward<'a>(
     hop: &'a Hop<'a>,
     request: &'a mut Request,
-    body: &mut Body,
+    body: &'a mut Body,
     accounting: &mut Accounting,
-) -> Result<Response, ProxyError> {
-    let worker = &hop.service.worker;
-    let HashKey {
-        hash: sticky,
-        set_cookie: sticky_cookie,
-    } = hop.sticky_key(request);
-    let share = worker.with_rng(move |rng| hop.route.share(hop.forward, sticky, rng));
-    let (share, cluster) = share.ok_or(ProxyError::NoHealthyUpstream)?;
-    if let Destination::Answer(status) = &share.destination {
-        return Err(ProxyError::NoBackend(*status));
-    }
-    let cluster = cluster.cloned().ok_or(ProxyError::NoHealthyUpstream)?;
-    headers::apply(&share.request_headers, &mut request.fields);
-    let now = worker.time(hop.context.started);
-    let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
-    if let Some(recording) = accounting.recording() {
-        recording.forwarded();
-    }
-    let HashKey { hash, set_cookie } = hop.hash_key(request);
-    hop.prepare(request, &cluster)?;
-
-    let result = {
-        let (time, progress) = accounting.attempts();
-        let mut attempts = Attempts::new(hop, &cluster, hash, request, body, time.deadline());
-        let run = pin!(attempts.run(progress));
-        time.limit(run).await.and_then(|result| result)
-    };
-    accounting.forwarded(&result);
-    if let Err(error) = &result {
-        cluster.count_overflow(error);
-        let by_cluster =
-            error.overflow_reason().is_some() || matches!(error, ProxyError::NoHealthyUpstream);
-        if let Some(recording) = accounting.recording()
-            && by_cluster
-        {
-            recording.rejected_by(cluster.state());
+) -> impl Future<Output = Result<Response, ProxyError>> {
+    async move {
+        let worker = &hop.service.worker;
+        let HashKey {
+            hash: sticky,
+            set_cookie: sticky_cookie,
+        } = hop.sticky_key(request);
+        let share = worker.with_rng(move |rng| hop.route.share(hop.forward, sticky, rng));
+        let (share, cluster) = share.ok_or(ProxyError::NoHealthyUpstream)?;
+        if let Destination::Answer(status) = &share.destination {
+            return Err(ProxyError::NoBackend(*status));
         }
+        let cluster = cluster.cloned().ok_or(ProxyError::NoHealthyUpstream)?;
+        headers::apply(&share.request_headers, &mut request.fields);
+        let now = worker.time(hop.context.started);
+        let cluster = cluster.toward(hop.service.original(), worker.shared(), now)?;
+        if let Some(recording) = accounting.recording() {
+            recording.forwarded();
+        }
+        let HashKey { hash, set_cookie } = hop.hash_key(request);
+        // Boxed: every waiting request would reserve the space.
+        let cookies = match [sticky_cookie, set_cookie] {
+            [None, None] => None,
+            cookies => Some(Box::new(cookies)),
+        };
+        hop.prepare(request, &cluster)?;
+
+        let result = {
+            let (time, progress) = accounting.attempts();
+            let mut attempts = Attempts::new(hop, &cluster, hash, request, body, time.deadline());
+            let run = pin!(attempts.run(progress));
+            time.limit(run).await.and_then(|result| result)
+        };
+        // No further attempt sends it.
+        drop(body.take());
+        accounting.forwarded(&result);
+        if let Err(error) = &result {
+            cluster.count_overflow(error);
+            let by_cluster =
+                error.overflow_reason().is_some() || matches!(error, ProxyError::NoHealthyUpstream);
+            if let Some(recording) = accounting.recording()
+                && by_cluster
+            {
+                recording.rejected_by(cluster.state());
+            }
+        }
+        let mut response = result?;
+        finish(&mut response, cookies, hop.upgrade.is_some(), accounting);
+        headers::apply(&share.response_headers, &mut response.fields);
+        Ok(response)
     }
-    let mut response = result?;
-    finish(
-        &mut response,
-        [sticky_cookie, set_cookie],
-        hop.upgrade.is_some(),
-        accounting,
-    );
-    headers::apply(&share.response_headers, &mut response.fields);
-    Ok(response)
 }
 
 /// Removes response fields that concern only the endpoint's connection.
 fn finish(
     response: &mut Response,
-    cookies: [Option<Box<str>>; 2],
+    cookies: Option<Box<[Option<Box<str>>; 2]>>,
     upgrading: bool,
     accounting: &mut Accounting,
 ) {
@@ -91,7 +95,7 @@ fn finish(
         return;
     }
     fields.remove_hop_by_hop();
-    for cookie in cookies.into_iter().flatten() {
+    for cookie in cookies.into_iter().flat_map(|cookies| *cookies).flatten() {
         fields.push(Known::SetCookie, cookie.as_bytes());
     }
 }
@@ -129,7 +133,7 @@ impl Hop<'_> {
         let original_version = self.service.original_version(request);
         request.fields.remove(Known::XMaglorHttpVersion);
         headers::keep_only_te_trailers(&mut request.fields);
-        if let Some(protocol) = self.upgrade {
+        if let Some(protocol) = &self.upgrade {
             headers::set_upgrade(&mut request.fields, protocol);
         }
         if request.version == Version::HTTP_2 {

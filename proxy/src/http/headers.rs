@@ -66,7 +66,7 @@ pub(crate) fn add_forwarded(request: &mut Request, client: &Client, settings: &H
     if settings.forwarded == ForwardedMode::Append {
         join(request.fields.all(Known::Forwarded), b", ", &mut value);
     }
-    value.extend_from_slice(client.forwarded.as_bytes());
+    client.append_forwarded(&mut value);
     if let Some(host) = request.host() {
         value.extend_from_slice(b";host=\"");
         value.extend_from_slice(host);

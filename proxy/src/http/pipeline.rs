@@ -74,61 +74,63 @@ impl Service {
     ///
     /// The caller holds the request. Otherwise each of the futures from here to the endpoint would reserve space for
     /// a copy, for as long as the request waits.
-    pub(crate) async fn handle(
+    pub(crate) fn handle(
         self: &Rc<Self>,
         request: &mut Request,
         body: &mut Body,
         context: &RequestContext,
-    ) -> Response {
-        if self
-            .expires
-            .is_some_and(|expires| expires <= context.started)
-        {
-            self.expired.set(true);
-        }
-        if !self.has_requests.replace(true) {
-            self.worker.connections.mark_active(self.slot);
-        }
-        let grpc = request.is_grpc();
-        headers::settle_host(request);
-        let idle = self.settings().stream_idle_timeout;
-        let mut pending = Pending {
-            request,
-            accounting: None,
-        };
-        let accounting = pending.accounting.insert(Accounting::new(
-            self,
-            context.started,
-            Rc::clone(&context.timer),
-            idle,
-        ));
-        let request = &mut *pending.request;
-        accounting.begin_record(request, grpc);
-        // The log contains the path as the client sent it; rules and endpoints get the normalized path.
-        rewrite_path::normalize(request, self.settings().path_normalization);
-        let table = self.chain.routes.load_full();
-        let outcome = if let Err(denied) = self.authorize(request, &table) {
-            Ok(self.deny(&denied, grpc, accounting))
-        } else if self.worker.holders.refuses() {
-            Err(ProxyError::MemoryBudget)
-        } else if let Some(response) = self.channel_upgrade(request) {
-            if let Some(recording) = accounting.recording() {
-                recording.internal();
+    ) -> impl Future<Output = Response> {
+        async move {
+            if self
+                .expires
+                .is_some_and(|expires| expires <= context.started)
+            {
+                self.expired.set(true);
             }
-            Ok(response)
-        } else {
-            self.dispatch(request, body, &table, context, accounting)
-                .await
-        };
-        let mut response = outcome.unwrap_or_else(|error| {
-            accounting.fail(&error);
-            reply::error(&error, self.server(), grpc)
-        });
-        accounting.status(response.status);
-        if let Some(accounting) = pending.end() {
-            response.body = response.body.with_account(accounting);
+            if !self.has_requests.replace(true) {
+                self.worker.connections.mark_active(self.slot);
+            }
+            let grpc = request.is_grpc();
+            headers::settle_host(request);
+            let idle = self.settings().stream_idle_timeout;
+            let mut pending = Pending {
+                request,
+                accounting: None,
+            };
+            let accounting = pending.accounting.insert(Accounting::new(
+                self,
+                context.started,
+                Rc::clone(&context.timer),
+                idle,
+            ));
+            let request = &mut *pending.request;
+            accounting.begin_record(request, grpc);
+            // The log contains the path as the client sent it; rules and endpoints get the normalized path.
+            rewrite_path::normalize(request, self.settings().path_normalization);
+            let table = self.chain.routes.load_full();
+            let outcome = if let Err(denied) = self.authorize(request, &table) {
+                Ok(self.deny(&denied, grpc, accounting))
+            } else if self.worker.holders.refuses() {
+                Err(ProxyError::MemoryBudget)
+            } else if let Some(response) = self.channel_upgrade(request) {
+                if let Some(recording) = accounting.recording() {
+                    recording.internal();
+                }
+                Ok(response)
+            } else {
+                self.dispatch(request, body, &table, context, accounting)
+                    .await
+            };
+            let mut response = outcome.unwrap_or_else(|error| {
+                accounting.fail(&error);
+                reply::error(&error, self.server(), grpc)
+            });
+            accounting.status(response.status);
+            if let Some(accounting) = pending.end() {
+                response.body = response.body.with_account(accounting);
+            }
+            response
         }
-        response
     }
 
     /// Counts the end of a connection of the mesh transport.
@@ -214,75 +216,81 @@ impl Service {
     }
 
     /// Finds the route, applies the limits, and performs the route's action.
-    async fn dispatch(
+    fn dispatch(
         &self,
         request: &mut Request,
         body: &mut Body,
         table: &Table,
         context: &RequestContext,
         accounting: &mut Accounting,
-    ) -> Result<Response, ProxyError> {
-        let discovered = self.discover(request, table, context, accounting).await?;
-        let routes = discovered.as_deref().unwrap_or(table);
-        let Some((host, route)) = routes.find(request) else {
-            accounting.unrouted(&self.chain.unrouted);
-            return match self.limit(request, table, None, context) {
-                Ok(_) => Err(ProxyError::NoRoute),
-                Err(refused) => Ok(self.too_many(request, None, &refused, accounting)),
-            };
-        };
-        if request.method == Method::CONNECT && !self.settings().allow_connect {
-            return Err(ProxyError::ConnectNotAllowed);
-        }
-        let interim = context.interim.as_ref();
-        let upload = Upload::watch(body, &request.fields, context.started, interim);
-        let action = &route.config.action;
-        let deadline = Deadline::of(action, request, upload, context.started);
-        accounting.route(&route.metrics, deadline);
-        let record = accounting.record().cloned();
-        let limit_state = match self.limit(request, table, Some(route), context) {
-            // Boxed: every waiting request would reserve the space.
-            Ok(limit_state) => limit_state.map(Box::new),
-            Err(refused) => {
-                return Ok(self.too_many(request, Some(route), &refused, accounting));
-            }
-        };
-        self.inject_fault(request, route, accounting).await?;
-        let mut response = match action {
-            RouteAction::Direct(direct) => reply::direct(direct, self.server()),
-            RouteAction::Redirect(redirect) => {
-                let location =
-                    rewrite_path::location(redirect, route, request, (&self.client, self.ends()));
-                reply::redirect(redirect.status, &location, self.server())
-            }
-            RouteAction::Forward(forward) => {
-                accounting.in_flight_guard(self.count_in_flight(request, context)?);
-                let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades)
-                    .map(Vec::into_boxed_slice);
-                // Done first, so that `connection` cannot name a field that the proxy or its operator adds.
-                request.fields.remove_hop_by_hop();
-                accounting.call(self.call(request));
-                self.rewrite_headers(request, table, host, route);
-                accounting.request_id(request);
-                let hop = Hop {
-                    service: self,
-                    route,
-                    forward,
-                    context,
-                    upgrade: upgrade.as_deref(),
-                    record: record.as_ref(),
+    ) -> impl Future<Output = Result<Response, ProxyError>> {
+        async move {
+            let discovered = self.discover(request, table, context, accounting).await?;
+            let routes = discovered.as_deref().unwrap_or(table);
+            let Some((host, route)) = routes.find(request) else {
+                accounting.unrouted(&self.chain.unrouted);
+                return match self.limit(request, table, None, context) {
+                    Ok(_) => Err(ProxyError::NoRoute),
+                    Err(refused) => Ok(self.too_many(request, None, &refused, accounting)),
                 };
-                let mut response = forward::forward(&hop, request, body, accounting).await?;
-                accounting.describe_queue(&mut response.fields);
-                response
+            };
+            if request.method == Method::CONNECT && !self.settings().allow_connect {
+                return Err(ProxyError::ConnectNotAllowed);
             }
-        };
-        headers::apply(&route.config.response_headers, &mut response.fields);
-        headers::apply(&host.response_headers, &mut response.fields);
-        if let Some(limit_state) = limit_state {
-            limit_state.describe(&mut response.fields);
+            let interim = context.interim.as_ref();
+            let upload = Upload::watch(body, &request.fields, context.started, interim);
+            let action = &route.config.action;
+            let deadline = Deadline::of(action, request, upload, context.started);
+            accounting.route(&route.metrics, deadline);
+            let record = accounting.record().cloned();
+            let limit_state = match self.limit(request, table, Some(route), context) {
+                // Boxed: every waiting request would reserve the space.
+                Ok(limit_state) => limit_state.map(Box::new),
+                Err(refused) => {
+                    return Ok(self.too_many(request, Some(route), &refused, accounting));
+                }
+            };
+            self.inject_fault(request, route, accounting).await?;
+            let mut response = match action {
+                RouteAction::Direct(direct) => reply::direct(direct, self.server()),
+                RouteAction::Redirect(redirect) => {
+                    let location = rewrite_path::location(
+                        redirect,
+                        route,
+                        request,
+                        (&self.client, self.ends()),
+                    );
+                    reply::redirect(redirect.status, &location, self.server())
+                }
+                RouteAction::Forward(forward) => {
+                    accounting.in_flight_guard(self.count_in_flight(request, context)?);
+                    let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades)
+                        .map(Vec::into_boxed_slice);
+                    // Done first, so that `connection` cannot name a field that the proxy or its operator adds.
+                    request.fields.remove_hop_by_hop();
+                    accounting.call(self.call(request));
+                    self.rewrite_headers(request, table, host, route);
+                    accounting.request_id(request);
+                    let hop = Hop {
+                        service: self,
+                        route,
+                        forward,
+                        context,
+                        upgrade,
+                        record,
+                    };
+                    let mut response = forward::forward(&hop, request, body, accounting).await?;
+                    accounting.describe_queue(&mut response.fields);
+                    response
+                }
+            };
+            headers::apply(&route.config.response_headers, &mut response.fields);
+            headers::apply(&host.response_headers, &mut response.fields);
+            if let Some(limit_state) = limit_state {
+                limit_state.describe(&mut response.fields);
+            }
+            Ok(response)
         }
-        Ok(response)
     }
 
     /// Returns the routes of the original destination, or of a host that is not in the chain's own table, if
@@ -302,15 +310,15 @@ impl Service {
             return Ok(None);
         }
         let now = self.worker.time(context.started);
-        if let Some(known) = chain.recall(self.original, host, now) {
+        if let Some(known) = chain.recall(self.original(), host, now) {
             return Ok(known.table.clone());
         }
         // Boxed: the future is large, and few requests wait.
-        let mut found = Box::pin(chain.find(self.original, host, now));
+        let mut found = Box::pin(chain.find(self.original(), host, now));
         match accounting.with_deadline(found.as_mut()).await? {
             Ok(found) => Ok(found.table.clone()),
             // The connection is forwarded to its original destination like plain TCP, if the chain permits this.
-            Err(_) if self.original.is_some() => Ok(None),
+            Err(_) if self.redirected => Ok(None),
             Err(error) => {
                 accounting.unrouted(&self.chain.unrouted);
                 Err(error)

@@ -59,37 +59,39 @@ pub(super) trait RequestStream: Interim {
 
 /// Runs the pipeline for the request of a stream, which arrived at `started`; returns `None` if the client has cancelled
 /// it.
-pub(super) async fn handle<S: RequestStream + 'static>(
+pub(super) fn handle<S: RequestStream + 'static>(
     service: &Rc<Service>,
     stream: &Rc<S>,
     (request, body): (&mut Request, &mut Body),
     started: Instant,
     timer: &Lent,
-) -> Option<Response> {
-    let context = RequestContext {
-        started,
-        timer: timer.get(),
-        interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
-    };
-    let to_head = request.method == Method::HEAD;
-    let mut handling = pin!(service.handle(request, body, &context));
-    let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
-        Poll::Pending => stream.poll_closed(cx).map(|()| None),
-    });
-    let mut response = handled.await?;
-    if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        // A client cannot request this on a stream, so an upgrade is never forwarded.
-        response.status = StatusCode::BAD_GATEWAY;
+) -> impl Future<Output = Option<Response>> {
+    async move {
+        let context = RequestContext {
+            started,
+            timer: timer.get(),
+            interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
+        };
+        let to_head = request.method == Method::HEAD;
+        let mut handling = pin!(service.handle(request, body, &context));
+        let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
+            Poll::Ready(response) => Poll::Ready(Some(response)),
+            Poll::Pending => stream.poll_closed(cx).map(|()| None),
+        });
+        let mut response = handled.await?;
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            // A client cannot request this on a stream, so an upgrade is never forwarded.
+            response.status = StatusCode::BAD_GATEWAY;
+        }
+        let bodiless = matches!(
+            response.status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
+        if to_head || bodiless {
+            response.body.leave_out();
+        }
+        Some(response)
     }
-    let bodiless = matches!(
-        response.status,
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-    );
-    if to_head || bodiless {
-        response.body.leave_out();
-    }
-    Some(response)
 }
 
 /// Counts of a connection's streams.

@@ -9,12 +9,10 @@ use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
 
 use super::{Local, State, start};
+use crate::http::Phase;
 use crate::net::fairness::CountedClient;
 use crate::runtime::worker::{Connections, Registered, Worker};
 use crate::telemetry::metrics::ListenerMetrics;
-
-/// Future of a step.
-type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Serves a connection until it ends.
 ///
@@ -43,9 +41,9 @@ pub(crate) struct Connection {
 /// no memory of the previous one.
 pub(super) enum Step {
     /// Finds the next step; there is none if the connection must be closed.
-    Starting(Boxed<Option<Step>>),
+    Starting(Pin<Box<dyn Future<Output = Option<Step>>>>),
     /// Serves the connection with its filter chain.
-    Serving(Boxed<()>),
+    Serving(Phase),
 }
 
 impl Future for Connection {
@@ -64,7 +62,10 @@ impl Future for Connection {
         }
         loop {
             match &mut this.step {
-                Step::Serving(serving) => return serving.as_mut().poll(cx),
+                Step::Serving(phase) => match ready!(phase.poll(cx)) {
+                    Some(next) => *phase = next,
+                    None => return Poll::Ready(()),
+                },
                 Step::Starting(start) => {
                     this.registered.set_waker(cx.waker());
                     match ready!(start.as_mut().poll(cx)) {

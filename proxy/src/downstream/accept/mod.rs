@@ -19,7 +19,7 @@ pub(crate) use self::connection::serve;
 use self::forward::{Downstream, forward};
 use self::reauthorize::{GrantedBy, Refusal};
 use self::story::Closed;
-use crate::http::{self, Client, Service};
+use crate::http::{self, Client, Phase, Service};
 use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::net::client_address::ClientAddress;
 use crate::net::io::{Io, Stream};
@@ -101,7 +101,7 @@ struct Ready {
 struct Ends {
     /// Both addresses; `None` for a Unix socket, unless a PROXY header names them.
     addresses: Option<Addresses>,
-    /// Original destination; `None` if it is unknown or is this listener.
+    /// Original destination, which is the destination in `addresses`; `None` if it is unknown or is this listener.
     original: Option<SocketAddr>,
 }
 
@@ -386,7 +386,7 @@ fn filter(
                 (&local.worker, &local.upstreams),
                 Arc::clone(chain),
                 client,
-                (addresses.map(|both| both.destination), original),
+                (addresses.map(|both| both.destination), original.is_some()),
                 slot,
             );
             Step::Starting(Box::pin(async move {
@@ -431,7 +431,7 @@ fn filter(
                 silent,
             };
             let bytes = forward(downstream, chain, cluster, metrics, local);
-            Step::Serving(Box::pin(granted_by.keep(bytes, worker)))
+            Step::Serving(Phase::last(granted_by.keep(bytes, worker)))
         }
         Filter::Http(_) => return None,
     })

@@ -47,48 +47,48 @@ impl Drop for Reserved {
     }
 }
 
-/// The request's body, to the extent that it can still be sent.
+/// The extent to which the request's body can still be sent.
 pub(super) enum Payload {
     Empty,
     /// Can be sent by one attempt only.
-    Once(Body),
+    Once,
     /// Can be sent by any number of attempts.
     Replay(Replay),
     Gone,
 }
 
 impl Payload {
-    pub(super) fn new(body: Body, kept: bool, limit: usize) -> Self {
+    /// Takes over a body that is `kept`, up to a limit.
+    pub(super) fn new(body: &mut Body, kept: bool, limit: usize) -> Self {
         if body.is_empty() {
             Self::Empty
         } else if kept {
-            Self::Replay(Replay::new(body, limit))
+            Self::Replay(Replay::new(body.take(), limit))
         } else {
-            Self::Once(body)
+            Self::Once
         }
     }
 
-    pub(super) fn take(&mut self) -> Body {
+    /// Makes the body of the request that of another attempt.
+    pub(super) fn restore(&mut self, body: &mut Body) {
         match self {
-            Self::Empty | Self::Gone => Body::empty(),
-            Self::Replay(replay) => replay.body(),
-            Self::Once(_) => match std::mem::replace(self, Self::Gone) {
-                Self::Once(body) => body,
-                _ => Body::empty(),
-            },
+            Self::Empty => {}
+            Self::Gone => *body = Body::empty(),
+            Self::Replay(replay) => *body = replay.body(),
+            Self::Once => *self = Self::Gone,
         }
     }
 
     pub(super) fn replay(&self) -> Option<&Replay> {
         match self {
             Self::Replay(replay) => Some(replay),
-            Self::Empty | Self::Once(_) | Self::Gone => None,
+            Self::Empty | Self::Once | Self::Gone => None,
         }
     }
 
     pub(super) fn is_whole(&self) -> bool {
         match self {
-            Self::Empty | Self::Once(_) => true,
+            Self::Empty | Self::Once => true,
             Self::Replay(replay) => replay.is_whole(),
             Self::Gone => false,
         }
@@ -98,7 +98,7 @@ impl Payload {
     pub(super) fn is_resendable(&self, limit: u64) -> bool {
         match self {
             Self::Empty => true,
-            Self::Once(_) | Self::Gone => false,
+            Self::Once | Self::Gone => false,
             Self::Replay(replay) => {
                 replay.is_whole() && replay.length().is_some_and(|length| length <= limit)
             }

@@ -107,10 +107,10 @@ impl<'a> Attempts<'a> {
     /// Returns an attempt as a separate future, to run in parallel to others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
         let limit = self.racer_deadline(now);
-        let mut sending = self.sending(&attempt, now, limit);
-        let request = self.request.clone();
+        let sending = self.sending(&attempt, now, limit);
+        let (request, mut body) = (self.request.clone(), self.body.take());
         Box::pin(async move {
-            let result = sending.send(&request, &mut attempt).await;
+            let result = sending.send(&request, &mut body, &mut attempt).await;
             (attempt, result)
         })
     }
@@ -136,7 +136,7 @@ impl<'a> Attempts<'a> {
     /// Returns whether the client would be better served by the response of another attempt.
     fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
         let outcome = self.outcome(result);
-        result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
+        result.is_err() || outcome.is_some_and(|outcome| self.policy().covers(&outcome))
     }
 }
 

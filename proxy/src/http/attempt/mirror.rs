@@ -51,7 +51,7 @@ pub(super) fn send(
     let now = hop.context.started;
     for cluster in clusters {
         let mut request = request.clone();
-        if let Some(record) = hop.record {
+        if let Some(record) = &hop.record {
             record.inject(None, &mut request.fields);
         }
         let copy = Copy {

@@ -45,16 +45,19 @@ const DISCARD: usize = 64 * 1024;
 pub(super) struct Attempts<'a> {
     hop: &'a Hop<'a>,
     cluster: &'a Arc<Cluster>,
-    policy: &'a RetryPolicy,
     hash: Option<u64>,
     /// Deadline for the response to the client.
     deadline: &'a Deadline,
     request: &'a mut Request,
-    facts: retry::Request,
+    idempotent: bool,
+    /// Number of this proxy's first attempt, among those of all proxies on the way.
+    first: u32,
     grpc: bool,
-    body: Payload,
+    /// The body that is sent next, if it can be sent.
+    body: &'a mut Body,
+    payload: Payload,
     /// Memory reserved for the body; `None` if it need not be kept.
-    _reserved: Option<Reserved>,
+    _reserved: Option<Box<Reserved>>,
     state: retry::Attempts,
     /// Target ids of endpoints that have failed.
     failed_endpoints: Vec<u64>,
@@ -91,44 +94,41 @@ impl<'a> Attempts<'a> {
         cluster: &'a Arc<Cluster>,
         hash: Option<u64>,
         request: &'a mut Request,
-        body: &mut Body,
+        body: &'a mut Body,
         deadline: &'a Deadline,
     ) -> Self {
         let policy = &hop.forward.retry.policy;
         let worker = &hop.service.worker;
         let idempotent = retry::is_idempotent(request.method.as_str())
             || request.fields.contains(Known::IdempotencyKey);
-        let facts = retry::Request {
-            idempotent,
-            attempt: attempt_number(&request.fields),
-            // The deadline may change: see `retry_context`.
-            deadline: None,
-        };
+        let first = attempt_number(&request.fields);
         let copies = mirror::chosen(hop, request);
         let consults = cluster.queue_protocol().is_some();
         let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || consults;
         let limit = hop.forward.request_buffer_limit;
         let reserved = kept
             .then(|| Reserved::new(body, limit, worker.shared()))
-            .flatten();
+            .flatten()
+            .map(Box::new);
         // A body that cannot be kept cannot be mirrored.
         let copies = if reserved.is_some() || body.is_empty() {
             &copies[..]
         } else {
             &[]
         };
-        let body = Payload::new(body.take(), reserved.is_some(), limit);
-        mirror::send(hop, copies, request, body.replay(), deadline);
+        let payload = Payload::new(body, reserved.is_some(), limit);
+        mirror::send(hop, copies, request, payload.replay(), deadline);
         Self {
             hop,
             cluster,
-            policy,
             hash,
             deadline,
-            facts,
+            idempotent,
+            first,
             grpc: request.is_grpc(),
             request,
             body,
+            payload,
             _reserved: reserved,
             state: retry::Attempts::new(),
             failed_endpoints: Vec::new(),
@@ -138,41 +138,49 @@ impl<'a> Attempts<'a> {
     /// Makes attempts until there is a response for the client, or no further attempt is possible.
     ///
     /// `progress` always holds the resources in use, so that a caller that stops waiting can release them.
-    pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
-        let worker = &self.hop.service.worker;
-        let mut now = self.hop.context.started;
-        progress.slot = Some(ClusterSlot::enter(self.cluster, worker.time(now)).await?);
-        if progress.slot.as_ref().is_some_and(ClusterSlot::has_waited) {
-            self.note_wait(now);
-        }
-        let mut permit = None;
-        loop {
-            let cluster = self.cluster;
-            // Boxed: few requests are hedged or consult servers.
-            let result = match (&self.hop.forward.hedge, cluster.queue_protocol()) {
-                (None, None) => {
-                    let (picked, now) = self.choose_in_turn(now).await?;
-                    let attempt = self.begin_attempt(picked, now, permit.take());
-                    let attempt = progress.attempt.insert(attempt);
-                    let limit = self.attempt_deadline(now);
-                    let mut sending = self.sending(attempt, now, limit);
-                    sending.send(self.request, attempt).await
+    pub(super) fn run(
+        &mut self,
+        progress: &mut Progress,
+    ) -> impl Future<Output = Result<Response, ProxyError>> {
+        async move {
+            let worker = &self.hop.service.worker;
+            let arrived = worker.time(self.hop.context.started);
+            progress.slot = Some(ClusterSlot::enter(self.cluster, arrived).await?);
+            // Not before, where it would be kept while the request waits.
+            let mut now = self.hop.context.started;
+            if progress.slot.as_ref().is_some_and(ClusterSlot::has_waited) {
+                self.note_wait(now);
+            }
+            let mut permit = None;
+            loop {
+                let cluster = self.cluster;
+                // Boxed: few requests are hedged or consult servers.
+                let result = match (&self.hop.forward.hedge, cluster.queue_protocol()) {
+                    (None, None) => {
+                        let (picked, now) = self.choose_in_turn(now).await?;
+                        let attempt = self.begin_attempt(picked, now, permit.take());
+                        let attempt = progress.attempt.insert(attempt);
+                        let limit = self.attempt_deadline(now);
+                        self.sending(attempt, now, limit)
+                            .send(self.request, self.body, attempt)
+                            .await
+                    }
+                    (None, Some(metrics)) => {
+                        Box::pin(self.consult(metrics, progress, now, permit.take())).await?
+                    }
+                    (Some(hedge), _) => {
+                        Box::pin(self.hedged(hedge, progress, now, permit.take())).await?
+                    }
+                };
+                let next = match self.conclude(result, progress) {
+                    ControlFlow::Break(result) => return result,
+                    ControlFlow::Continue(next) => next,
+                };
+                (now, permit) = (next.decided, next.permit);
+                if next.after > Duration::ZERO {
+                    Box::pin(tokio::time::sleep(next.after)).await;
+                    now = Instant::now();
                 }
-                (None, Some(metrics)) => {
-                    Box::pin(self.consult(metrics, progress, now, permit.take())).await?
-                }
-                (Some(hedge), _) => {
-                    Box::pin(self.hedged(hedge, progress, now, permit.take())).await?
-                }
-            };
-            let next = match self.conclude(result, progress) {
-                ControlFlow::Break(result) => return result,
-                ControlFlow::Continue(next) => next,
-            };
-            (now, permit) = (next.decided, next.permit);
-            if next.after > Duration::ZERO {
-                Box::pin(tokio::time::sleep(next.after)).await;
-                now = Instant::now();
             }
         }
     }
@@ -187,7 +195,7 @@ impl<'a> Attempts<'a> {
             return ControlFlow::Break(self.last(result));
         };
         let next = match self.outcome(&result) {
-            Some(outcome) if self.policy.covers(&outcome) => {
+            Some(outcome) if self.policy().covers(&outcome) => {
                 self.next(&outcome, attempt.target().id, Instant::now())
             }
             _ => None,
@@ -205,7 +213,7 @@ impl<'a> Attempts<'a> {
 
     /// Returns the final result, and stops keeping the body for further attempts.
     fn last(&self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
-        if let Some(replay) = self.body.replay() {
+        if let Some(replay) = self.payload.replay() {
             replay.abandon();
         }
         result
@@ -225,7 +233,7 @@ impl<'a> Attempts<'a> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
         worker.with_rng(|rng| {
-            let record = self.hop.record.map(|record| &**record);
+            let record = self.hop.record.as_deref();
             self.cluster
                 .pick_noted(time, self.hash, (&self.failed_endpoints, record), rng)
         })
@@ -244,7 +252,7 @@ impl<'a> Attempts<'a> {
     /// Notes that the request has waited in a queue since an instant.
     #[cold]
     fn note_wait(&self, since: Instant) {
-        if let Some(record) = self.hop.record {
+        if let Some(record) = &self.hop.record {
             record.unusual().queued += since.elapsed();
         }
     }
@@ -258,7 +266,7 @@ impl<'a> Attempts<'a> {
         let worker = &self.hop.service.worker;
         let count = self.state.count();
         let mut attempt = Attempt::new(worker, self.cluster, picked, count, now, permit);
-        if let Some(record) = self.hop.record {
+        if let Some(record) = &self.hop.record {
             attempt.record(record);
             // Attempts in parallel share no notes of their connections and candidates.
             if self.hop.forward.hedge.is_some() {
@@ -271,7 +279,8 @@ impl<'a> Attempts<'a> {
         attempt
     }
 
-    /// Prepares the request for its sending to the endpoint of an attempt, which has this deadline of its own.
+    /// Prepares the request and its body for their sending to the endpoint of an attempt, which has this deadline of its
+    /// own.
     fn sending(
         &mut self,
         attempt: &Attempt,
@@ -279,13 +288,17 @@ impl<'a> Attempts<'a> {
         limit: Option<Box<Deadline>>,
     ) -> Sending<'a> {
         self.mark(attempt, now);
+        self.payload.restore(self.body);
         Sending {
             hop: self.hop,
             now,
             limit,
             held: self.deadline.held(),
-            body: self.body.take(),
         }
+    }
+
+    fn policy(&self) -> &'a RetryPolicy {
+        &self.hop.forward.retry.policy
     }
 
     pub(super) fn service(&self) -> &'a Service {
@@ -297,7 +310,7 @@ impl<'a> Attempts<'a> {
     }
 
     pub(super) fn record(&self) -> Option<&'a Rc<Record>> {
-        self.hop.record
+        self.hop.record.as_ref()
     }
 
     pub(super) fn shard(&self) -> usize {
@@ -319,7 +332,7 @@ impl<'a> Attempts<'a> {
 
     /// Returns whether the request could be sent again, regardless of the outcome of this attempt.
     pub(super) fn is_resendable(&self) -> bool {
-        self.body
+        self.payload
             .is_resendable(self.hop.forward.request_buffer_limit as u64)
     }
 
@@ -330,7 +343,7 @@ impl<'a> Attempts<'a> {
         attempt.inject(fields);
         let mut digits = itoa::Buffer::new();
         let count = self.state.count();
-        if count > self.facts.attempt {
+        if count > self.first {
             let count = digits.format(count);
             fields.set(Known::XEnvoyAttemptCount, count.as_bytes());
         }
@@ -400,7 +413,7 @@ impl<'a> Attempts<'a> {
             }
             Decision::GiveUp(reason) => {
                 metrics.guards.retry_suppressed(reason);
-                if let Some(record) = self.hop.record {
+                if let Some(record) = &self.hop.record {
                     record.refuse_retry(reason.name());
                 }
                 None
@@ -412,15 +425,16 @@ impl<'a> Attempts<'a> {
         let guard = self.cluster.guard();
         let deadline = self.deadline.at(now);
         retry::Context {
-            policy: self.policy,
+            policy: self.policy(),
             request: retry::Request {
                 // Not the worker's clock, which caches the instant of the request's arrival.
                 deadline: deadline.map(|at| self.hop.service.worker.shared().time(at)),
-                ..self.facts
+                attempt: self.first,
+                idempotent: self.idempotent,
             },
             budget: &guard.budget,
             active: guard.requests.active(),
-            replayable: self.body.is_whole(),
+            replayable: self.payload.is_whole(),
             elsewhere: self.cluster.is_usable_beyond(&self.failed_endpoints),
             now: self.hop.service.worker.time(now),
         }

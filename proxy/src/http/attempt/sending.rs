@@ -1,10 +1,12 @@
 //! Sends a request to one endpoint.
 //!
-//! What a waiting request needs is held here and lent to the futures below, which reserve space for whatever they are given.
+//! What a waiting request needs is held here or by the caller, and lent to the futures below, which reserve space for
+//! whatever they are given.
 
+use std::pin::Pin;
 use std::rc::Rc;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::accounting::Attempt;
 use super::body::counted;
@@ -23,7 +25,6 @@ pub(super) struct Sending<'a> {
     pub(super) limit: Option<Box<Deadline>>,
     /// The upload of a body that waits for permission; `None` if none does.
     pub(super) held: Option<Rc<Upload>>,
-    pub(super) body: Body,
 }
 
 impl Sending<'_> {
@@ -31,41 +32,51 @@ impl Sending<'_> {
     ///
     /// # Errors
     /// If the endpoint cannot be reached, does not answer within `limit`, or breaks off.
-    pub(super) async fn send(
-        &mut self,
+    pub(super) fn send(
+        self,
         request: &Request,
+        body: &mut Body,
         attempt: &mut Attempt,
-    ) -> Result<Response, ProxyError> {
-        let worker = &self.hop.service.worker;
-        let cluster = attempt.cluster();
-        if let Some(distance) = &cluster.config().delay {
-            let delay = worker.with_rng(|rng| distance.draw(rng));
-            Box::pin(tokio::time::sleep(delay)).await;
-        }
-        self.body = counted(self.body.take(), cluster, worker.shard());
-        let mut sender = self.hop.sender(cluster, attempt.target(), self.now);
-        sender.noted = attempt.noted();
-        if let Some(held) = &self.held {
-            sender.interim = Some(&**held);
-        }
-        let sent = sender.send(request, &mut self.body);
-        let response = match &self.limit {
-            None => sent.await?,
-            // Rarely used futures are boxed: every request's future reserves space for those that it holds inline.
-            Some(limit) => {
-                let sent = Box::pin(limit.wait(sent)).await;
-                sent.unwrap_or(Err(ProxyError::PerTryTimeout))?
+    ) -> impl Future<Output = Result<Response, ProxyError>> {
+        async move {
+            if let Some(delay) = self.delay(attempt) {
+                delay.await;
             }
-        };
-        // An endpoint that rejects because it is busy has not failed.
-        let bounced = attempt.cluster().queue_protocol().is_some()
-            && matches!(
-                QueueResponse::of(&response.fields),
-                Some(QueueResponse::Refused(_))
-            );
-        if !bounced {
-            attempt.answered(&response, request.is_grpc());
+            let cluster = attempt.cluster();
+            let shard = self.hop.service.worker.shard();
+            *body = counted(body.take(), cluster, shard);
+            let mut sender = self.hop.sender(cluster, attempt.target(), self.now);
+            sender.noted = attempt.noted();
+            if let Some(held) = &self.held {
+                sender.interim = Some(&**held);
+            }
+            let sent = sender.send(request, body);
+            let response = match &self.limit {
+                None => sent.await?,
+                // Rarely used futures are boxed: every request's future reserves space for those that it holds inline.
+                Some(limit) => {
+                    let sent = Box::pin(limit.wait(sent)).await;
+                    sent.unwrap_or(Err(ProxyError::PerTryTimeout))?
+                }
+            };
+            // An endpoint that rejects because it is busy has not failed.
+            let bounced = attempt.cluster().queue_protocol().is_some()
+                && matches!(
+                    QueueResponse::of(&response.fields),
+                    Some(QueueResponse::Refused(_))
+                );
+            if !bounced {
+                attempt.answered(&response, request.is_grpc());
+            }
+            Ok(response)
         }
-        Ok(response)
+    }
+
+    /// Returns the delay that stands for the distance to the cluster; `None` if there is none.
+    fn delay(&self, attempt: &Attempt) -> Option<Pin<Box<Sleep>>> {
+        let distance = attempt.cluster().config().delay.as_ref()?;
+        let worker = &self.hop.service.worker;
+        let delay = worker.with_rng(|rng| distance.draw(rng));
+        Some(Box::pin(sleep(delay)))
     }
 }

@@ -17,9 +17,7 @@ pub(crate) struct Client {
     pub(crate) address: ClientAddress,
     pub(crate) tls: bool,
     /// IP address for `x-forwarded-for`; `None` for a Unix socket, because the field contains IP addresses only.
-    pub(super) ip: Option<String>,
-    /// Value for the `forwarded` field: `for=…;proto=…` (RFC 7239).
-    pub(super) forwarded: String,
+    pub(super) ip: Option<Box<str>>,
     member: Option<Box<Member>>,
 }
 
@@ -33,18 +31,10 @@ struct Member {
 
 impl Client {
     pub(crate) fn new(address: ClientAddress, tls: bool, peer: Option<Box<Peer>>) -> Self {
-        let ip = address.ip();
-        let scheme = scheme(tls);
-        let forwarded = match ip {
-            None => format!("for=unknown;proto={scheme}"),
-            Some(IpAddr::V4(ip)) => format!("for={ip};proto={scheme}"),
-            Some(IpAddr::V6(ip)) => format!("for=\"[{ip}]\";proto={scheme}"),
-        };
         Self {
             address,
             tls,
-            ip: ip.map(|ip| ip.to_string()),
-            forwarded,
+            ip: address.ip().map(|ip| ip.to_string().into_boxed_str()),
             member: peer.map(|peer| {
                 let element = format!("By={};URI={}", peer.by, peer.id);
                 Box::new(Member { peer, element })
@@ -75,10 +65,18 @@ impl Client {
     }
 
     pub(crate) fn scheme(&self) -> &'static str {
-        scheme(self.tls)
+        if self.tls { "https" } else { "http" }
     }
-}
 
-fn scheme(tls: bool) -> &'static str {
-    if tls { "https" } else { "http" }
+    /// Appends the client's element of the `forwarded` field: `for=…;proto=…` (RFC 7239).
+    pub(super) fn append_forwarded(&self, value: &mut Vec<u8>) {
+        let (open, close) = match self.address.ip() {
+            Some(IpAddr::V6(_)) => ("for=\"[", "]\";proto="),
+            Some(IpAddr::V4(_)) | None => ("for=", ";proto="),
+        };
+        let ip = self.ip.as_deref().unwrap_or("unknown");
+        for part in [open, ip, close, self.scheme()] {
+            value.extend_from_slice(part.as_bytes());
+        }
+    }
 }

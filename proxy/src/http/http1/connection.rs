@@ -50,8 +50,6 @@ pub(super) struct Inner {
     input: BytesMut,
     pub(super) output: Output,
     pub(super) decoder: Decoder,
-    /// Number of remaining bytes of the request's body; `None` if it is unknown.
-    length: Option<u64>,
     /// What the timer is set for while no request is being handled.
     waiting: Waiting,
     /// When the first byte of the request arrived, if this was before the wait for its head.
@@ -85,7 +83,6 @@ impl Shared {
             input: BytesMut::from(stream.prefix),
             output: Output::default(),
             decoder: Decoder::new(Framing::EMPTY),
-            length: Some(0),
             waiting: Waiting::Not,
             begun,
         };
@@ -162,14 +159,7 @@ impl Shared {
 
     /// Creates a request from its head and the body that follows on the connection.
     pub(super) fn begin(self: &Rc<Self>, head: RequestHead) -> (Request, Body) {
-        {
-            let mut inner = self.inner.borrow_mut();
-            inner.decoder = Decoder::new(head.framing);
-            inner.length = match head.framing {
-                Framing::Length(length) => Some(length),
-                Framing::Chunked | Framing::Close => None,
-            };
-        }
+        self.inner.borrow_mut().decoder = Decoder::new(head.framing);
         let body = if head.framing.is_empty() {
             Body::empty()
         } else {
@@ -370,12 +360,7 @@ impl Source for RequestBody {
                 Err(error) => return Poll::Ready(Some(Err(ProxyError::DownstreamBody(error)))),
             };
             match piece {
-                Piece::Data(data) => {
-                    if let Some(length) = &mut inner.length {
-                        *length -= data.len() as u64;
-                    }
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
+                Piece::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Piece::Trailers(trailers) => {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
@@ -400,10 +385,7 @@ impl Source for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0
-            .inner
-            .borrow()
-            .length
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
+        let remaining = self.0.inner.borrow().decoder.remaining();
+        remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

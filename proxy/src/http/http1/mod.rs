@@ -7,7 +7,7 @@
 mod connection;
 mod response;
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use self::connection::{NoRequest, Shared};
 use super::connection::{RequestContext, Service};
+use super::phase::Phase;
 use crate::net::fairness;
 use crate::net::io::{Io, Stream};
 use crate::protocol::http1::RequestHead;
@@ -27,46 +28,44 @@ use crate::protocol::message::{Body, Interim, Request, TakenOver, Takeover};
 /// How long an idle connection keeps its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 
-/// Serves a connection until it ends. `begun` is when the first byte of its first request arrived, if it has already
-/// arrived.
-pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, service: Rc<Service>) {
+/// Returns the first phase of a connection. `begun` is when the first byte of its first request arrived, if it has
+/// already arrived.
+pub(crate) fn serve(stream: Stream, begun: Option<Instant>, service: Rc<Service>) -> Phase {
     // Before the first request the timeout of a request head applies; the idle timeout applies only between two
     // requests.
-    let mut fresh = true;
-    loop {
-        // Not in the future, which would keep the space of its arguments.
-        let shared = Rc::new(Shared::new(stream, begun.take()));
-        // A separate statement: as the operand of `match`, the box would live as long as the arms.
-        let end = Box::pin(session(shared, &service)).await;
-        match end {
-            End::Closed => return,
-            End::Idle(io, served) => {
-                fresh &= !served;
-                service.worker.count_released(1);
-                // Boxed: the future of every busy connection would reserve space for it.
-                if !Box::pin(parked(&io, &service, fresh)).await {
-                    return;
+    busy(stream, begun, service, true)
+}
+
+/// Returns the phase of a busy connection; a `fresh` one has had no request yet.
+fn busy(stream: Stream, begun: Option<Instant>, service: Rc<Service>, fresh: bool) -> Phase {
+    let shared = Rc::new(Shared::new(stream, begun));
+    Phase::new(session(shared, service, fresh))
+}
+
+/// Serves requests until the connection closes, idles or becomes a tunnel.
+fn session(
+    shared: Rc<Shared>,
+    service: Rc<Service>,
+    fresh: bool,
+) -> impl Future<Output = Option<Phase>> {
+    async move {
+        let mut served = false;
+        loop {
+            // In a scope of its own: what lives while another future runs is kept while a request waits.
+            {
+                let after = round_trip(&shared, &service).await;
+                if !matches!(after, Ok(After::NextRequest)) {
+                    return finish(shared, service, after, (fresh, served)).await;
                 }
-                stream = Stream {
-                    io,
-                    prefix: Bytes::new(),
-                    guard: None,
-                };
             }
-            End::TakenOver(taken) => {
-                let (downstream, taken) = *taken;
-                return Box::pin(take_over(service, downstream, taken)).await;
+            served = true;
+            // Without this, no other task of the worker would run while a pipelining client's requests are answered
+            // without a server. The connection lets other tasks run before each further request.
+            if shared.has_input() {
+                fairness::next().await;
             }
         }
     }
-}
-
-/// Result of a session.
-enum End {
-    Closed,
-    /// The bare connection, and whether a request was served.
-    Idle(Io, bool),
-    TakenOver(Box<(Stream, TakenOver)>),
 }
 
 /// Continues with the protocol that replaces HTTP.
@@ -81,54 +80,31 @@ async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
     }
 }
 
-/// Waits for the next request on a bare socket; returns false if the connection must be closed.
-async fn parked(io: &Io, service: &Service, fresh: bool) -> bool {
+/// Waits for the next request on a bare socket.
+///
+/// Not an `async fn`, whose future would reserve space for each argument twice.
+fn parked(io: Io, service: Rc<Service>, fresh: bool) -> impl Future<Output = Option<Phase>> {
     let settings = service.settings();
     let limit = match fresh {
         true => settings.idle_timeout.min(settings.header_timeout),
         false => settings.idle_timeout,
     };
     let limit = limit.saturating_sub(PARK_AFTER);
-    let mut timeout = pin!(tokio::time::sleep(limit));
-    poll_fn(|cx| {
-        // A session handles the drain.
-        if service.is_draining() {
-            return Poll::Ready(true);
-        }
-        if io.tcp().poll_read_ready(cx).is_ready() {
-            return Poll::Ready(true);
-        }
-        timeout.as_mut().poll(cx).map(|()| false)
-    })
-    .await
-}
-
-/// Serves requests until the connection closes, idles or becomes a tunnel.
-async fn session(shared: Rc<Shared>, service: &Rc<Service>) -> End {
-    let mut served = false;
-    loop {
-        let after = match round_trip(&shared, service).await {
-            Ok(after) => after,
-            Err(end) => return without_request(shared, service, end, served).await,
+    async move {
+        let is_over = {
+            let mut timeout = pin!(tokio::time::sleep(limit));
+            poll_fn(|cx| {
+                // A session handles the drain.
+                if service.is_draining() || io.tcp().poll_read_ready(cx).is_ready() {
+                    return Poll::Ready(false);
+                }
+                timeout.as_mut().poll(cx).map(|()| true)
+            })
+            .await
         };
-        served = true;
-        match after {
-            After::Close => return End::Closed,
-            After::Linger => {
-                shared.linger().await;
-                return End::Closed;
-            }
-            // Without this, no other task of the worker would run while a pipelining client's requests are answered
-            // without a server. The connection lets other tasks run before each further request.
-            After::NextRequest if shared.has_input() => fairness::next().await,
-            After::NextRequest => {}
-            After::TakenOver(taken) => {
-                let Some(downstream) = Shared::into_stream(shared) else {
-                    return End::Closed;
-                };
-                return End::TakenOver(Box::new((downstream, *taken)));
-            }
-        }
+        let prefix = Bytes::new();
+        let guard = None;
+        (!is_over).then(|| busy(Stream { io, prefix, guard }, None, service, fresh))
     }
 }
 
@@ -139,30 +115,35 @@ async fn session(shared: Rc<Shared>, service: &Rc<Service>) -> End {
 ///
 /// # Errors
 /// If there is no further request.
-async fn round_trip(shared: &Rc<Shared>, service: &Rc<Service>) -> Result<After, NoRequest> {
-    let next = poll_fn(|cx| shared.poll_request(cx, service));
-    let (facts, mut request, mut body) = next.await.map(|head| begin(shared, head))?;
-    let response = {
-        let context = RequestContext {
-            started: Instant::now(),
-            timer: Rc::clone(&shared.timer),
-            interim: (request.version == Version::HTTP_11)
-                .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
+fn round_trip(
+    shared: &Rc<Shared>,
+    service: &Rc<Service>,
+) -> impl Future<Output = Result<After, NoRequest>> {
+    async move {
+        let next = poll_fn(|cx| shared.poll_request(cx, service));
+        let (facts, mut request, mut body) = next.await.map(|head| begin(shared, head))?;
+        let response = {
+            let context = RequestContext {
+                started: Instant::now(),
+                timer: Rc::clone(&shared.timer),
+                interim: (request.version == Version::HTTP_11)
+                    .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
+            };
+            let mut handling = pin!(service.handle(&mut request, &mut body, &context));
+            let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                Poll::Pending => shared.poll_watch(cx).map(|()| None),
+            });
+            match handled.await {
+                Some(response) => response,
+                // Dropping the pipeline's future has cancelled the request and logged it.
+                None => return Ok(After::Close),
+            }
         };
-        let mut handling = pin!(service.handle(&mut request, &mut body, &context));
-        let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
-            Poll::Ready(response) => Poll::Ready(Some(response)),
-            Poll::Pending => shared.poll_watch(cx).map(|()| None),
-        });
-        match handled.await {
-            Some(response) => response,
-            // Dropping the pipeline's future has cancelled the request and logged it.
-            None => return Ok(After::Close),
-        }
-    };
-    // The rest of a body that will not be read does not keep the connection's state.
-    drop(body);
-    Ok(response::respond(shared, service, &facts, response).await)
+        // The rest of a body that will not be read does not keep the connection's state.
+        drop(body);
+        Ok(response::respond(shared, service, &facts, response).await)
+    }
 }
 
 /// Takes the head of a request apart.
@@ -172,27 +153,38 @@ fn begin(shared: &Rc<Shared>, head: RequestHead) -> (RequestFacts, Request, Body
     (facts, request, body)
 }
 
-/// Ends a session that gets no further request.
-async fn without_request(
+/// Ends a session, and returns the next phase of its connection. `fresh` and `served`: whether the connection had no
+/// request before this session, and whether the session had one.
+async fn finish(
     shared: Rc<Shared>,
-    service: &Service,
-    end: NoRequest,
-    served: bool,
-) -> End {
-    match end {
-        NoRequest::Close => {
+    service: Rc<Service>,
+    after: Result<After, NoRequest>,
+    (fresh, served): (bool, bool),
+) -> Option<Phase> {
+    match after {
+        Ok(After::Close | After::NextRequest) => None,
+        Ok(After::Linger) => {
+            shared.linger().await;
+            None
+        }
+        Ok(After::TakenOver(taken)) => {
+            let downstream = Shared::into_stream(shared)?;
+            Some(Phase::last(take_over(service, downstream, *taken)))
+        }
+        Err(NoRequest::Close) => {
             if !served {
                 fairness::before_close().await;
             }
-            End::Closed
+            None
         }
-        NoRequest::Idle => {
-            let io = shared.into_io();
-            io.map_or(End::Closed, |io| End::Idle(io, served))
+        Err(NoRequest::Idle) => {
+            let io = shared.into_io()?;
+            service.worker.count_released(1);
+            Some(Phase::new(parked(io, service, fresh && !served)))
         }
-        NoRequest::Refuse(error) => {
-            response::refuse(&shared, service, &error).await;
-            End::Closed
+        Err(NoRequest::Refuse(error)) => {
+            response::refuse(&shared, &service, &error).await;
+            None
         }
     }
 }
@@ -207,7 +199,8 @@ enum After {
 
 /// Properties of the request that determine how the response is written.
 struct RequestFacts {
-    method: Method,
+    /// Whether the method is HEAD.
+    to_head: bool,
     version: Version,
     keep_alive: bool,
 }
@@ -215,7 +208,7 @@ struct RequestFacts {
 impl RequestFacts {
     fn of(head: &RequestHead) -> Self {
         Self {
-            method: head.method.clone(),
+            to_head: head.method == Method::HEAD,
             version: head.version,
             // The bytes after a rejected CONNECT may be meant for the tunnel and must not be parsed as a request.
             keep_alive: head.keep_alive && head.method != Method::CONNECT,
@@ -230,21 +223,21 @@ mod tests {
     /// Checks the size of an idle connection's future, which is its memory in addition to the socket.
     #[test]
     fn an_idle_connections_future_stays_small() {
-        fn size<F>(_: impl FnOnce(Stream, Option<Instant>, Rc<Service>) -> F) -> usize {
+        fn size<F>(_: impl FnOnce(Io, Rc<Service>, bool) -> F) -> usize {
             size_of::<F>()
         }
-        let size = size(serve);
-        assert!(size <= 256, "{size} bytes");
+        let size = size(parked);
+        assert!(size <= 224, "{size} bytes");
     }
 
     /// Checks the size of a busy connection's future, which is the largest part of a waiting request's memory: it fits
     /// into a block of the allocator.
     #[test]
     fn a_waiting_requests_future_stays_within_a_block() {
-        fn size<F>(_: impl FnOnce(Rc<Shared>, &'static Rc<Service>) -> F) -> usize {
+        fn size<F>(_: impl FnOnce(Rc<Shared>, Rc<Service>, bool) -> F) -> usize {
             size_of::<F>()
         }
         let size = size(session);
-        assert!(size <= 1536, "{size} bytes");
+        assert!(size <= 1024, "{size} bytes");
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 use http_body::{Body as _, Frame};
 
 use super::connection::Shared;
@@ -18,40 +18,42 @@ use crate::protocol::fields::Known;
 use crate::protocol::http1::{self, Framing, Output};
 use crate::protocol::message::{Body, Response, TakenOver};
 
-pub(super) async fn respond(
+pub(super) fn respond(
     shared: &Rc<Shared>,
     service: &Service,
     facts: &RequestFacts,
     mut response: Response,
-) -> After {
-    if let Some(taken) = response.body.take_over() {
-        return take_over(shared, &response, taken).await;
-    }
-    let request_read = shared.is_request_read();
-    let keep = facts.keep_alive && request_read && !service.is_draining();
-    let plan = Plan::new(facts, &response, keep);
-    shared.encode_head(&mut response, &plan, facts);
-    let chunked = plan.framing == Framing::Chunked;
-    let mut writer = Writer {
-        body: response.body,
-        chunked,
-        ended: plan.bodiless,
-        taken: Taken::default(),
-    };
-    let written = poll_fn(|cx| shared.poll_write_body(cx, &mut writer)).await;
-    if let Written::Whole = written {
-        writer.body.delivered();
-    }
-    match written {
-        Written::Whole if plan.keep => After::NextRequest,
-        Written::Whole if !request_read => After::Linger,
-        Written::Whole => {
-            shared.shut_down().await;
-            After::Close
+) -> impl Future<Output = After> {
+    async move {
+        if let Some(taken) = response.body.take_over() {
+            return take_over(shared, &response, taken).await;
         }
-        Written::Broken => {
-            shared.abort();
-            After::Close
+        let request_read = shared.is_request_read();
+        let keep = facts.keep_alive && request_read && !service.is_draining();
+        let plan = Plan::new(facts, &response, keep);
+        shared.encode_head(&mut response, &plan, facts);
+        let chunked = plan.framing == Framing::Chunked;
+        let mut writer = Writer {
+            body: response.body,
+            chunked,
+            ended: plan.bodiless,
+            taken: Taken::default(),
+        };
+        let written = poll_fn(|cx| shared.poll_write_body(cx, &mut writer)).await;
+        if let Written::Whole = written {
+            writer.body.delivered();
+        }
+        match written {
+            Written::Whole if plan.keep => After::NextRequest,
+            Written::Whole if !request_read => After::Linger,
+            Written::Whole => {
+                shared.shut_down().await;
+                After::Close
+            }
+            Written::Broken => {
+                shared.abort();
+                After::Close
+            }
         }
     }
 }
@@ -84,7 +86,7 @@ struct Plan {
 
 impl Plan {
     fn new(facts: &RequestFacts, response: &Response, keep: bool) -> Self {
-        let bodiless = facts.method == Method::HEAD
+        let bodiless = facts.to_head
             || matches!(
                 response.status,
                 StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
@@ -107,7 +109,7 @@ impl Plan {
 pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &ProxyError) {
     let mut response = service.refuse(error, Version::HTTP_11);
     let facts = RequestFacts {
-        method: Method::GET,
+        to_head: false,
         version: Version::HTTP_11,
         keep_alive: false,
     };

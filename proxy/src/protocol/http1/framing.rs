@@ -93,6 +93,19 @@ impl Decoder {
         }
     }
 
+    /// Returns the number of bytes of the body that have not been decoded; `None` if it is unknown.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        match self.state {
+            State::Length(n) => Some(n),
+            State::Done => Some(0),
+            State::ChunkSize
+            | State::ChunkData(_)
+            | State::ChunkEnd
+            | State::Close
+            | State::Trailers => None,
+        }
+    }
+
     /// Decodes and removes the next piece of the body from `buf`.
     pub(crate) fn decode(&mut self, buf: &mut BytesMut) -> Result<Piece, FramingError> {
         loop {

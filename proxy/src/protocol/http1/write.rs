@@ -20,15 +20,34 @@ const HIGH_WATER: usize = 16 * 1024;
 /// Capacity in bytes above which a buffer is freed.
 const KEPT: usize = 8 * 1024;
 
-/// Pending output, in order: `gathered`, `large`, `tail`.
+/// Pending output, in order: `gathered`, `large`.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     gathered: BytesMut,
-    large: Bytes,
-    /// The CRLF that follows a large chunk.
-    tail: &'static [u8],
+    /// Boxed: every waiting request would reserve the space.
+    large: Option<Box<Large>>,
     /// Number of bytes written so far, which shows whether the peer reads.
     written: u64,
+}
+
+/// A piece of a body that is written without copying.
+#[derive(Debug)]
+struct Large {
+    data: Bytes,
+    /// The CRLF that follows a chunk.
+    tail: &'static [u8],
+}
+
+impl Large {
+    fn advance(&mut self, n: usize) {
+        let step = n.min(self.data.len());
+        self.data.advance(step);
+        self.tail = &self.tail[n - step..];
+    }
+
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.tail.is_empty()
+    }
 }
 
 thread_local! {
@@ -57,12 +76,12 @@ impl Output {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.gathered.is_empty() && self.large.is_empty() && self.tail.is_empty()
+        self.gathered.is_empty() && self.large.is_none()
     }
 
     /// Returns whether more can be added before pending output is written.
     pub(crate) fn has_room(&self) -> bool {
-        self.large.is_empty() && self.tail.is_empty() && self.gathered.len() < HIGH_WATER
+        self.large.is_none() && self.gathered.len() < HIGH_WATER
     }
 
     /// Adds body data; only while [`Output::has_room`].
@@ -80,8 +99,7 @@ impl Output {
             gathered.extend_from_slice(&data);
             gathered.extend_from_slice(end);
         } else {
-            self.large = data;
-            self.tail = end;
+            self.large = Some(Box::new(Large { data, tail: end }));
         }
     }
 
@@ -93,15 +111,16 @@ impl Output {
     /// Writes until nothing is left.
     pub(crate) fn poll_flush(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_empty() {
-            let n = if self.large.is_empty() && self.tail.is_empty() {
-                ready!(Pin::new(&mut *io).poll_write(cx, &self.gathered))?
-            } else {
-                let parts = [
-                    IoSlice::new(&self.gathered),
-                    IoSlice::new(&self.large),
-                    IoSlice::new(self.tail),
-                ];
-                ready!(Pin::new(&mut *io).poll_write_vectored(cx, &parts))?
+            let n = match &self.large {
+                None => ready!(Pin::new(&mut *io).poll_write(cx, &self.gathered))?,
+                Some(large) => {
+                    let parts = [
+                        IoSlice::new(&self.gathered),
+                        IoSlice::new(&large.data),
+                        IoSlice::new(large.tail),
+                    ];
+                    ready!(Pin::new(&mut *io).poll_write_vectored(cx, &parts))?
+                }
             };
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -130,12 +149,11 @@ impl Output {
         let step = n.min(self.gathered.len());
         self.gathered.advance(step);
         n -= step;
-        let step = n.min(self.large.len());
-        self.large.advance(step);
-        self.tail = &self.tail[n - step..];
-        if self.large.is_empty() {
-            // Even an empty slice would keep the peer's buffer alive.
-            self.large = Bytes::new();
+        if let Some(large) = &mut self.large {
+            large.advance(n);
+            if large.is_empty() {
+                self.large = None;
+            }
         }
         if self.gathered.is_empty() {
             self.release();

@@ -62,46 +62,48 @@ impl Client {
     }
 
     /// Sends a request, and returns when the head of the response was received.
-    pub(crate) async fn round_trip(
+    pub(crate) fn round_trip(
         &self,
         request: &Request,
         body: &mut Body,
         interim: Option<&dyn Interim>,
-    ) -> Result<Answered, Unanswered> {
-        poll_fn(|cx| self.0.poll_room(cx)).await;
-        let end = body.is_end_stream();
-        let Some(owner) = self.open(request, end) else {
-            return Err(Unanswered::NotSent);
-        };
-        let stream = owner.stream();
-        let mut sending = Sending::new(body.take());
-        let mut sent = end;
-        let head = poll_fn(|cx| {
-            if !sent && let Poll::Ready(result) = sending.poll(stream, cx) {
-                if let Err(error) = result {
-                    return Poll::Ready(Err(Err(error)));
+    ) -> impl Future<Output = Result<Answered, Unanswered>> {
+        async move {
+            poll_fn(|cx| self.0.poll_room(cx)).await;
+            let end = body.is_end_stream();
+            let Some(owner) = self.open(request, end) else {
+                return Err(Unanswered::NotSent);
+            };
+            let stream = owner.stream();
+            let mut sending = Sending::new(body.take());
+            let mut sent = end;
+            let head = poll_fn(|cx| {
+                if !sent && let Poll::Ready(result) = sending.poll(stream, cx) {
+                    if let Err(error) = result {
+                        return Poll::Ready(Err(Err(error)));
+                    }
+                    sent = true;
                 }
-                sent = true;
+                stream.poll_answer(interim, cx).map_err(Ok)
+            });
+            let head = match head.await {
+                Ok(head) => head,
+                Err(Err(error)) => return Err(Unanswered::Failed(error)),
+                Err(Ok(failed)) => return Err(unanswered(failed, sending, body)),
+            };
+            if stream.is_read() {
+                return Ok(Answered { head, body: None });
             }
-            stream.poll_answer(interim, cx).map_err(Ok)
-        });
-        let head = match head.await {
-            Ok(head) => head,
-            Err(Err(error)) => return Err(Unanswered::Failed(error)),
-            Err(Ok(failed)) => return Err(unanswered(failed, sending, body)),
-        };
-        if stream.is_read() {
-            return Ok(Answered { head, body: None });
+            if !sent {
+                // The two directions do not wait for each other.
+                tokio::task::spawn_local(send_rest(Rc::clone(stream), sending));
+            }
+            let incoming = Incoming(Rc::clone(stream));
+            Ok(Answered {
+                head,
+                body: Some((incoming, owner)),
+            })
         }
-        if !sent {
-            // The two directions do not wait for each other.
-            tokio::task::spawn_local(send_rest(Rc::clone(stream), sending));
-        }
-        let incoming = Incoming(Rc::clone(stream));
-        Ok(Answered {
-            head,
-            body: Some((incoming, owner)),
-        })
     }
 
     fn open(&self, request: &Request, end: bool) -> Option<Owner> {

@@ -40,13 +40,14 @@ pub(crate) struct Connection {
     request: Option<Body>,
     chunked_request: bool,
     decoder: Decoder,
-    length: Option<u64>,
     state: State,
     keep_alive: bool,
     /// The client that the connection's PROXY header names; `None` if no header was sent.
     announced: Option<Box<Announced>>,
     /// Number of requests sent so far.
     requests: u32,
+    /// Size of the informational heads that have arrived before the awaited one.
+    informed: u32,
     /// Time at which the connection was last returned to the pool.
     idle_since: Instant,
     home: Member,
@@ -86,11 +87,11 @@ impl Connection {
             request: None,
             chunked_request: false,
             decoder: Decoder::new(Framing::EMPTY),
-            length: None,
             state: State::Idle,
             keep_alive: true,
             announced: announced.map(Box::new),
             requests: 0,
+            informed: 0,
             idle_since: now,
             generation: home.generation(),
             home: Member::new(home),
@@ -153,6 +154,7 @@ impl Connection {
         self.request = (exact != Some(0)).then_some(body);
         self.state = State::AwaitHead;
         self.requests += 1;
+        self.informed = 0;
     }
 
     /// Sends the rest of the request. Errors of the socket are not reported, because the response may already have
@@ -272,10 +274,6 @@ impl Connection {
     fn start_body(&mut self, head: &ResponseHead) {
         self.keep_alive &= head.keep_alive;
         self.decoder = Decoder::new(head.framing);
-        self.length = match head.framing {
-            Framing::Length(n) => Some(n),
-            Framing::Chunked | Framing::Close => None,
-        };
         self.state = State::InBody;
         self.end_if_done();
     }
@@ -301,12 +299,7 @@ impl Connection {
                 Err(error) => return Poll::Ready(Some(Err(ProxyError::UpstreamBody(error)))),
             };
             match piece {
-                Piece::Data(data) => {
-                    if let Some(length) = &mut self.length {
-                        *length -= data.len() as u64;
-                    }
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
+                Piece::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Piece::Trailers(trailers) => {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
@@ -328,13 +321,13 @@ impl Connection {
         http1::poll_read_body(&mut self.io, &mut self.input, self.decoder.expected(), cx)
     }
 
-    /// Sends the rest of the request until the head of its final response has arrived. `informed` is the size of the informational heads before it, which `interim` gets.
+    /// Sends the rest of the request until the head of its final response has arrived. `interim` gets the informational
+    /// heads before it.
     fn poll_answer(
         &mut self,
         cx: &mut Context<'_>,
         request: &Request,
         interim: Option<&dyn Interim>,
-        informed: &mut usize,
     ) -> Poll<Result<ResponseHead, ProxyError>> {
         loop {
             if let Poll::Ready(Err(error)) = self.poll_send(cx) {
@@ -346,8 +339,9 @@ impl Connection {
             }
             // Their total size is limited like that of one head, since they are buffered for a client that may not
             // read.
-            *informed += head.fields.encoded_len();
-            if *informed > LIMITS.bytes {
+            let length = u32::try_from(head.fields.encoded_len()).unwrap_or(u32::MAX);
+            self.informed = self.informed.saturating_add(length);
+            if self.informed as usize > LIMITS.bytes {
                 return Poll::Ready(Err(ProxyError::UpstreamHead(HeadError::TooLarge)));
             }
             if let Some(interim) = interim {
@@ -413,8 +407,8 @@ impl Source for Connection {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.length
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
+        let remaining = self.decoder.remaining();
+        remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
     /// Returns the connection to its pool, or closes it.
@@ -438,24 +432,27 @@ fn cut_off(error: io::Error) -> ProxyError {
     ProxyError::UpstreamIo(error)
 }
 
-impl Sender<'_> {
+impl<'a> Sender<'a> {
     /// Sends a request and returns the response as soon as its head has arrived. The returned body owns the connection.
-    pub(super) async fn over_http1(
-        &self,
+    ///
+    /// The future does not hold `body`, which is the connection's from here on.
+    pub(super) fn over_http1<'b>(
+        &'b self,
         mut connection: Box<Connection>,
-        request: &Request,
+        request: &'b Request,
         body: &mut Body,
-    ) -> Result<Response, ProxyError> {
+    ) -> impl Future<Output = Result<Response, ProxyError>> + use<'a, 'b> {
         connection.start(request, body.take());
-        let mut informed = 0;
-        let answer = poll_fn(|cx| connection.poll_answer(cx, request, self.interim, &mut informed));
-        let head = answer.await?;
-        // A head that is compared by reference would be kept while the protocol changes.
-        if let StatusCode::SWITCHING_PROTOCOLS = head.status {
-            // Boxed: the futures of all requests would reserve space for it.
-            return Box::pin(switch(connection, request, head)).await;
+        async move {
+            let answer = poll_fn(|cx| connection.poll_answer(cx, request, self.interim));
+            let head = answer.await?;
+            // A head that is compared by reference would be kept while the protocol changes.
+            if let StatusCode::SWITCHING_PROTOCOLS = head.status {
+                // Boxed: the futures of all requests would reserve space for it.
+                return Box::pin(switch(connection, request, head)).await;
+            }
+            Ok(connection.answered(head))
         }
-        Ok(connection.answered(head))
     }
 }
 

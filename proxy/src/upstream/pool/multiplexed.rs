@@ -346,37 +346,39 @@ fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
 
 impl Slot {
     /// Sends a request and returns the response as soon as its head has arrived.
-    pub(crate) async fn round_trip(
+    pub(crate) fn round_trip(
         self,
         hop: &Sender<'_>,
         request: &Request,
         body: &mut Body,
-    ) -> Result<Response, Unanswered> {
-        let connection = Rc::clone(&self.0);
-        let answered = match &connection.carrier {
-            Carrier::Http2(client) => {
-                let outgoing = over_http2(hop, request);
-                let answered = client.round_trip(outgoing, body, hop.interim).await;
-                answered.map(|http2::client::Answered { head, body }| Response {
-                    status: head.status,
-                    fields: head.fields,
-                    body: self.body(body),
-                })
+    ) -> impl Future<Output = Result<Response, Unanswered>> {
+        async move {
+            let connection = Rc::clone(&self.0);
+            let answered = match &connection.carrier {
+                Carrier::Http2(client) => {
+                    let outgoing = over_http2(hop, request);
+                    let answered = client.round_trip(outgoing, body, hop.interim).await;
+                    answered.map(|http2::client::Answered { head, body }| Response {
+                        status: head.status,
+                        fields: head.fields,
+                        body: self.body(body),
+                    })
+                }
+                Carrier::MeshTransport(client) => {
+                    let answered = client.round_trip(request, body, hop.interim).await;
+                    answered.map(|client::Answered { head, body }| Response {
+                        status: head.status,
+                        fields: head.fields,
+                        body: self.body(body),
+                    })
+                }
+            };
+            if let Err(Unanswered::NotSent) = answered {
+                // A connection on which a request was refused accepts no others.
+                connection.gone.set(true);
             }
-            Carrier::MeshTransport(client) => {
-                let answered = client.round_trip(request, body, hop.interim).await;
-                answered.map(|client::Answered { head, body }| Response {
-                    status: head.status,
-                    fields: head.fields,
-                    body: self.body(body),
-                })
-            }
-        };
-        if let Err(Unanswered::NotSent) = answered {
-            // A connection on which a request was refused accepts no others.
-            connection.gone.set(true);
+            answered
         }
-        answered
     }
 
     /// Returns the body of a response, which holds the slot.

@@ -20,6 +20,17 @@ use crate::protocol::message::{Body, Request, Response};
 use crate::upstream::Pool;
 use crate::upstream::connect::Speaks;
 
+/// How a request is sent.
+enum Chosen {
+    /// Over a pooled HTTP/1.1 connection, or a new one.
+    Http1,
+    Http2,
+    /// Over the protocol that the endpoint chooses.
+    Negotiated,
+    /// Bytes after a CONNECT.
+    Tunnel,
+}
+
 /// A connection for a request.
 enum Connected {
     Http1(Box<Connection>),
@@ -32,13 +43,37 @@ impl Sender<'_> {
     ///
     /// The caller holds the body until it is sent: each of the futures below would otherwise reserve space for it, for
     /// as long as the request waits.
-    pub(crate) async fn send(
+    pub(crate) fn send(
         &self,
         request: &Request,
         body: &mut Body,
-    ) -> Result<Response, ProxyError> {
+    ) -> impl Future<Output = Result<Response, ProxyError>> {
+        async move {
+            match self.protocol(request) {
+                Chosen::Http1 => {}
+                Chosen::Http2 => return Box::pin(self.http2(request, body)).await,
+                Chosen::Negotiated => return Box::pin(self.negotiated(request, body)).await,
+                Chosen::Tunnel => return self.connect_tunnel().await,
+            }
+            // Not in another future, which would reserve space for what it is lent.
+            let repeatable = is_repeatable(request, body);
+            loop {
+                let (connection, reused) = match self.idle_http1(&self.pool()) {
+                    Some(connection) => (connection, true),
+                    // Boxed: few requests open a connection, and all would reserve the space of this future.
+                    None => (Box::pin(self.returned_or_new_http1()).await?, false),
+                };
+                let answered = self.over_http1(connection, request, body).await;
+                if !(reused && repeatable && self.was_stale(&answered)) {
+                    return answered;
+                }
+            }
+        }
+    }
+
+    fn protocol(&self, request: &Request) -> Chosen {
         if request.method == Method::CONNECT {
-            return self.connect_tunnel().await;
+            return Chosen::Tunnel;
         }
         let upgrading = request.fields.contains(Known::Upgrade);
         let protocol = match self.cluster.config().protocol {
@@ -52,12 +87,12 @@ impl Sender<'_> {
             protocol => protocol,
         };
         match protocol {
-            UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(request, body)).await,
-            UpstreamProtocol::Auto if self.is_alone(request) => self.http1(request, body).await,
+            UpstreamProtocol::Http2 if !upgrading => Chosen::Http2,
+            UpstreamProtocol::Auto if self.is_alone(request) => Chosen::Http1,
             UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
-                Box::pin(self.negotiated(request, body)).await
+                Chosen::Negotiated
             }
-            _ => self.http1(request, body).await,
+            _ => Chosen::Http1,
         }
     }
 
@@ -80,24 +115,6 @@ impl Sender<'_> {
 
     pub(super) fn is_in_mesh(&self) -> bool {
         self.cluster.is_in_mesh()
-    }
-
-    /// Sends over a pooled HTTP/1.1 connection, or a new one.
-    async fn http1(&self, request: &Request, body: &mut Body) -> Result<Response, ProxyError> {
-        let repeatable = is_repeatable(request, body);
-        loop {
-            let idle = self.idle_http1(&self.pool());
-            let reused = idle.is_some();
-            let connection = match idle {
-                Some(connection) => connection,
-                // Boxed: few requests open a connection, and all would reserve the space of this future.
-                None => Box::pin(self.returned_or_new_http1()).await?,
-            };
-            let answered = self.over_http1(connection, request, body).await;
-            if !(reused && repeatable && self.was_stale(&answered)) {
-                return answered;
-            }
-        }
     }
 
     /// Returns an idle connection. Returned connections are for the requests that wait.
@@ -152,56 +169,64 @@ impl Sender<'_> {
         self.over(connected, request, body).await
     }
 
-    async fn over(
+    fn over(
         &self,
         connected: Connected,
         request: &Request,
         body: &mut Body,
-    ) -> Result<Response, ProxyError> {
-        match connected {
-            Connected::Http1(connection) => self.over_http1(connection, request, body).await,
-            Connected::Shared(slot) => Ok(slot.round_trip(self, request, body).await?),
+    ) -> impl Future<Output = Result<Response, ProxyError>> {
+        async move {
+            match connected {
+                Connected::Http1(connection) => self.over_http1(connection, request, body).await,
+                Connected::Shared(slot) => Ok(slot.round_trip(self, request, body).await?),
+            }
         }
     }
 
     /// Sends over the protocol that the endpoint chooses by ALPN.
-    async fn negotiated(&self, request: &Request, body: &mut Body) -> Result<Response, ProxyError> {
-        let pool = self.pool();
-        let now = self.now;
-        let credit = !body.is_empty();
-        while let Some(slot) = pool.free_slot(now, credit) {
-            match slot.round_trip(self, request, body).await {
-                Err(Unanswered::NotSent) => {}
-                answered => return Ok(answered?),
+    fn negotiated(
+        &self,
+        request: &Request,
+        body: &mut Body,
+    ) -> impl Future<Output = Result<Response, ProxyError>> {
+        async move {
+            let pool = self.pool();
+            let now = self.now;
+            let credit = !body.is_empty();
+            while let Some(slot) = pool.free_slot(now, credit) {
+                match slot.round_trip(self, request, body).await {
+                    Err(Unanswered::NotSent) => {}
+                    answered => return Ok(answered?),
+                }
             }
-        }
-        // The endpoint's proxy would treat the request as HTTP/1.1, and a gRPC server would reject it.
-        let never_alone = request.version == Version::HTTP_2
-            && (self.is_in_mesh() || self.is_grpc(request))
-            && !pool.multiplexed.is_declined();
-        let repeatable = is_repeatable(request, body);
-        while !never_alone && let Some(connection) = self.idle_http1(&pool) {
-            let answered = self.over_http1(connection, request, body).await;
-            if !(repeatable && self.was_stale(&answered)) {
-                return answered;
+            // The endpoint's proxy would treat the request as HTTP/1.1, and a gRPC server would reject it.
+            let never_alone = request.version == Version::HTTP_2
+                && (self.is_in_mesh() || self.is_grpc(request))
+                && !pool.multiplexed.is_declined();
+            let repeatable = is_repeatable(request, body);
+            while !never_alone && let Some(connection) = self.idle_http1(&pool) {
+                let answered = self.over_http1(connection, request, body).await;
+                if !(repeatable && self.was_stale(&answered)) {
+                    return answered;
+                }
             }
-        }
-        let free = || {
-            let slot = pool.free_slot(now, false).map(Connected::Shared);
-            let http1 = || {
-                (!never_alone)
-                    .then(|| pool.take_idle(self.ends.as_deref()))
-                    .flatten()
+            let free = || {
+                let slot = pool.free_slot(now, false).map(Connected::Shared);
+                let http1 = || {
+                    (!never_alone)
+                        .then(|| pool.take_idle(self.ends.as_deref()))
+                        .flatten()
+                };
+                slot.or_else(|| http1().map(Connected::Http1))
             };
-            slot.or_else(|| http1().map(Connected::Http1))
-        };
-        let connected = match Box::pin(self.room(Turn::Any, free)).await? {
-            Found::Instead(connected) => connected,
-            Found::Room(room) => {
-                Box::pin(self.open(room, &pool, Speaks::Negotiated, credit)).await?
-            }
-        };
-        self.over(connected, request, body).await
+            let connected = match Box::pin(self.room(Turn::Any, free)).await? {
+                Found::Instead(connected) => connected,
+                Found::Room(room) => {
+                    Box::pin(self.open(room, &pool, Speaks::Negotiated, credit)).await?
+                }
+            };
+            self.over(connected, request, body).await
+        }
     }
 
     /// Opens a connection that requests share or whose protocol the endpoint chooses.

@@ -21,8 +21,13 @@ const DURATION: Duration = Duration::from_secs(15);
 /// How long the holder may write after it has renewed the Lease. A write that was sent within this time arrives
 /// before another replica holds the Lease.
 const WRITES: Duration = Duration::from_secs(10);
-/// Interval at which the Lease is renewed or read.
+/// Interval at which the Lease of another replica is read, and at which a request is repeated after an error.
 const PERIOD: Duration = Duration::from_secs(2);
+/// Interval at which the holder renews the Lease. A renewal that times out leaves time for another one within
+/// [`WRITES`].
+const RENEWAL: Duration = Duration::from_secs(4);
+/// Pause of the holder after a failed renewal.
+const RETRY: Duration = Duration::from_secs(1);
 /// Timeout of a request about the Lease, and of any write of its holder.
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 
@@ -159,16 +164,27 @@ pub async fn hold(
 ) {
     let api: Api<Lease> = Api::namespaced(client, namespace);
     let mut observed = Observed::default();
+    // The Lease as this replica has last written it.
+    let mut held: Option<Lease> = None;
     loop {
         let asked = (Instant::now(), SystemTime::now());
-        let outcome = tokio::time::timeout(REQUEST, step(&api, name, me, &mut observed)).await;
+        let known = held.take();
+        let step = step(&api, (name, me), known, &mut observed);
+        let outcome = tokio::time::timeout(REQUEST, step).await;
         let outcome = outcome.map_err(|_| "timeout".to_owned());
-        match outcome.and_then(|done| done.map_err(|error| error.to_string())) {
-            Ok(lease) => account(lease, asked, &term),
-            Err(error) => tracing::warn!(lease = name, error, "cannot renew the lease"),
-        }
+        let pause = match outcome.and_then(|done| done.map_err(|error| error.to_string())) {
+            Ok(lease) => {
+                account(lease.as_ref(), asked, &term);
+                held = lease;
+                held.as_ref().map_or(PERIOD, |_| RENEWAL)
+            }
+            Err(error) => {
+                tracing::warn!(lease = name, error, "cannot renew the lease");
+                RETRY
+            }
+        };
         tokio::select! {
-            () = tokio::time::sleep(PERIOD) => {}
+            () = tokio::time::sleep(pause) => {}
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
@@ -185,7 +201,7 @@ async fn release_own(api: &Api<Lease>, name: &str, me: &str) {
 }
 
 /// Publishes the term that results from an election step that began at `asked`.
-fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sender<Term>) {
+fn account(lease: Option<&Lease>, asked: (Instant, SystemTime), term: &watch::Sender<Term>) {
     let before = *term.borrow();
     let Some(lease) = lease else {
         if before.until.is_some() {
@@ -194,7 +210,8 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
         }
         return;
     };
-    let transitions = lease.spec.and_then(|spec| spec.lease_transitions);
+    let spec = lease.spec.as_ref();
+    let transitions = spec.and_then(|spec| spec.lease_transitions);
     let held = Term {
         until: Some(Until::after(asked, WRITES)),
         transitions: transitions.unwrap_or(0),
@@ -205,13 +222,21 @@ fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sen
     term.send_replace(held);
 }
 
-/// Reads the Lease, and renews it or takes it over if possible. Returns the Lease if this replica now holds it.
+/// Renews the Lease or takes it over if possible. Returns the Lease if this replica now holds it. A Lease that is
+/// `known` from the last renewal is not read, unless it has changed since then.
 async fn step(
     api: &Api<Lease>,
-    name: &str,
-    me: &str,
+    (name, me): (&str, &str),
+    known: Option<Lease>,
     observed: &mut Observed,
 ) -> Result<Option<Lease>, kube::Error> {
+    if known.is_some() {
+        let lease = renewed(known, name, me);
+        match api.replace(name, &PostParams::default(), &lease).await {
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
+            written => return written.map(Some),
+        }
+    }
     let lease = api.get_opt(name).await?;
     let decision = observed.decide(me, lease.as_ref(), Instant::now());
     let written = match decision {

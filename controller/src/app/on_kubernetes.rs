@@ -238,17 +238,18 @@ fn start(
     }
 }
 
-/// Interval at which the leader metric is compared with the leadership, because no event reports that a partition has
-/// ended the leadership.
-const LEADS: Duration = Duration::from_secs(1);
+/// Pause after the computed end of the leadership, whose clocks have a finer resolution than timers.
+const AFTER_END: Duration = Duration::from_millis(10);
 
-/// Keeps the leader metric up to date.
+/// Keeps the leader metric up to date. No event reports that a partition has ended the leadership.
 async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
     loop {
-        metrics.leads(term.borrow_and_update().holds(Instant::now()));
+        let now = *term.borrow_and_update();
+        let holds = now.holds(Instant::now());
+        metrics.leads(holds);
         tokio::select! {
             changed = term.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(LEADS) => {}
+            () = tokio::time::sleep(now.left() + AFTER_END), if holds => {}
         }
     }
 }

@@ -54,7 +54,7 @@ impl Thread {
 }
 
 /// Interval of each thread's heartbeat.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// A thread without a heartbeat for this long is stuck: `/live` fails, and Kubernetes restarts the container.
 const LATE: Duration = Duration::from_secs(30);
 

@@ -28,8 +28,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(10);
 /// The ALPN ID of the protocol between replicas, which is HTTP/1.1.
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
-/// Interval at which the system clock is compared with the certificate's validity.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum interval at which the system clock is compared with the certificate's validity.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The ALPN IDs of the xDS port.
 const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 
@@ -217,9 +217,9 @@ impl Renewal {
     }
 
     async fn due(self) {
-        let mut poll = tokio::time::interval(POLL_INTERVAL);
         while !self.is_due(self.began.elapsed(), SystemTime::now()) {
-            poll.tick().await;
+            let left = self.wait.saturating_sub(self.began.elapsed());
+            tokio::time::sleep(left.min(POLL_INTERVAL)).await;
         }
     }
 }

@@ -25,8 +25,10 @@ use crate::conditional_writes::{self, Precondition};
 use crate::resource_server::Table;
 use crate::status_writer::FIELD_MANAGER;
 
-/// Interval of the reports.
+/// Interval at which a replica compares its state with its last report.
 const PERIOD: Duration = Duration::from_secs(2);
+/// Interval of reports without a change.
+const REPORTED: Duration = Duration::from_secs(10);
 /// Time without a change of its Lease after which a replica is considered gone.
 const GONE: Duration = Duration::from_secs(30);
 /// Time without a change after which a Lease is deleted.
@@ -50,8 +52,8 @@ fn version(bundle: &TrustBundle) -> String {
     encode::bundle(bundle).version()
 }
 
-/// Reports every two seconds what this replica's clients trust, and sets `registered` after the first report. Returns
-/// only when serving has ended.
+/// Reports what this replica's clients trust, within two seconds after a change and at least every ten seconds, and sets
+/// `registered` after the first report. Returns only when serving has ended.
 pub async fn report(
     client: Client,
     namespace: String,
@@ -61,13 +63,23 @@ pub async fn report(
     registered: watch::Sender<bool>,
 ) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
+    // The last report, and when it was written.
+    let mut reported: Option<(Report, Instant)> = None;
     loop {
         let now = ca.borrow_and_update().clone();
         if let Some(ca) = now {
-            match say(&api, &replica, &ca.bundle, &table).await {
-                Ok(()) => drop(registered.send_replace(true)),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot report which roots the clients of this replica trust; retrying");
+            let report = Report::new(&ca.bundle, &table);
+            let known = reported.as_ref();
+            if known.is_none_or(|(last, at)| *last != report || at.elapsed() >= REPORTED) {
+                match say(&api, &replica, &report).await {
+                    Ok(()) => {
+                        reported = Some((report, Instant::now()));
+                        registered.send_replace(true);
+                    }
+                    Err(error) => {
+                        reported = None;
+                        tracing::warn!(%error, "cannot report which roots the clients of this replica trust; retrying");
+                    }
                 }
             }
         }
@@ -78,28 +90,41 @@ pub async fn report(
     }
 }
 
-async fn say(
-    api: &Api<Lease>,
-    replica: &str,
-    bundle: &TrustBundle,
-    table: &Table,
-) -> Result<(), kube::Error> {
-    let missing = table.distrusting();
-    let mut named: Vec<String> = missing
-        .iter()
-        .take(NAMED)
-        .map(ToString::to_string)
-        .collect();
-    if missing.len() > NAMED {
-        named.push(format!("and {} others", missing.len() - NAMED));
+/// What a replica reports.
+#[derive(Debug, PartialEq)]
+struct Report {
+    /// The version of the bundle that it serves.
+    bundle: String,
+    /// Its clients that do not have the bundle yet.
+    missing: String,
+}
+
+impl Report {
+    fn new(bundle: &TrustBundle, table: &Table) -> Self {
+        let missing = table.distrusting();
+        let mut named: Vec<String> = missing
+            .iter()
+            .take(NAMED)
+            .map(ToString::to_string)
+            .collect();
+        if missing.len() > NAMED {
+            named.push(format!("and {} others", missing.len() - NAMED));
+        }
+        Self {
+            bundle: version(bundle),
+            missing: named.join(", "),
+        }
     }
+}
+
+async fn say(api: &Api<Lease>, replica: &str, report: &Report) -> Result<(), kube::Error> {
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
             "name": lease_name(replica),
             "labels": {REPLICA: "true", MANAGED_BY: CONTROLLER, PART_OF.0: PART_OF.1},
-            "annotations": {BUNDLE: version(bundle), MISSING: named.join(", ")},
+            "annotations": {BUNDLE: report.bundle, MISSING: report.missing},
         },
         "spec": {
             "holderIdentity": replica,

@@ -34,6 +34,8 @@ use crate::status_writer::FIELD_MANAGER;
 
 /// Poll interval for the next step of a rotation.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Poll interval while no step can follow without an event, except on a new leader.
+const STEADY_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
 
@@ -153,13 +155,14 @@ impl Keeper {
         let named = |name: &str| api_server::watch().fields(&format!("metadata.name={name}"));
         let mut stream = pin!(watcher(self.api.clone(), named(&self.settings.name)));
         let mut kept = pin!(watcher(self.api.clone(), named(&self.kept_name())));
-        let mut poll = tokio::time::interval(POLL_INTERVAL);
+        let mut term = self.term.clone();
         let (mut found, mut found_kept) = (None, None);
         loop {
             let (event, is_source) = tokio::select! {
                 event = stream.next() => (watch_event(&mut found, event), true),
                 event = kept.next() => (watch_event(&mut found_kept, event), false),
-                _ = poll.tick() => (WatchEvent::Nothing, true),
+                () = tokio::time::sleep(self.pause()) => (WatchEvent::Nothing, true),
+                () = begun(&mut term), if !self.writes() => (WatchEvent::Nothing, true),
                 () = self.ca.closed() => return,
             };
             match event {
@@ -190,6 +193,18 @@ impl Keeper {
         if let Err(error) = written {
             tracing::warn!(secret = self.settings.name, %error, "cannot write the Secret of the authority; retrying");
             tokio::time::sleep(REST).await;
+        }
+    }
+
+    /// Returns the time until the next step is considered without an event.
+    fn pause(&self) -> Duration {
+        let (known, succession) = (self.known.as_ref(), self.succession.as_ref());
+        let steady = self.refused.is_none()
+            && known.is_some_and(|secret| stored(secret).phase() == Phase::Steady)
+            && succession.is_some_and(|one| one.phase() == Phase::Steady);
+        match steady {
+            true => STEADY_INTERVAL,
+            false => POLL_INTERVAL,
         }
     }
 
@@ -330,6 +345,18 @@ impl Keeper {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Waits until this replica may write.
+async fn begun(term: &mut watch::Receiver<Term>) {
+    let ended = term
+        .wait_for(|term| term.holds(Instant::now()))
+        .await
+        .is_err();
+    if ended {
+        // The process is about to end.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -100,20 +100,30 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
     ));
     let mut config_maps = pin!(watcher(Api::<ConfigMap>::all(client.clone()), config));
     let mut known = Known::default();
-    let mut poll = tokio::time::interval(POLL_INTERVAL);
+    // When to check the ConfigMaps, after events and while some have to be written; `None` otherwise.
+    let mut check: Option<Instant> = None;
     loop {
         tokio::select! {
             event = namespaces.next() => match event {
-                Some(Ok(event)) => { known.namespace(event); continue }
+                Some(Ok(event)) => {
+                    known.namespace(event);
+                    check.get_or_insert_with(soon);
+                    continue;
+                }
                 failed => rest(failed.map(Result::err)).await,
             },
             event = config_maps.next() => match event {
-                Some(Ok(event)) => { known.config_map(event); continue }
+                Some(Ok(event)) => {
+                    known.config_map(event);
+                    check.get_or_insert_with(soon);
+                    continue;
+                }
                 failed => rest(failed.map(Result::err)).await,
             },
-            _ = poll.tick() => {}
+            () = tokio::time::sleep_until(check.unwrap_or_else(soon)), if check.is_some() => {}
             changed = ca.changed() => if changed.is_err() { return },
         }
+        check = None;
         let text = ca.borrow().as_ref().map(|ca| ca.bundle.to_pem());
         let Some(text) = text.filter(|_| known.is_whole()) else {
             continue;
@@ -121,6 +131,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
         let mut failed = false;
         for namespace in known.wrong(&text) {
             if !term.borrow().holds(Instant::now()) {
+                check = Some(soon());
                 break;
             }
             let there = known.written.get(&namespace).map(|(_, seen)| seen);
@@ -129,6 +140,7 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
                 Ok(seen) => drop(known.written.insert(namespace, (text.clone(), seen))),
                 Err(error) => {
                     tracing::warn!(namespace, %error, "cannot write the trust bundle; retrying");
+                    check = Some(soon());
                     failed = true;
                 }
             }
@@ -137,6 +149,11 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
             tokio::time::sleep(REST).await;
         }
     }
+}
+
+/// Returns the time of the next check.
+fn soon() -> Instant {
+    Instant::now() + POLL_INTERVAL
 }
 
 async fn rest(failed: Option<Option<watcher::Error>>) {

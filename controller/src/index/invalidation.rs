@@ -1,7 +1,10 @@
 //! Determines which objects must be recomputed after a change.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use super::facts::route::{RouteKind, Rule};
-use super::facts::{Key, Kind, Route, Slice, Workload};
+use super::facts::{Key, Kind, Route, Slice, SliceEndpoint, Workload};
 use super::links::{RouteId, pods};
 use super::translate::endpoints;
 use super::{Index, put};
@@ -70,13 +73,23 @@ impl Index {
     }
 
     pub(super) fn apply_slice(&mut self, key: &Key, slice: Slice) {
-        if self.slices.get(key) == Some(&slice) {
+        let before = self.slices.get(key);
+        if before == Some(&slice) {
             return;
         }
-        self.remove_slice(key);
+        let affected: Vec<Key> = match before {
+            Some(before) => changed_pods(key, before, &slice),
+            None => pods(key, &slice).collect(),
+        };
+        self.dirty.workloads.extend(affected);
+        if let Some(before) = self.slices.remove(key) {
+            self.links.remove_slice(key, &before);
+            self.note_slice(key, &before, false);
+            self.invalidate_members_of(&before);
+        }
         self.links.add_slice(key, &slice);
         self.note_slice(key, &slice, true);
-        self.invalidate_slice(key, &slice);
+        self.invalidate_members_of(&slice);
         self.slices.insert(key.clone(), slice);
     }
 
@@ -84,12 +97,12 @@ impl Index {
         if let Some(slice) = self.slices.remove(key) {
             self.links.remove_slice(key, &slice);
             self.note_slice(key, &slice, false);
-            self.invalidate_slice(key, &slice);
+            self.dirty.workloads.extend(pods(key, &slice));
+            self.invalidate_members_of(&slice);
         }
     }
 
-    fn invalidate_slice(&mut self, key: &Key, slice: &Slice) {
-        self.dirty.workloads.extend(pods(key, slice));
+    fn invalidate_members_of(&mut self, slice: &Slice) {
         if let Some(service) = &slice.service {
             self.invalidate_members(service);
         }
@@ -230,6 +243,30 @@ impl Index {
         self.dirty.gateways.extend(gateways.cloned());
         self.invalidate_telemetry();
     }
+}
+
+fn by_pod(slice: &Slice) -> BTreeMap<(&str, IpAddr), &SliceEndpoint> {
+    let endpoints = slice.endpoints.iter();
+    endpoints
+        .filter_map(|one| Some(((one.pod.as_deref()?, one.address), one)))
+        .collect()
+}
+
+/// Returns the pods that have other endpoints in a slice than before. The endpoints of a pod determine its inbound
+/// settings, those of other pods do not.
+fn changed_pods(key: &Key, before: &Slice, after: &Slice) -> Vec<Key> {
+    let is_same = (&before.service, &before.ports) == (&after.service, &after.ports);
+    if !is_same {
+        return pods(key, before).chain(pods(key, after)).collect();
+    }
+    let (old, new) = (by_pod(before), by_pod(after));
+    let differs = |(id, one): &(&(&str, IpAddr), &&SliceEndpoint)| {
+        old.get(*id) != Some(*one) || new.get(*id) != Some(*one)
+    };
+    let changed = old.iter().chain(&new).filter(differs);
+    changed
+        .map(|((pod, _), _)| Key::new(&key.namespace, pod))
+        .collect()
 }
 
 pub(super) fn status_id(id: &RouteId) -> (Kind, Key) {

@@ -254,6 +254,9 @@ impl Session {
         cache: &mut Cache,
         now: Time,
     ) -> Vec<wire::DeltaDiscoveryResponse> {
+        if self.is_current(cache) {
+            return Vec::new();
+        }
         let mut news = self.news(cache);
         let mut responses = Vec::new();
         for kind in Kind::ALL {
@@ -295,10 +298,7 @@ impl Session {
 
     /// Returns the state-of-the-world responses that are due. It must be called after each request and each change.
     pub fn poll_whole(&mut self, cache: &mut Cache, now: Time) -> Vec<wire::DiscoveryResponse> {
-        let fresh = Kind::ALL.map(|kind| {
-            let subscriptions = &self.kinds[kind.index()];
-            subscriptions.look_at_all || !subscriptions.look.is_empty()
-        });
+        let fresh = Kind::ALL.map(|kind| self.kinds[kind.index()].is_due());
         let mut news = self.news(cache);
         let due = |kind: Kind, news: &News| {
             let changed = !news.updated.is_empty() || !news.removed.is_empty();
@@ -341,6 +341,11 @@ impl Session {
                 value: current.body.to_vec(),
             })
             .collect()
+    }
+
+    /// Returns whether there is neither a change nor a request that has not been processed.
+    fn is_current(&self, cache: &Cache) -> bool {
+        self.seen == cache.last_change() && !self.kinds.iter().any(Subscriptions::is_due)
     }
 
     /// Returns the changes that have not been sent to the client yet, by kind, and marks them as sent.

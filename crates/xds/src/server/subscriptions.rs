@@ -38,6 +38,11 @@ impl Subscriptions {
         self.all || self.names.contains(name)
     }
 
+    /// Returns whether names have to be checked before the next response.
+    pub(super) fn is_due(&self) -> bool {
+        self.look_at_all || !self.look.is_empty()
+    }
+
     pub(super) fn subscribe(&mut self, name: &str) {
         self.asked = true;
         if name == ALL {

@@ -20,7 +20,9 @@ use maglor_xds::encode::{self, EncodeError};
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Kind, ServedEndpoint};
-use maglor_xds_server::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
+use maglor_xds_server::{
+    Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status, WhileOpen,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -462,6 +464,11 @@ impl Policy for Access {
 
     fn load_interval_changes(&self) -> Option<watch::Receiver<()>> {
         Some(self.graphs.get()?.interval_changes())
+    }
+
+    fn omits_empty_loads(&self, peer: &Peer, node: &Node) -> Option<WhileOpen> {
+        let (client, graphs) = (self.client(peer, node).ok()?, self.graphs.get()?);
+        Some(graphs.omits_empty(&client.node, client.account.as_deref()))
     }
 
     fn load(&self, peer: &Peer, node: &Node, report: &LoadReport) -> Result<(), Status> {

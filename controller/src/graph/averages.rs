@@ -21,6 +21,7 @@ pub(super) struct Averages {
 type Calls<'a> = Vec<(&'a str, &'a str, Counters)>;
 
 /// The calls of a report, by what [`Averages`] distinguishes.
+#[derive(Default)]
 pub(super) struct Reported<'a> {
     pub(super) edges: Calls<'a>,
     pub(super) taken: Calls<'a>,

@@ -19,6 +19,7 @@ mod recent;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod replicas;
 mod report_limits;
+mod silent;
 mod snapshot;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod usage;
@@ -45,6 +46,7 @@ use self::parts::{Part, ProxyLoad};
 use self::recent::RecentEdges;
 pub(crate) use self::recent::{Recent, sums};
 use self::report_limits::ReportLimits;
+use self::silent::Silent;
 pub use self::snapshot::{Container, Edge, Node, Service, Snapshot, Split, Version};
 use crate::index::Called;
 use crate::index::facts::Key;
@@ -114,6 +116,8 @@ pub struct Graphs {
     base: Instant,
     topology: RwLock<Arc<Topology>>,
     state: Mutex<State>,
+    /// The connected proxies that omit reports without load.
+    silent: Silent,
     /// Changes when proxies should report at another interval.
     interval_changes: watch::Sender<()>,
     /// The source of usage, on Kubernetes.
@@ -170,6 +174,7 @@ impl Graphs {
             base: Instant::now(),
             usage: None,
             topology: RwLock::default(),
+            silent: Silent::default(),
             state: Mutex::new(State {
                 averages: Averages::new(settings.window, settings.averaging),
                 recent: RecentEdges::new(settings.interval),
@@ -323,6 +328,7 @@ impl Graphs {
     /// Returns the current graph as observed by this replica.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        self.count_silent();
         let (topology, state, now) = (self.topology(), self.state(), self.now());
         let snapshot = state.snapshot(&topology, Timestamp::now(), now);
         snapshot.with_parts(&[state.averages.parts(now).collect()])
@@ -345,6 +351,7 @@ impl Graphs {
     /// significantly since the last call.
     #[must_use]
     pub fn callers(&self) -> Option<BTreeMap<Key, BTreeMap<String, u32>>> {
+        self.count_silent();
         let (topology, mut state, now) = (self.topology(), self.state(), self.now());
         let State {
             averages: Averages { edges, taken, .. },
@@ -383,6 +390,7 @@ impl Graphs {
     /// Returns the observations of this replica, by proxy.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
+        self.count_silent();
         let now = self.now();
         self.state().averages.parts(now).collect()
     }

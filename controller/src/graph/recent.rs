@@ -235,6 +235,7 @@ impl Graphs {
 
     /// Returns the graph over the last seconds, from this replica's observations and those of others.
     pub(crate) fn recent(&self, mut replicas: Vec<Vec<Part>>) -> Recent {
+        self.count_silent();
         let (topology, now) = (self.topology(), self.now());
         let mut state = self.state();
         let window = state.recent.adapt(now);

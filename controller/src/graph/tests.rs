@@ -1,6 +1,7 @@
 //! From reports to snapshots, with time as an argument.
 
 mod confirmed;
+mod silent;
 
 use super::*;
 use crate::index::Index;

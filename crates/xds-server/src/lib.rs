@@ -32,7 +32,7 @@ mod stream;
 
 pub use maglor_xds::proto::envoy::config::core::v3::Node;
 pub use maglor_xds::proto::maglor::identity::v1::{CertifyRequest, CertifyResponse};
-pub use policy::{Certified, Peer, Policy};
+pub use policy::{Certified, Peer, Policy, WhileOpen};
 pub use report::SessionReport;
 pub use server::Server;
 pub use status::{Code, Status};

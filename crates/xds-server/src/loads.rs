@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use maglor_xds::Message as _;
 use maglor_xds::frame::frame;
-use maglor_xds::load::{LoadReport, Wish};
+use maglor_xds::load::{self, LoadReport, Wish};
 use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsRequest;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::sync::watch;
@@ -61,6 +61,8 @@ async fn serve_channel(
         node.ok_or_else(|| Status::new(Code::InvalidArgument, "the first request has no node.id"))?;
     // A peer that may request resources may also report.
     server.policy.authorize(peer, &node)?;
+    let omits = load::omits_empty(&node);
+    let _open = omits.then(|| server.policy.omits_empty_loads(peer, &node));
     let mut changes = server.policy.load_interval_changes();
     if parts.send(Ok(frame(&wish.response()))).await.is_err() {
         return Ok(());

@@ -25,6 +25,9 @@ pub struct Peer {
 /// The future outcome of [`Policy::certify`].
 pub type Certified<'a> = Pin<Box<dyn Future<Output = Result<CertifyResponse, Status>> + Send + 'a>>;
 
+/// A value that is dropped when a stream ends.
+pub type WhileOpen = Box<dyn Send>;
+
 /// The decisions of the server's operator.
 pub trait Policy: Send + Sync {
     /// Decides whether a peer may request resources or send reports at all, regardless of the identity that it will
@@ -63,6 +66,13 @@ pub trait Policy: Send + Sync {
 
     /// Returns a receiver that changes with the interval of load reports; `None`, the default, if it never changes.
     fn load_interval_changes(&self) -> Option<watch::Receiver<()>> {
+        None
+    }
+
+    /// Called when a peer that claims to be `node`, and that [`Policy::authorize`] has accepted, begins to report. It
+    /// omits reports without load: until the returned value is dropped, a missing report is one without load.
+    fn omits_empty_loads(&self, peer: &Peer, node: &Node) -> Option<WhileOpen> {
+        let (_, _) = (peer, node);
         None
     }
 

@@ -22,6 +22,12 @@ use crate::time;
 pub const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 /// The client feature of reporting all clusters, without being asked for them by name.
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
+/// The client feature of omitting reports without load: as long as the stream is open, a missing report is one without
+/// load.
+const OMITS_EMPTY: &str = "maglor.lrs.omits_empty_reports";
+/// The shortest interval of which reports without load are omitted: a server that requests them
+/// more often needs them at once.
+const OMITTED: Duration = Duration::from_secs(5);
 /// The bounds of the interval that a server may request.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -145,14 +151,30 @@ impl Wish {
 /// Returns the first message of a stream, which identifies the client.
 #[must_use]
 pub fn introduction(mut node: Node) -> LoadStatsRequest {
-    node.client_features.push(ALL_CLUSTERS.to_owned());
+    let features = [ALL_CLUSTERS, OMITS_EMPTY];
+    node.client_features.extend(features.map(ToOwned::to_owned));
     LoadStatsRequest {
         node: Some(node),
         cluster_stats: Vec::new(),
     }
 }
 
+/// Returns whether a client omits reports without load.
+#[must_use]
+pub fn omits_empty(node: &Node) -> bool {
+    node.client_features
+        .iter()
+        .any(|feature| feature == OMITS_EMPTY)
+}
+
 impl LoadReport {
+    /// Returns whether the report may be omitted at this interval: it and the one before (`previous` is whether that
+    /// one had any) have no load.
+    #[must_use]
+    pub fn may_be_omitted(&self, previous: bool, interval: Duration) -> bool {
+        self.clusters.is_empty() && !previous && interval >= OMITTED
+    }
+
     /// Encodes the report as a message.
     #[must_use]
     pub fn request(&self) -> LoadStatsRequest {

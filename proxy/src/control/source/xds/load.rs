@@ -38,6 +38,8 @@ pub(super) struct Reporter {
     node: Node,
     last: HashMap<Arc<str>, ClusterTotals>,
     since: Instant,
+    /// Whether the last report had any load, or none was sent on the present stream.
+    had_load: bool,
 }
 
 impl Reporter {
@@ -47,7 +49,15 @@ impl Reporter {
             node,
             last: HashMap::new(),
             since: Instant::now(),
+            had_load: true,
         }
+    }
+
+    /// Returns the report that is due; `None` if it is omitted.
+    fn due(&mut self, wish: &Wish) -> Option<LoadReport> {
+        let report = self.report(wish);
+        let had_load = std::mem::replace(&mut self.had_load, !report.clusters.is_empty());
+        (!report.may_be_omitted(had_load, wish.interval)).then_some(report)
     }
 
     /// Returns a report of the traffic since the last report.
@@ -167,6 +177,8 @@ async fn serve_channel(
     reporter: &RefCell<Reporter>,
 ) -> Result<(), CallError> {
     let (reports, outgoing) = mpsc::unbounded_channel();
+    // The server of this stream has no report yet.
+    reporter.borrow_mut().had_load = true;
     // If the send fails, the stream has ended, and its reader reports that.
     let _ = reports.send(frame(&load::introduction(reporter.borrow().node.clone())));
     let outgoing = Body::source(Box::new(Outgoing(outgoing)));
@@ -191,7 +203,9 @@ async fn serve_channel(
             }
             () = tokio::time::sleep_until(next), if wish.is_some() => {
                 if let Some(wish) = &wish {
-                    let _ = reports.send(frame(&reporter.borrow_mut().report(wish).request()));
+                    if let Some(report) = reporter.borrow_mut().due(wish) {
+                        let _ = reports.send(frame(&report.request()));
+                    }
                     next += wish.interval;
                 }
             }

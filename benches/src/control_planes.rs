@@ -48,6 +48,8 @@ pub fn run(options: &Options) -> Result<bool> {
     let planes = planes(options)?;
     let machine = Machine::look(&[]);
     let versions = versions(options)?;
+    // Its modules cannot be downloaded in the network of the cluster, which leads nowhere else.
+    maglor_cluster::helm(true)?;
     let cluster = Cluster::start(maglor_cluster::Options {
         name: NAME.into(),
         nodes: 1,

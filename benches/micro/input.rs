@@ -53,13 +53,13 @@ pub(crate) fn many(shape: Many, count: usize) -> (String, Vec<u8>) {
     }
     for n in 0..count {
         let _ = match shape {
-            Many::Hosts => write!(
+            Many::Hosts => writeln!(
                 yaml,
-                "  - {{name: h{n}, domains: [h{n}.example.com], routes: [{{cluster: backend}}]}}\n"
+                "  - {{name: h{n}, domains: [h{n}.example.com], routes: [{{cluster: backend}}]}}"
             ),
-            Many::Prefixes => write!(
+            Many::Prefixes => writeln!(
                 yaml,
-                "    - {{match: {{path: {{prefix: /team/s{n}}}}}, cluster: backend}}\n"
+                "    - {{match: {{path: {{prefix: /team/s{n}}}}}, cluster: backend}}"
             ),
         };
     }

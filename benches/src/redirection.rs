@@ -72,6 +72,9 @@ impl Redirection {
             let file = format!("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{state}");
             fs::write(&file, "1").doing(format!("write {file}"))?;
         }
+        // Thousands of connections a run, all to the same address, would use up the ports of the next run.
+        let reuse = "/proc/sys/net/ipv4/tcp_tw_reuse";
+        fs::write(reuse, "1").doing(format!("write {reuse}"))?;
         Ok(Self { _entered: () })
     }
 

@@ -1,7 +1,8 @@
 //! The load part: for each cell all proxies run, and get the load in turns.
 //!
 //! Proxies that wait for their turn are idle on the same processor; those that take turns within a
-//! round share the noise of the same seconds, which the paired ratios rely on.
+//! round share the noise of the same seconds, which the paired ratios rely on. With requests that wait, each proxy
+//! runs only during its turn.
 
 use std::net::SocketAddr;
 use std::thread::sleep;
@@ -18,12 +19,6 @@ use crate::scenario::{Loop, RATE, Scenario};
 /// More connections than requests in flight, so that a late answer delays no request: one in this number.
 const SPARE: usize = 50;
 
-/// A proxy, and its data when it was idle.
-struct Measured {
-    proxy: Running,
-    idle_kb: u64,
-}
-
 pub(super) fn run(bench: &Bench, cells: &[Scenario], results: &mut Results) -> Result<()> {
     for (index, cell) in cells.iter().enumerate() {
         eprintln!("load {}/{}: {cell}", index + 1, cells.len());
@@ -34,51 +29,94 @@ pub(super) fn run(bench: &Bench, cells: &[Scenario], results: &mut Results) -> R
 }
 
 fn run_cell(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()> {
-    let mut proxies = Vec::new();
-    let accepts = |peer: &&Peer| peer.subject.accepts(cell);
-    for peer in bench.peers.iter().filter(accepts) {
-        match Running::start(peer, &bench.origin, bench.cpus.proxy) {
-            Ok(proxy) => proxies.push(Measured { proxy, idle_kb: 0 }),
-            Err(error) => results.fail(peer.subject, cell.to_string(), error),
+    match cell.mode {
+        Loop::Closed | Loop::Open => run_side_by_side(bench, cell, results),
+        Loop::Waiting => run_one_by_one(bench, cell, results),
+    }
+}
+
+/// Starts a proxy that takes part in the cell; a failure is a result.
+fn start(bench: &Bench, cell: &Scenario, peer: &Peer, results: &mut Results) -> Option<Running> {
+    match Running::start(peer, &bench.origin, bench.cpus.proxy) {
+        Ok(proxy) => Some(proxy),
+        Err(error) => {
+            results.fail(peer.subject, cell.to_string(), error);
+            None
         }
     }
-    if cell.mode == Loop::Waiting {
-        sleep(SETTLE);
-        for one in &mut proxies {
-            one.idle_kb = procfs::memory_sum(&one.proxy.pids())?.data_kb;
-        }
+}
+
+fn peers<'a>(bench: &'a Bench, cell: &Scenario) -> impl Iterator<Item = &'a Peer> {
+    let accepts = |peer: &&Peer| peer.subject.accepts(cell);
+    bench.peers.iter().filter(accepts)
+}
+
+/// Measures proxies that all run during the whole cell.
+fn run_side_by_side(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()> {
+    let mut proxies = Vec::new();
+    for peer in peers(bench, cell) {
+        proxies.extend(start(bench, cell, peer, results));
     }
     for round in 0..bench.options.rounds() {
         for proxy in proxies.iter().map(Some).chain([None]) {
-            let subject = proxy.map_or(Subject::Direct, |one| one.proxy.subject);
-            let place = || format!("{cell}, round {round}");
-            match one_run(bench, cell, proxy.map(|one| &one.proxy)) {
-                Ok((report, memory)) => {
-                    if report.errors > 0 {
-                        let first = report.first_error.as_deref().unwrap_or_default();
-                        let text = format!("{} errors, first: {first}", report.errors);
-                        results.fail(subject, place(), text);
-                    }
-                    let mut values = values(&report, proxy.map(|_| memory));
-                    if let (Loop::Waiting, Some(one)) = (cell.mode, proxy) {
-                        let growth = memory.data_kb as f64 - one.idle_kb as f64;
-                        let each = growth / cell.connections as f64;
-                        values.push((metric::PER_WAITING, each));
-                    }
-                    let (phase, scenario) = (phase(cell), Some(*cell));
-                    results.add(Record {
-                        phase,
-                        round,
-                        subject,
-                        scenario,
-                        values,
-                    })?;
-                }
-                Err(error) => results.fail(subject, place(), error),
-            }
+            measure(bench, (cell, round), proxy, 0, results)?;
         }
     }
     Ok(())
+}
+
+/// Measures proxies that run only during their own turns. Others would keep thousands of connections to the origin,
+/// which has room for those of two proxies.
+fn run_one_by_one(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()> {
+    for round in 0..bench.options.rounds() {
+        for peer in peers(bench, cell) {
+            let Some(proxy) = start(bench, cell, peer, results) else {
+                continue;
+            };
+            sleep(SETTLE);
+            let idle_kb = procfs::memory_sum(&proxy.pids())?.data_kb;
+            measure(bench, (cell, round), Some(&proxy), idle_kb, results)?;
+        }
+        measure(bench, (cell, round), None, 0, results)?;
+    }
+    Ok(())
+}
+
+/// Runs the generator against one proxy, or the origin, and records the result. `idle_kb` is the proxy's data before
+/// the first request.
+fn measure(
+    bench: &Bench,
+    (cell, round): (&Scenario, u32),
+    proxy: Option<&Running>,
+    idle_kb: u64,
+    results: &mut Results,
+) -> Result<()> {
+    let subject = proxy.map_or(Subject::Direct, |one| one.subject);
+    let place = || format!("{cell}, round {round}");
+    let (report, memory) = match one_run(bench, cell, proxy) {
+        Ok(done) => done,
+        Err(error) => {
+            results.fail(subject, place(), error);
+            return Ok(());
+        }
+    };
+    if report.errors > 0 {
+        let first = report.first_error.as_deref().unwrap_or_default();
+        let text = format!("{} errors, first: {first}", report.errors);
+        results.fail(subject, place(), text);
+    }
+    let mut values = values(&report, proxy.map(|_| memory));
+    if cell.mode == Loop::Waiting && proxy.is_some() {
+        let growth = memory.data_kb as f64 - idle_kb as f64;
+        values.push((metric::PER_WAITING, growth / cell.connections as f64));
+    }
+    results.add(Record {
+        phase: phase(cell),
+        round,
+        subject,
+        scenario: Some(*cell),
+        values,
+    })
 }
 
 /// Returns the part of the comparison that a cell belongs to.

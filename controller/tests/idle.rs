@@ -11,6 +11,7 @@ const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1";
 const POLICIES: &str = "/apis/maglor.dev/v1alpha1";
 /// Renewals of the Lease, one every four seconds, for which nothing else is asked.
 const RENEWALS: usize = 2;
+
 fn condition(api: &FakeApi, path: &str) -> Value {
     let object = api.get_at(path).unwrap();
     object["status"]["conditions"][0]["reason"].clone()

@@ -23,8 +23,8 @@ use fixture::Fixture;
 const IDLE: Duration = Duration::from_secs(180);
 /// Time without a request after which what a change has caused is over: the graph is published once a minute.
 const QUIET: Duration = Duration::from_secs(70);
-/// Renewals of the Lease in that time, at most and at least.
-const RENEWALS: (usize, usize) = (91, 60);
+/// Renewals of the Lease in that time, one every four seconds: at most and at least.
+const RENEWALS: (usize, usize) = (46, 30);
 
 pub(crate) fn is_inserted(event: &Event) -> bool {
     let conditions = &event.object["status"]["conditions"];

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -69,12 +68,16 @@ pub(crate) fn client_config(
     alpn: &[u8],
 ) -> Result<Arc<ClientConfig>, SettingsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = verifier(&settings.trust, &provider)?;
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(SettingsError::Pair)?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier);
+        .map_err(SettingsError::Pair)?;
+    let builder = match &settings.trust {
+        Trust::System => builder.with_root_certificates(system_roots()?),
+        Trust::Authorities(pem) => builder.with_root_certificates(authorities(pem)?),
+        Trust::Anyone => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AcceptAny(provider))),
+    };
     let mut config = match &settings.certificate {
         None => builder.with_no_client_auth(),
         Some(own) => {
@@ -88,20 +91,6 @@ pub(crate) fn client_config(
     };
     config.alpn_protocols = vec![alpn.to_vec()];
     Ok(Arc::new(config))
-}
-
-fn verifier(
-    trust: &Trust,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
-    let roots = match trust {
-        Trust::Anyone => return Ok(Arc::new(AcceptAny(Arc::clone(provider)))),
-        Trust::System => system_roots()?,
-        Trust::Authorities(pem) => authorities(pem)?,
-    };
-    let provider = Arc::clone(provider);
-    let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    Ok(built.map_err(|error| SettingsError::Authorities(error.to_string()))?)
 }
 
 fn system_roots() -> Result<RootCertStore, SettingsError> {

@@ -36,7 +36,7 @@ pub(crate) enum Speaks {
 
 impl Speaks {
     /// Returns whether the endpoint chooses the protocol.
-    pub(super) fn is_chosen(self) -> bool {
+    pub(crate) fn is_chosen(self) -> bool {
         matches!(self, Self::Negotiated)
     }
 

@@ -24,9 +24,8 @@ use crate::upstream::connect::Speaks;
 enum Chosen {
     /// Over a pooled HTTP/1.1 connection, or a new one.
     Http1,
-    Http2,
-    /// Over the protocol that the endpoint chooses.
-    Negotiated,
+    /// Over a connection that requests share, or the protocol that the endpoint chooses.
+    Multiplexed(Speaks),
     /// Bytes after a CONNECT.
     Tunnel,
 }
@@ -51,8 +50,9 @@ impl Sender<'_> {
         async move {
             match self.protocol(request) {
                 Chosen::Http1 => {}
-                Chosen::Http2 => return Box::pin(self.http2(request, body)).await,
-                Chosen::Negotiated => return Box::pin(self.negotiated(request, body)).await,
+                Chosen::Multiplexed(speaks) => {
+                    return Box::pin(self.multiplexed(request, body, speaks)).await;
+                }
                 Chosen::Tunnel => return self.connect_tunnel().await,
             }
             // Not in another future, which would reserve space for what it is lent.
@@ -87,10 +87,10 @@ impl Sender<'_> {
             protocol => protocol,
         };
         match protocol {
-            UpstreamProtocol::Http2 if !upgrading => Chosen::Http2,
+            UpstreamProtocol::Http2 if !upgrading => Chosen::Multiplexed(Speaks::Http2),
             UpstreamProtocol::Auto if self.is_alone(request) => Chosen::Http1,
             UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
-                Chosen::Negotiated
+                Chosen::Multiplexed(Speaks::Negotiated)
             }
             _ => Chosen::Http1,
         }
@@ -149,26 +149,6 @@ impl Sender<'_> {
         }
     }
 
-    /// Sends over a shared HTTP/2 connection.
-    async fn http2(&self, request: &Request, body: &mut Body) -> Result<Response, ProxyError> {
-        let pool = self.pool();
-        let now = self.now;
-        let credit = !body.is_empty();
-        while let Some(slot) = pool.free_slot(now, credit) {
-            match slot.round_trip(self, request, body).await {
-                Err(Unanswered::NotSent) => {}
-                answered => return Ok(answered?),
-            }
-        }
-        // If no further connection is allowed, one without credit is better than none.
-        let free = || pool.free_slot(now, false).map(Connected::Shared);
-        let connected = match Box::pin(self.room(Turn::Any, free)).await? {
-            Found::Instead(connected) => connected,
-            Found::Room(room) => Box::pin(self.open(room, &pool, Speaks::Http2, credit)).await?,
-        };
-        self.over(connected, request, body).await
-    }
-
     fn over(
         &self,
         connected: Connected,
@@ -183,11 +163,12 @@ impl Sender<'_> {
         }
     }
 
-    /// Sends over the protocol that the endpoint chooses by ALPN.
-    fn negotiated(
+    /// Sends over a shared connection, or over the protocol that the endpoint chooses by ALPN.
+    fn multiplexed(
         &self,
         request: &Request,
         body: &mut Body,
+        speaks: Speaks,
     ) -> impl Future<Output = Result<Response, ProxyError>> {
         async move {
             let pool = self.pool();
@@ -200,9 +181,10 @@ impl Sender<'_> {
                 }
             }
             // The endpoint's proxy would treat the request as HTTP/1.1, and a gRPC server would reject it.
-            let never_alone = request.version == Version::HTTP_2
-                && (self.is_in_mesh() || self.is_grpc(request))
-                && !pool.multiplexed.is_declined();
+            let never_alone = !speaks.is_chosen()
+                || request.version == Version::HTTP_2
+                    && (self.is_in_mesh() || self.is_grpc(request))
+                    && !pool.multiplexed.is_declined();
             let repeatable = is_repeatable(request, body);
             while !never_alone && let Some(connection) = self.idle_http1(&pool) {
                 let answered = self.over_http1(connection, request, body).await;
@@ -210,6 +192,7 @@ impl Sender<'_> {
                     return answered;
                 }
             }
+            // If no further connection is allowed, one without credit is better than none.
             let free = || {
                 let slot = pool.free_slot(now, false).map(Connected::Shared);
                 let http1 = || {
@@ -221,9 +204,7 @@ impl Sender<'_> {
             };
             let connected = match Box::pin(self.room(Turn::Any, free)).await? {
                 Found::Instead(connected) => connected,
-                Found::Room(room) => {
-                    Box::pin(self.open(room, &pool, Speaks::Negotiated, credit)).await?
-                }
+                Found::Room(room) => Box::pin(self.open(room, &pool, speaks, credit)).await?,
             };
             self.over(connected, request, body).await
         }

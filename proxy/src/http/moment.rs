@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::telemetry::record::nanos;
+
 /// An instant after the beginning of its request, or none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment(Option<NonZeroU64>);
@@ -27,12 +29,6 @@ impl Moment {
         let nanos = self.0?.get() - 1;
         Some(started + Duration::from_nanos(nanos))
     }
-}
-
-/// Returns a duration in nanoseconds; one of more than five centuries counts as that.
-pub(super) fn nanos(duration: Duration) -> u64 {
-    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
-    seconds.saturating_add(duration.subsec_nanos().into())
 }
 
 #[cfg(test)]

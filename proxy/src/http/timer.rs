@@ -16,9 +16,9 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::deadline::Deadline;
-use super::moment::nanos;
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
+use crate::telemetry::record::nanos;
 
 /// Longest time for which a new deadline arms the timer. Deadlines of this length or more, such as those of idle
 /// connections, need no rearming.

@@ -36,6 +36,7 @@ use crate::routing::on_demand::Asks;
 use crate::routing::route::Table;
 use crate::runtime::shared::Shared;
 use crate::telemetry::metrics::{EndpointMetrics, ListenerMetrics};
+use crate::telemetry::record::nanos;
 use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 
 mod access_log;
@@ -461,6 +462,5 @@ pub(crate) fn seed() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-    nanos ^ u64::from(std::process::id()).rotate_left(32)
+    nanos(since) ^ u64::from(std::process::id()).rotate_left(32)
 }

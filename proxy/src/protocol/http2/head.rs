@@ -378,17 +378,15 @@ pub(super) fn is_path(text: &[u8]) -> bool {
 }
 
 static AUTHORITY: [bool; 256] = {
-    let punctuation = b"-._~!$&'()*+,;=:@[]%";
     let mut allowed = [false; 256];
     let mut byte = 0;
     while byte < allowed.len() {
-        allowed[byte] = (byte as u8).is_ascii_alphanumeric();
+        allowed[byte] = matches!(
+            byte as u8,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'('
+                | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@' | b'[' | b']' | b'%'
+        );
         byte += 1;
-    }
-    let mut at = 0;
-    while at < punctuation.len() {
-        allowed[punctuation[at] as usize] = true;
-        at += 1;
     }
     allowed
 };

@@ -92,6 +92,13 @@ pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
     }
 }
 
+/// Returns a duration in nanoseconds; one of more than five centuries counts as that.
+#[inline]
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(duration.subsec_nanos().into())
+}
+
 /// Returns a duration in milliseconds, with three decimals.
 pub(crate) fn millis(took: Duration) -> f64 {
     (took.as_secs_f64() * 1e6).round() / 1e3

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::attempt::{Attempted, Begun, Candidates, EndpointAddresses, Opening, Part};
 pub(crate) use self::cluster_state::{ClusterState, EndpointState};
-pub(crate) use self::entry::{Entry, direction_name, millis, timestamp};
+pub(crate) use self::entry::{Entry, direction_name, millis, nanos, timestamp};
 pub(crate) use self::recycle::Records;
 pub(crate) use self::slowest::Slowest;
 pub(crate) use self::trace::{Trace, extract};

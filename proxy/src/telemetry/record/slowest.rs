@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use maglor_balance::guard::Percent;
 
+use super::entry::nanos;
+
 /// Share of its value by which a duration above the threshold raises it. Larger steps follow changes of the load
 /// sooner, smaller ones vary less.
 const STEP: f64 = 0.05;
@@ -44,8 +46,7 @@ impl Slowest {
         let Some(Threshold(threshold)) = self.workers.get(shard) else {
             return false;
         };
-        let seconds = took.as_secs().saturating_mul(1_000_000_000);
-        let took = seconds.saturating_add(took.subsec_nanos().into());
+        let took = nanos(took);
         // Relaxed, here and below: a single thread uses it.
         let before = threshold.load(Ordering::Relaxed);
         if took <= before && self.share < 1.0 {

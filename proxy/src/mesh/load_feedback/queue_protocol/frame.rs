@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use maglor_balance::queue_protocol::{Among, Load, Name, Referral, Report, Ticket};
 
+use crate::telemetry::record::nanos;
+
 /// Size of a frame in bytes.
 pub const LENGTH: usize = 32;
 
@@ -244,10 +246,6 @@ impl Frame {
 fn hundredths(age: Duration) -> u32 {
     let most = (1 << 24) - 1;
     u32::try_from(age.as_millis() / 10 + 1).map_or(most, |age| age.min(most))
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn pack(ticket: Ticket) -> u64 {

@@ -36,10 +36,10 @@ pub struct VirtualHost {
     pub domains: Vec<Domain>,
     /// The routes; the first match wins.
     pub routes: Vec<Arc<Route>>,
-    /// Header changes of each request to this host, applied before those of the route.
-    pub request_headers: HeaderRules,
-    /// Header changes of each response of this host, applied after those of the route.
-    pub response_headers: HeaderRules,
+    /// Header changes of each request to this host, applied before those of the route; `None` = none.
+    pub request_headers: Option<Box<HeaderRules>>,
+    /// Header changes of each response of this host, applied after those of the route; `None` = none.
+    pub response_headers: Option<Box<HeaderRules>>,
 }
 
 /// A host pattern in lower case, without port unless the pattern contains one.
@@ -68,10 +68,10 @@ pub struct Route {
     pub rate_limit: Option<RateLimit>,
     /// The fault injected before the action; `None` = none.
     pub fault: Option<Fault>,
-    /// Header changes of the request before it is forwarded.
-    pub request_headers: HeaderRules,
-    /// Header changes of the response before it is returned.
-    pub response_headers: HeaderRules,
+    /// Header changes of the request before it is forwarded; `None` = none.
+    pub request_headers: Option<Box<HeaderRules>>,
+    /// Header changes of the response before it is returned; `None` = none.
+    pub response_headers: Option<Box<HeaderRules>>,
 }
 
 /// The action of a route.
@@ -110,10 +110,10 @@ pub struct WeightedCluster {
     pub destination: Destination,
     /// The weight: the share is weight / sum of weights. The sum is above 0.
     pub weight: u32,
-    /// Header changes of the request, applied after those of the route.
-    pub request_headers: HeaderRules,
-    /// Header changes of the response, applied before those of the route.
-    pub response_headers: HeaderRules,
+    /// Header changes of the request, applied after those of the route; `None` = none.
+    pub request_headers: Option<Box<HeaderRules>>,
+    /// Header changes of the response, applied before those of the route; `None` = none.
+    pub response_headers: Option<Box<HeaderRules>>,
 }
 
 impl WeightedCluster {
@@ -252,11 +252,4 @@ pub struct HeaderRules {
     pub set: Vec<(HeaderName, HeaderValue)>,
     /// Headers to append.
     pub add: Vec<(HeaderName, HeaderValue)>,
-}
-
-impl HeaderRules {
-    /// Returns whether there are no changes.
-    pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
-    }
 }

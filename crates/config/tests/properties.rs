@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use maglor_config::raw::{Document, Size, TimeSpan};
-use maglor_config::{Config, parse};
+use maglor_config::{Config, Filter, parse};
 use proptest::prelude::*;
 
 proptest! {
@@ -154,4 +154,18 @@ fn files_that_cannot_be_read_are_errors() {
         let expected = "/dev/zero: error: the file has more than 8388608 bytes";
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// There may be ten thousand hosts, each with a route.
+#[test]
+fn a_virtual_host_keeps_no_space_for_further_routes_and_domains() {
+    let text = "listeners: [{name: web, address: 127.0.0.1:1, http: {virtual_hosts: [{domains: [a], routes: [{cluster: c}]}]}}]
+clusters: [{name: c, endpoints: ['127.0.0.1:2']}]";
+    let config = parse(text, "test").unwrap().config;
+    let Filter::Http(http) = &config.listeners[0].filter_chains[0].filter else {
+        panic!("it is HTTP");
+    };
+    let host = &http.routes.virtual_hosts[0];
+    assert!(host.routes.capacity() <= 2 && host.domains.capacity() == 1);
+    assert!(host.request_headers.is_none() && host.routes[0].request_headers.is_none());
 }

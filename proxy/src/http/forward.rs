@@ -36,7 +36,7 @@ pub(crate) fn forward<'a>(
             return Err(ProxyError::NoBackend(*status));
         }
         let cluster = cluster.cloned().ok_or(ProxyError::NoHealthyUpstream)?;
-        headers::apply(&share.request_headers, &mut request.fields);
+        headers::apply(share.request_headers.as_deref(), &mut request.fields);
         let now = worker.time(hop.context.started);
         let cluster = cluster.toward(hop.service.original(), worker.shared(), now)?;
         if let Some(recording) = accounting.recording() {
@@ -71,7 +71,7 @@ pub(crate) fn forward<'a>(
         }
         let mut response = result?;
         finish(&mut response, cookies, hop.upgrade.is_some(), accounting);
-        headers::apply(&share.response_headers, &mut response.fields);
+        headers::apply(share.response_headers.as_deref(), &mut response.fields);
         Ok(response)
     }
 }

@@ -169,10 +169,10 @@ static PAIRS: [[u8; 2]; 256] = {
 };
 
 /// Applies the operator's header rules: remove, set, add.
-pub(crate) fn apply(rules: &HeaderRules, fields: &mut Fields) {
-    if rules.is_empty() {
+pub(crate) fn apply(rules: Option<&HeaderRules>, fields: &mut Fields) {
+    let Some(rules) = rules else {
         return;
-    }
+    };
     for name in &rules.remove {
         fields.remove(name);
     }

@@ -284,8 +284,11 @@ impl Service {
                     response
                 }
             };
-            headers::apply(&route.config.response_headers, &mut response.fields);
-            headers::apply(&host.response_headers, &mut response.fields);
+            headers::apply(
+                route.config.response_headers.as_deref(),
+                &mut response.fields,
+            );
+            headers::apply(host.response_headers.as_deref(), &mut response.fields);
             if let Some(limit_state) = limit_state {
                 limit_state.describe(&mut response.fields);
             }
@@ -421,8 +424,8 @@ impl Service {
             self.worker
                 .with_rng(|rng| headers::set_request_id(fields, settings, rng));
         }
-        headers::apply(&host.request_headers, fields);
-        headers::apply(&route.config.request_headers, fields);
+        headers::apply(host.request_headers.as_deref(), fields);
+        headers::apply(route.config.request_headers.as_deref(), fields);
     }
 
     /// Returns the response to a request that could not be parsed.

@@ -52,8 +52,8 @@ pub(crate) struct Table {
 /// A compiled virtual host.
 #[derive(Debug)]
 pub(crate) struct Host {
-    pub(crate) request_headers: HeaderRules,
-    pub(crate) response_headers: HeaderRules,
+    pub(crate) request_headers: Option<Box<HeaderRules>>,
+    pub(crate) response_headers: Option<Box<HeaderRules>>,
     pub(crate) routes: Vec<Route>,
     /// The routes by path; `None` if they are few.
     index: Option<PathIndex>,

@@ -19,10 +19,9 @@ fn hosts(domains: &[&str]) -> Table {
             (_, Some(prefix)) => drop(table.prefix.insert(prefix.to_owned(), index)),
             _ => drop(table.exact.insert((*domain).to_owned(), index)),
         }
-        let rules = HeaderRules::default();
         let host = Host {
-            request_headers: rules.clone(),
-            response_headers: rules,
+            request_headers: None,
+            response_headers: None,
             routes: Vec::new(),
             index: None,
         };

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance as balance;
@@ -12,11 +13,11 @@ use crate::cluster::{DestinationAddress, DnsRefresh, EndpointAddress, ProxyProto
 use crate::report::{At, Report};
 use crate::{Cluster, Endpoint, Origination, UpstreamProtocol, raw};
 
-pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>, scope: &Scope<'_>) -> Vec<Cluster> {
+pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>, scope: &Scope<'_>) -> Vec<Arc<Cluster>> {
     let mut names = Unique::default();
     raw.iter()
         .enumerate()
-        .filter_map(|(i, raw)| one(raw, &at.index(i), &mut names, scope))
+        .filter_map(|(i, raw)| one(raw, &at.index(i), &mut names, scope).map(Arc::new))
         .collect()
 }
 
@@ -133,7 +134,7 @@ fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
 }
 
 /// Validates the clusters of listeners' short forms. They are generated and cannot have errors.
-pub(super) fn made(raw: &[raw::Cluster], scope: &Scope<'_>) -> Vec<Cluster> {
+pub(super) fn made(raw: &[raw::Cluster], scope: &Scope<'_>) -> Vec<Arc<Cluster>> {
     let report = Report::default();
     all(raw, &report.root(), scope)
 }

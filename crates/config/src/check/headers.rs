@@ -96,11 +96,13 @@ fn changeable(text: &str, at: &At<'_>, message: Message) -> Option<HeaderName> {
 }
 
 /// Validates the changes `remove`, `set` and `add`.
-pub(super) fn rules(raw: Option<&raw::HeaderRules>, at: &At<'_>, message: Message) -> HeaderRules {
+pub(super) fn rules(
+    raw: Option<&raw::HeaderRules>,
+    at: &At<'_>,
+    message: Message,
+) -> Option<Box<HeaderRules>> {
+    let raw = raw?;
     let mut rules = HeaderRules::default();
-    let Some(raw) = raw else {
-        return rules;
-    };
     if let Some(raw::OneOrMany(names)) = &raw.remove {
         let at = at.field("remove");
         for (i, text) in names.iter().enumerate() {
@@ -121,7 +123,7 @@ pub(super) fn rules(raw: Option<&raw::HeaderRules>, at: &At<'_>, message: Messag
             }
         }
     }
-    rules
+    Some(Box::new(rules))
 }
 
 /// Validates names with values; each name may occur once.

@@ -76,7 +76,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         outbound_grace: bootstrap::outbound_grace(raw, at),
         memory_budget: bootstrap::memory_budget(raw, at),
         listeners: listeners.into_iter().map(|(_, l)| Arc::new(l)).collect(),
-        clusters: clusters.into_iter().map(Arc::new).collect(),
+        clusters,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Detects routes that no request can reach, because an earlier route matches all of their requests.
 
+use std::sync::Arc;
+
 use http::Method;
 
 use crate::Route;
@@ -9,9 +11,9 @@ use crate::route::{PathMatch, RouteMatch};
 /// The maximum number of earlier routes that each route is compared with, so that long tables stay cheap.
 const MAX_COMPARED: usize = 64;
 
-pub(super) fn warn_unreachable(routes: &[(usize, Route)], at: &At<'_>) {
+pub(super) fn warn_unreachable(routes: &[(usize, Arc<Route>)], at: &At<'_>) {
     // Only routes without conditions on headers and query can hide others.
-    let mut wide: Vec<&(usize, Route)> = Vec::new();
+    let mut wide: Vec<&(usize, Arc<Route>)> = Vec::new();
     for entry @ (index, route) in routes {
         let matches = &route.matches;
         if let Some((_, hider)) = wide.iter().find(|(_, wide)| covers(&wide.matches, matches)) {

@@ -92,22 +92,16 @@ fn virtual_host(
         at.missing("routes", "write `routes: [{cluster: NAME}]`");
     }
     let each = raw.routes.iter().enumerate();
-    let routes: Vec<_> = each
-        .map(|(i, raw)| {
-            (
-                i,
-                route(raw, i, &list.index(i), &name, &mut seen.routes, scope),
-            )
-        })
-        .filter_map(|(i, route)| Some((i, route?)))
-        .collect();
+    // The list of a host keeps this space. There may be many hosts.
+    let mut routes = Vec::with_capacity(raw.routes.len());
+    routes.extend(each.filter_map(|(i, raw)| {
+        let route = route(raw, i, &list.index(i), &name, &mut seen.routes, scope)?;
+        Some((i, Arc::new(route)))
+    }));
     reach::warn_unreachable(&routes, &list);
     VirtualHost {
         domains,
-        routes: routes
-            .into_iter()
-            .map(|(_, route)| Arc::new(route))
-            .collect(),
+        routes: routes.into_iter().map(|(_, route)| route).collect(),
         request_headers: headers::rules(
             raw.request_headers.as_ref(),
             &at.field("request_headers"),
@@ -127,7 +121,7 @@ fn domains(raw: &raw::VirtualHost, at: &At<'_>, seen: &mut Unique) -> Vec<Domain
     if list.is_empty() {
         at.missing("domains", "write `domains: [\"*\"]` for any host");
     }
-    let (at, mut domains) = (at.field("domains"), Vec::new());
+    let (at, mut domains) = (at.field("domains"), Vec::with_capacity(list.len()));
     for (i, text) in list.iter().enumerate() {
         let at = at.index(i);
         match host::domain(text) {

@@ -19,7 +19,6 @@ use super::tls::{self, Behind};
 use super::{Scope, http, route, rule, tcp};
 use crate::raw::{self, ApplicationProtocol, OneOrMany, TimeSpan};
 use crate::report::At;
-use crate::route::HeaderRules;
 use crate::{
     Address, Domain, Filter, FilterChain, FilterChainMatch, HttpFilter, RouteTable, UnixAddress,
     VirtualHost,
@@ -356,8 +355,8 @@ impl Sidecar<'_, '_, '_> {
                 name: host.name.into(),
                 domains: host.domains.clone(),
                 routes: route.into_iter().map(Arc::new).collect(),
-                request_headers: HeaderRules::default(),
-                response_headers: HeaderRules::default(),
+                request_headers: None,
+                response_headers: None,
             }
         };
         RouteTable {

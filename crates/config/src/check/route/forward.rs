@@ -10,7 +10,7 @@ use crate::check::Scope;
 use crate::check::headers::{self, Message};
 use crate::check::rule::{self, DAY, SECOND, Unique};
 use crate::report::At;
-use crate::route::{Destination, Forward, HeaderRules, RouteAction, RouteMatch, WeightedCluster};
+use crate::route::{Destination, Forward, RouteAction, RouteMatch, WeightedCluster};
 use crate::{raw, yaml};
 
 pub(in crate::check) fn action(
@@ -105,8 +105,8 @@ fn clusters<'a>(
         let whole = WeightedCluster {
             destination: Destination::Cluster(name.as_str().into()),
             weight: 1,
-            request_headers: HeaderRules::default(),
-            response_headers: HeaderRules::default(),
+            request_headers: None,
+            response_headers: None,
         };
         return (vec![whole], target.into_iter().collect());
     }

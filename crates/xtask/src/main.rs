@@ -7,6 +7,7 @@ mod compiler;
 mod conformance;
 mod demo;
 mod docs;
+mod e2e;
 mod failures;
 mod fuzz;
 mod hot;
@@ -154,27 +155,6 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
     first.is_some_and(|one| one == "gateway" || one == "mesh")
 }
 
-/// Runs the tests that need a separate Kubernetes cluster, one after another.
-fn end_to_end() -> ExitCode {
-    // Without them, the tests of packages and of the dashboard skip themselves, and print that they do.
-    tools::want_programs(&[("mmdebstrap", "mmdebstrap"), ("chromium", "chromium")]);
-    let command = match compiler::with_warnings(Cargo::new("test")) {
-        Ok(command) => command,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    // Compiled like `cargo xtask test`, so that nothing is compiled again after it.
-    command
-        .args(["--locked", "--no-fail-fast"])
-        .args(["-p", "maglor-cluster", "-p", "maglor-controller"])
-        .args(["-p", "maglor-cli", "-p", "maglor-xtask"])
-        .args(["--test", "main", "--test", "package"])
-        .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
-        .become_it()
-}
-
 /// Builds releases of packages, and runs a measurement of them.
 fn measure(packages: &[&str], program: &str, passed: &PassedOn) -> ExitCode {
     let build = Cargo::new("build").arg("--release");
@@ -237,7 +217,7 @@ fn main() -> ExitCode {
             measure(&["-p", "maglor-controller"], "distribution", &passed)
         }
         Task::Docs(options) => docs::run(&options),
-        Task::E2e => end_to_end(),
+        Task::E2e => e2e::run(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Hostile(passed) => {
             passed.want_peers();

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -128,6 +129,29 @@ impl Cargo {
         Ok(child.wait()?.success())
     }
 
+    /// Returns whether it succeeds; `line` is called with each line of its standard output and of its standard error.
+    ///
+    /// Processes that it leaves running are not waited for.
+    pub(crate) fn succeeds_printing_both(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {
+        let (reader, writer) = io::pipe()?;
+        let command = self.command.stdin(Stdio::null());
+        let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
+        // It holds our ends of the pipe, which would never end.
+        drop(self);
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(reader).split(b'\n').map_while(Result::ok);
+            lines.all(|bytes| sender.send(bytes).is_ok())
+        });
+        loop {
+            match lines.recv_timeout(Duration::from_secs(1)) {
+                Ok(bytes) => line(&String::from_utf8_lossy(&bytes)),
+                Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_none() => {}
+                Err(_) => return Ok(child.wait()?.success()),
+            }
+        }
+    }
+
     /// Runs it in a process group of its own and returns its output, of both streams.
     ///
     /// Its group is killed when it ends, after `limit`, and when `interrupted` becomes true, so that nothing that it
@@ -204,5 +228,27 @@ impl fmt::Display for Cargo {
             write!(f, " {}", argument.to_string_lossy())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_streams_are_read_until_the_program_ends() {
+        let script = "echo out; echo error >&2; sleep 40 & exit 3";
+        let mut lines = Vec::new();
+        let started = Instant::now();
+        let succeeded = Cargo::program("sh", "sh")
+            .args(["-c", script])
+            .succeeds_printing_both(|line| lines.push(line.to_owned()));
+        assert!(!succeeded.unwrap());
+        lines.sort();
+        assert_eq!(lines, ["error", "out"]);
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "what is left is not waited for"
+        );
     }
 }

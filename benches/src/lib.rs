@@ -18,6 +18,7 @@ mod chart;
 mod child;
 pub mod compare;
 pub mod control_planes;
+mod cpu_quota;
 pub mod distribution;
 mod error;
 pub mod forward;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 use crate::http;
 use crate::scenario::Protocol;
 
@@ -97,6 +97,21 @@ pub struct Report {
     pub p999_us: f64,
     /// Largest.
     pub max_us: f64,
+}
+
+impl Report {
+    /// Checks that no response was wrong or missing.
+    ///
+    /// # Errors
+    /// Their number, and the first of them.
+    pub(crate) fn complete(&self) -> Result<()> {
+        if self.errors == 0 {
+            return Ok(());
+        }
+        let first = self.first_error.as_deref().unwrap_or_default();
+        let text = format!("{} errors, first: {first}", self.errors);
+        Err(Error::protocol(text))
+    }
 }
 
 /// Generates the load and prints the [`Report`] as one line of JSON.

@@ -1,6 +1,7 @@
 //! The measurements: each part measures every proxy in turn, round after round.
 
 mod footprint;
+mod half_core;
 mod load;
 mod memory;
 mod record;
@@ -76,10 +77,12 @@ impl Bench {
             Part::Footprint,
             Part::Load,
             Part::Waiting,
+            Part::HalfCore,
         ] {
             if self.options.parts.contains(&part) {
                 match part {
                     Part::Footprint => footprint::run(self, results)?,
+                    Part::HalfCore => half_core::run(self, results)?,
                     Part::Load => load::run(self, &self.options.scenarios(), results)?,
                     Part::Memory => memory::run(self, results)?,
                     Part::Startup => startup::run(self, results)?,

@@ -4,6 +4,7 @@
 mod bars;
 mod findings;
 mod folder;
+mod half_core;
 mod head_to_head;
 mod headline;
 mod machine;

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::{AFTER, Bench, Phase, Record, Results, SETTLE, SLACK, load, metric};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::peer::{Peer, Running};
 use crate::procfs::{self, Share};
 use crate::scenario::{HEADLINE, LATENCY, Scenario};
@@ -88,13 +88,6 @@ fn loaded(bench: &Bench, proxy: &Running, cell: Scenario) -> Result<Share> {
             highest = highest.max(now);
         }
     })?;
-    match report.errors {
-        0 => Ok(highest),
-        errors => {
-            let first = report.first_error.unwrap_or_default();
-            Err(Error::protocol(format!(
-                "{cell}: {errors} errors, first: {first}"
-            )))
-        }
-    }
+    report.complete()?;
+    Ok(highest)
 }

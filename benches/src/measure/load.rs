@@ -100,10 +100,8 @@ fn measure(
             return Ok(());
         }
     };
-    if report.errors > 0 {
-        let first = report.first_error.as_deref().unwrap_or_default();
-        let text = format!("{} errors, first: {first}", report.errors);
-        results.fail(subject, place(), text);
+    if let Err(error) = report.complete() {
+        results.fail(subject, place(), error);
     }
     let mut values = values(&report, proxy.map(|_| memory));
     if cell.mode == Loop::Waiting && proxy.is_some() {
@@ -129,7 +127,11 @@ fn phase(cell: &Scenario) -> Phase {
 
 /// Runs the generator once against one proxy, or the origin; returns also the highest observed
 /// memory.
-fn one_run(bench: &Bench, cell: &Scenario, proxy: Option<&Running>) -> Result<(Report, Memory)> {
+pub(super) fn one_run(
+    bench: &Bench,
+    cell: &Scenario,
+    proxy: Option<&Running>,
+) -> Result<(Report, Memory)> {
     let pids = proxy.map(Running::pids).unwrap_or_default();
     let target = match proxy {
         Some(proxy) => proxy.address(cell.protocol),
@@ -210,7 +212,7 @@ pub(super) fn sampled(
         .map_err(|error| Error::parse("the generator's report", error.to_string()))
 }
 
-fn values(report: &Report, memory: Option<Memory>) -> Vec<(&'static str, f64)> {
+pub(super) fn values(report: &Report, memory: Option<Memory>) -> Vec<(&'static str, f64)> {
     let requests = report.requests.max(1) as f64;
     let mut values = vec![
         (metric::REQUESTS, report.requests as f64),

@@ -122,6 +122,8 @@ pub(crate) enum Phase {
     Burst,
     /// Shares of memory: idle, loaded, after the load.
     Footprint,
+    /// Half a processor.
+    HalfCore,
     /// Memory with idle connections.
     Idle,
     /// A cell of the load part.
@@ -139,6 +141,7 @@ impl fmt::Display for Phase {
         out.write_str(match self {
             Self::Burst => "burst",
             Self::Footprint => "footprint",
+            Self::HalfCore => "half-core",
             Self::Idle => "idle",
             Self::Load => "load",
             Self::Size => "size",

@@ -1,8 +1,8 @@
-//! Fig. 5 of the paper on LOR, on real proxies: 40 FIFO servers behind M outbound proxies, each with
+//! Fig. 5 of the paper on LOR, on real proxies: FIFO servers behind M outbound proxies, each with
 //! its share of a Poisson stream, compared with the simulator with the same parameters.
 //!
-//! The paper's own Fig. 5 has 20 servers and one policy; its Figs. 3 and 9 have the parameters that are
-//! used here: N = 40, exponential service of 20 ms, ρ = 0.75.
+//! The paper's own Fig. 5 has 20 servers (`--servers 20`) and one policy; its Figs. 3 and 9 have the parameters that
+//! are used here by default: N = 40, exponential service of 20 ms, ρ = 0.75.
 
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use crate::chart;
 use crate::error::{Error, Result};
 use crate::report::{Findings, Table, number};
 
-const SERVERS: u32 = 40;
 const RHO: f64 = 0.75;
 const BALANCERS: [u32; 6] = [1, 2, 5, 10, 20, 40];
 const BALANCERS_QUICK: [u32; 3] = [1, 10, 40];
@@ -64,9 +63,10 @@ struct Cell {
 /// Runs the experiment.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
     let (ways, skipped) = ways(stage)?;
+    let servers = stage.options.servers;
     let balancers: Vec<u32> = match (&*stage.options.balancers, stage.options.quick) {
-        ([], true) => BALANCERS_QUICK.into(),
-        ([], false) => BALANCERS.into(),
+        ([], true) => up_to(servers, &BALANCERS_QUICK),
+        ([], false) => up_to(servers, &BALANCERS),
         (passed, _) => passed.into(),
     };
     let mut points = Vec::new();
@@ -98,6 +98,12 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
         bars: bars(&cells),
         charts: vec![chart(&ways, &cells)],
     })
+}
+
+/// Returns the numbers of balancers that are not above the number of servers: each has at least one of its own.
+fn up_to(servers: u32, balancers: &[u32]) -> Vec<u32> {
+    let few = balancers.iter().copied();
+    few.filter(|&balancers| balancers <= servers).collect()
 }
 
 /// Returns the lines to measure, and those that the proxy rejects, with its reason.
@@ -151,7 +157,7 @@ fn scenario(stage: &Stage, way: &Way, balancers: u32) -> Result<Scenario> {
     let base = Scenario::of(spec(&way.policy)?.into());
     Ok(Scenario {
         balancers,
-        servers: SERVERS,
+        servers: stage.options.servers,
         rho: RHO,
         service_time: stage.options.service(),
         network: Network {
@@ -172,7 +178,7 @@ fn scenario(stage: &Stage, way: &Way, balancers: u32) -> Result<Scenario> {
 
 fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
     let service = stage.options.service();
-    let server = Service::exponential(SERVERS, service.as_secs_f64());
+    let server = Service::exponential(stage.options.servers, service.as_secs_f64());
     Case {
         name: format!("balance: {}, M = {balancers}", way.name),
         model: WorkModel::new([("s1".to_owned(), server)]),
@@ -186,7 +192,7 @@ fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
             proxy_service: way.central.then(|| Central::everywhere(CENTRAL)),
             processes: 1,
         },
-        rate: f64::from(SERVERS) * RHO / service.as_secs_f64(),
+        rate: f64::from(stage.options.servers) * RHO / service.as_secs_f64(),
         paths: vec!["/api/v1".into()],
         users: None,
         warm_up: service * SETTLING,
@@ -213,9 +219,10 @@ fn text(stage: &Stage, cells: &[Cell], skipped: &[String]) -> String {
         table.row(row);
     }
     let mut text = format!(
-        "{SERVERS} FIFO servers, exponential service of {} ms, ρ = {RHO}; M outbound proxies, each with its share of \
+        "{} FIFO servers, exponential service of {} ms, ρ = {RHO}; M outbound proxies, each with its share of \
          Poisson arrivals. Intervals are 95 %, by ten batch means, of the simulator by ten runs. *Added* is what is not in \
          the servers' exact queues.\n\n{}",
+        stage.options.servers,
         stage.options.service_ms,
         table.markdown()
     );

@@ -94,7 +94,10 @@ pub struct Options {
     /// both shops Proxy-Service, in `shop` ring-hash, round-robin and ledger, too.
     #[arg(long, value_name = "POLICIES", value_delimiter = ';')]
     pub policies: Vec<String>,
-    /// Outbound proxies of `balance`, instead of all: 1,2,5,10,20,40.
+    /// Servers of `balance`; the paper's Fig. 5 has 20.
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub servers: u32,
+    /// Outbound proxies of `balance`, instead of those of 1,2,5,10,20,40 that are not more than its servers.
     #[arg(long, value_name = "M", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=200))]
     pub balancers: Vec<u32>,
 }
@@ -102,7 +105,7 @@ pub struct Options {
 /// The experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Experiment {
-    /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), compared with the simulator.
+    /// FIFO servers, 40 by default, behind 1–40 proxies (Fig. 5 of the paper on LOR), compared with the simulator.
     Balance,
     /// The chain of counters, without sidecars, with Maglor's and with Envoy's (the paper on edge meshes), and with `--linkerd`.
     Counter,

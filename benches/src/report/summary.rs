@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::bars::{self, added, ratio};
+use super::half_core;
 use super::headline;
 use super::machine::Machine;
 use super::table::{Table, number};
@@ -36,16 +37,18 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
     );
     let mut passed = results.failures().is_empty() && bench.left_out.is_none();
     if peers.contains(&Subject::Maglor) {
-        let bars = bars::bars(
+        let mut bars = bars::bars(
             results,
             &phases(&bench.options.parts),
             &peers,
             bench.options.pair,
         );
-        let bars = match bench.options.parts.contains(&Part::Waiting) {
-            true => [bars, waiting::bars(&bench.options.waiting(), results)].concat(),
-            false => bars,
-        };
+        if bench.options.parts.contains(&Part::Waiting) {
+            bars.extend(waiting::bars(&bench.options.waiting(), results));
+        }
+        if bench.options.parts.contains(&Part::HalfCore) {
+            bars.push(half_core::bar(results));
+        }
         passed &= bars.iter().all(Bar::is_reached);
         short.push_str(&format!("\n## Bars\n\n{}", bar::table(&bars)));
     }
@@ -59,6 +62,9 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
     }
     if bench.options.parts.contains(&Part::Waiting) {
         document.push_str(&waiting::section(&bench.options.waiting(), results, &peers));
+    }
+    if bench.options.parts.contains(&Part::HalfCore) {
+        document.push_str(&half_core::section(results, &peers));
     }
     Summary {
         document,
@@ -86,6 +92,7 @@ fn notes(bench: &Bench) -> String {
 fn phases(parts: &[Part]) -> Vec<Phase> {
     let phase = |part: &Part| match part {
         Part::Footprint => Phase::Footprint,
+        Part::HalfCore => Phase::HalfCore,
         Part::Load => Phase::Load,
         Part::Memory => Phase::Idle,
         Part::Startup => Phase::Startup,

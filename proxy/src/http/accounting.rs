@@ -406,3 +406,15 @@ impl Drop for Accounting {
         self.finish(Instant::now());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every waiting request has one: it fits into a block of the allocator.
+    #[test]
+    fn the_accounting_of_a_request_stays_within_a_block() {
+        let size = size_of::<Accounting>();
+        assert!(size <= 448, "{size} bytes");
+    }
+}

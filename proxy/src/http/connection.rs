@@ -139,6 +139,9 @@ impl Service {
     }
 }
 
+/// A protocol to switch to, as the client names it.
+pub(crate) struct Upgrade(pub(crate) Vec<u8>);
+
 /// A request that a route forwards to an endpoint.
 pub(crate) struct Hop<'a> {
     pub(crate) service: &'a Service,
@@ -146,7 +149,8 @@ pub(crate) struct Hop<'a> {
     pub(crate) forward: &'a Forward,
     pub(crate) context: &'a RequestContext,
     /// The protocol to switch to; `None` if the client does not ask for an upgrade or the listener does not allow it.
-    pub(crate) upgrade: Option<Box<[u8]>>,
+    /// Boxed: every waiting request reserves the space.
+    pub(crate) upgrade: Option<Box<Upgrade>>,
     /// The request's record; `None` if it has no reader.
     pub(crate) record: Option<Rc<Record>>,
 }

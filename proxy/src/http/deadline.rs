@@ -7,6 +7,7 @@ use std::time::Duration;
 use maglor_config::route::RouteAction;
 use tokio::time::{Instant, timeout_at};
 
+use super::moment::Moment;
 use super::upload::Upload;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Request;
@@ -19,7 +20,7 @@ pub(super) struct Deadline {
     /// Timeout that starts when the client has sent the request; `None` if there is none.
     timeout: Option<Duration>,
     /// Instant that does not move with the request's body; `None` if there is none.
-    fixed: Option<Instant>,
+    fixed: Moment,
     upload: Option<Rc<Upload>>,
     /// Whether the client allows less time than the route.
     hurried: bool,
@@ -31,7 +32,7 @@ impl Deadline {
         Self {
             started,
             timeout: None,
-            fixed: None,
+            fixed: Moment::default(),
             upload: None,
             hurried: false,
         }
@@ -63,7 +64,9 @@ impl Deadline {
         Self {
             started,
             timeout: lesser(timeout, expected),
-            fixed: grpc.map(|timeout| started + timeout),
+            fixed: grpc.map_or_else(Moment::default, |timeout| {
+                Moment::new(started, started + timeout)
+            }),
             upload,
             hurried: clients.is_some_and(|clients| timeout.is_none_or(|own| clients < own)),
         }
@@ -74,7 +77,7 @@ impl Deadline {
         Self {
             started: now,
             timeout: Some(timeout),
-            fixed: None,
+            fixed: Moment::default(),
             upload: self.upload.clone(),
             hurried: false,
         }
@@ -94,7 +97,8 @@ impl Deadline {
     pub(super) fn at(&self, now: Instant) -> Option<Instant> {
         let upload = self.upload.as_ref();
         let begun = upload.map_or(self.started, |upload| upload.end(now).max(self.started));
-        lesser(self.timeout.map(|timeout| begun + timeout), self.fixed)
+        let fixed = self.fixed.instant(self.started);
+        lesser(self.timeout.map(|timeout| begun + timeout), fixed)
     }
 
     /// Returns whether the deadline has passed.

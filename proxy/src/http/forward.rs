@@ -9,19 +9,18 @@ use maglor_config::route::Destination;
 use super::accounting::Accounting;
 use super::attempt::Attempts;
 use super::client::assertion;
-use super::connection::Hop;
+use super::connection::{Hop, Upgrade};
 use super::hash_key::{self, HashKey};
 use super::{headers, rewrite_path};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
-use crate::protocol::message::{Body, Request, Response};
+use crate::protocol::message::{Message, Request, Response};
 use crate::upstream::Cluster;
 
 /// Forwards a request and prepares its response for the client.
 pub(crate) fn forward<'a>(
     hop: &'a Hop<'a>,
-    request: &'a mut Request,
-    body: &'a mut Body,
+    message: &'a mut Message,
     accounting: &mut Accounting,
 ) -> impl Future<Output = Result<Response, ProxyError>> {
     async move {
@@ -29,35 +28,36 @@ pub(crate) fn forward<'a>(
         let HashKey {
             hash: sticky,
             set_cookie: sticky_cookie,
-        } = hop.sticky_key(request);
+        } = hop.sticky_key(&message.request);
         let share = worker.with_rng(move |rng| hop.route.share(hop.forward, sticky, rng));
         let (share, cluster) = share.ok_or(ProxyError::NoHealthyUpstream)?;
         if let Destination::Answer(status) = &share.destination {
             return Err(ProxyError::NoBackend(*status));
         }
         let cluster = cluster.cloned().ok_or(ProxyError::NoHealthyUpstream)?;
+        let request = &mut message.request;
         headers::apply(share.request_headers.as_deref(), &mut request.fields);
         let now = worker.time(hop.context.started);
         let cluster = cluster.toward(hop.service.original(), worker.shared(), now)?;
         if let Some(recording) = accounting.recording() {
             recording.forwarded();
         }
-        let HashKey { hash, set_cookie } = hop.hash_key(request);
+        let HashKey { hash, set_cookie } = hop.hash_key(&message.request);
         // Boxed: every waiting request would reserve the space.
         let cookies = match [sticky_cookie, set_cookie] {
             [None, None] => None,
             cookies => Some(Box::new(cookies)),
         };
-        hop.prepare(request, &cluster)?;
+        hop.prepare(&mut message.request, &cluster)?;
 
         let result = {
             let (time, progress) = accounting.attempts();
-            let mut attempts = Attempts::new(hop, &cluster, hash, request, body, time.deadline());
+            let mut attempts = Attempts::new(hop, &cluster, hash, message, time.deadline());
             let run = pin!(attempts.run(progress));
             time.limit(run).await.and_then(|result| result)
         };
         // No further attempt sends it.
-        drop(body.take());
+        drop(message.body.take());
         accounting.forwarded(&result);
         if let Err(error) = &result {
             cluster.count_overflow(error);
@@ -133,7 +133,7 @@ impl Hop<'_> {
         let original_version = self.service.original_version(request);
         request.fields.remove(Known::XMaglorHttpVersion);
         headers::keep_only_te_trailers(&mut request.fields);
-        if let Some(protocol) = &self.upgrade {
+        if let Some(Upgrade(protocol)) = self.upgrade.as_deref() {
             headers::set_upgrade(&mut request.fields, protocol);
         }
         if request.version == Version::HTTP_2 {

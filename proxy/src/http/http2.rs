@@ -3,7 +3,7 @@
 //! The connection's task reads and writes. Each request is handled by its own task, which puts its output into the
 //! connection's buffer.
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,16 +12,16 @@ use http::{Method, Version};
 use http_body::Body as _;
 use tokio::time::Sleep;
 
-use super::connection::{LEAVE_AFTER, Service};
-use super::streams::{self, Busy, RequestStream, Streams};
-use super::timer::{Lent, Timers};
+use super::connection::{LEAVE_AFTER, RequestContext, Service};
+use super::handling::{self, RequestStream};
+use super::streams::{self, Busy, Streams};
 use crate::net::io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
 use crate::protocol::http1;
-use crate::protocol::http2::{Accepted, Closed, Limits, Reason, Sending, Server, Stream};
-use crate::protocol::message::Response;
+use crate::protocol::http2::{Accepted, Closed, Limits, Owner, Reason, Sending, Server, Stream};
+use crate::protocol::message::{Message, Response};
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
@@ -32,7 +32,6 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
     let holders = Rc::clone(&service.worker.holders);
     let server = Server::new(stream, limits, move || holders.refuses());
     let streams = Rc::new(Streams::default());
-    let timers = Rc::new(Timers::default());
     let mut leave = pin!(async {
         // Clients may connect before they have a request to send.
         let fresh = service.settings().idle_timeout;
@@ -48,15 +47,24 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
             server.leave();
         }
         let mut closed = server.poll(cx);
-        for accepted in server.accepted() {
-            let mut received = ReceivedRequest {
+        for Accepted {
+            owner,
+            request,
+            head,
+            arrived,
+        } in server.accepted()
+        {
+            let busy = Streams::enter(&streams);
+            let received = ReceivedRequest {
                 service: Rc::clone(&service),
-                accepted,
-                timer: Lent::of(&timers),
-                _busy: Streams::enter(&streams),
+                context: streams::context(owner.stream(), arrived, &busy),
+                owner,
+                request,
+                head,
+                _busy: busy,
             };
             // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
-            let answered = Box::pin(async move { received.answer().await });
+            let answered = Box::pin(received.answer());
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
         if closed.is_pending() && head.poll(&server, &service, cx).is_ready() {
@@ -94,47 +102,59 @@ impl HeadLimit {
 /// copy.
 struct ReceivedRequest {
     service: Rc<Service>,
-    accepted: Accepted,
-    timer: Lent,
+    owner: Owner,
+    request: Result<Message, ProxyError>,
+    /// Bytes of its head that the connection has allocated, and the request frees.
+    head: usize,
+    context: RequestContext,
+    /// Dropped last: it takes back the timer.
     _busy: Busy,
 }
 
 impl ReceivedRequest {
     /// Handles the request and sends its response.
-    async fn answer(&mut self) {
-        memory::adopt(self.accepted.head);
-        let Accepted {
-            owner,
-            request,
-            arrived,
-            ..
-        } = &mut self.accepted;
-        let stream = owner.stream();
-        let service = &self.service;
-        let response = match request {
-            Err(error) => Some(service.refuse(error, Version::HTTP_2)),
-            // A stream cannot become a tunnel in this implementation.
-            Ok((request, _)) if request.method == Method::CONNECT => {
-                Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
-            }
-            Ok((request, body)) => {
-                streams::handle(service, stream, (request, body), *arrived, &self.timer).await
-            }
-        };
-        // Dropping the pipeline's future has cancelled the request and logged it.
-        if let Some(response) = response {
-            respond(stream, response).await;
+    fn answer(mut self) -> impl Future<Output = ()> {
+        async move {
+            let Self {
+                service,
+                owner,
+                request,
+                head,
+                context,
+                ..
+            } = &mut self;
+            memory::adopt(*head);
+            let stream = owner.stream();
+            let mut to_head = false;
+            let response = match request {
+                // A stream cannot become a tunnel in this implementation.
+                Ok(message) if message.request.method == Method::CONNECT => {
+                    Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2))
+                }
+                Ok(message) => {
+                    to_head = message.request.method == Method::HEAD;
+                    handling::handle(service, &**stream, message, context).await
+                }
+                Err(error) => Some(service.refuse(error, Version::HTTP_2)),
+            };
+            // Passed on as it is: what is left of it would need space beside that for the pipeline.
+            respond(self.owner.stream(), response, to_head).await;
         }
     }
 }
 
 impl RequestStream for Stream {
-    fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_closed(cx)
     }
 }
 
-async fn respond(stream: &Rc<Stream>, response: Response) {
+/// Sends a response; `None` if the client has cancelled the request. `to_head`: whether the method is HEAD.
+async fn respond(stream: &Stream, response: Option<Response>, to_head: bool) {
+    let Some(mut response) = response else {
+        return;
+    };
+    streams::adapt(&mut response, to_head);
     let Response {
         status,
         mut fields,
@@ -176,5 +196,20 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
     });
     if sent.await.is_err() {
         stream.abandon(Reason::Internal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the size of the future that answers a request, as that of the mesh transport.
+    #[test]
+    fn a_waiting_requests_future_stays_within_a_block() {
+        fn size<F>(_: impl FnOnce(ReceivedRequest) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(ReceivedRequest::answer);
+        assert!(size <= 896, "{size} bytes");
     }
 }

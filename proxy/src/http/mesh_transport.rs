@@ -3,7 +3,7 @@
 //! The connection's task reads and writes. Each request is handled by its own task, which puts its output into the
 //! connection's buffer.
 
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,9 +12,9 @@ use http::{Method, Version};
 use http_body::Body as _;
 use tokio::time::Instant;
 
-use super::connection::{LEAVE_AFTER, Service};
-use super::streams::{self, Busy, RequestStream, Streams};
-use super::timer::{Lent, Timers};
+use super::connection::{LEAVE_AFTER, RequestContext, Service};
+use super::handling::{self, RequestStream};
+use super::streams::{self, Busy, Streams};
 use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
@@ -22,14 +22,13 @@ use crate::protocol::fields::{CONNECTION_FIELDS, Known};
 use crate::protocol::http1::{self, HeadError};
 use crate::protocol::mesh_transport::server::{Accepted, Server};
 use crate::protocol::mesh_transport::{Closed, Owner, Reason, Sending, Stream};
-use crate::protocol::message::{Body, Request, Response};
+use crate::protocol::message::{Message, Response};
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     let settings = service.settings();
     let server = Server::new(io, service.limits(), settings.max_concurrent_streams);
     let streams = Rc::new(Streams::default());
-    let timers = Rc::new(Timers::default());
     let mut leave = pin!(async {
         // A member connects in order to send a request, so a connection without one is not idle between two requests.
         streams::end(&service, &streams, settings.header_timeout).await;
@@ -44,15 +43,16 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
         }
         let closed = server.poll(cx);
         for Accepted { owner, request } in server.accepted() {
-            let mut received = ReceivedRequest {
+            let busy = Streams::enter(&streams);
+            let received = ReceivedRequest {
                 service: Rc::clone(&service),
+                context: streams::context(owner.stream(), Instant::now(), &busy),
                 owner,
                 request,
-                timer: Lent::of(&timers),
-                _busy: Streams::enter(&streams),
+                _busy: busy,
             };
             // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
-            let answered = Box::pin(async move { received.answer().await });
+            let answered = Box::pin(received.answer());
             tokio::task::spawn_local(memory::guard_stream(answered));
         }
         closed
@@ -72,42 +72,56 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
 struct ReceivedRequest {
     service: Rc<Service>,
     owner: Owner,
-    request: Result<(Request, Body), HeadError>,
-    timer: Lent,
+    request: Result<Message, HeadError>,
+    context: RequestContext,
+    /// Dropped last: it takes back the timer.
     _busy: Busy,
 }
 
 impl ReceivedRequest {
     /// Handles the request and sends its response.
-    async fn answer(&mut self) {
-        let stream = self.owner.stream();
-        let service = &self.service;
-        let refused = |error: ProxyError| service.refuse(&error, Version::HTTP_11);
-        let response = match &mut self.request {
-            Err(error) => Some(refused(ProxyError::DownstreamHead(*error))),
-            // Byte streams use separate connections.
-            Ok((request, _)) if request.method == Method::CONNECT => {
-                Some(refused(ProxyError::ConnectNotAllowed))
-            }
-            Ok((request, body)) => {
-                let started = Instant::now();
-                streams::handle(service, stream, (request, body), started, &self.timer).await
-            }
-        };
-        // Dropping the pipeline's future has cancelled the request and logged it.
-        if let Some(response) = response {
-            respond(stream, response).await;
+    fn answer(mut self) -> impl Future<Output = ()> {
+        async move {
+            let Self {
+                service,
+                owner,
+                request,
+                context,
+                ..
+            } = &mut self;
+            let stream = owner.stream();
+            let mut to_head = false;
+            let response = match request {
+                // Byte streams use separate connections.
+                Ok(message) if message.request.method == Method::CONNECT => {
+                    Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_11))
+                }
+                Ok(message) => {
+                    to_head = message.request.method == Method::HEAD;
+                    handling::handle(service, &**stream, message, context).await
+                }
+                Err(error) => {
+                    Some(service.refuse(&ProxyError::DownstreamHead(*error), Version::HTTP_11))
+                }
+            };
+            // Passed on as it is: what is left of it would need space beside that for the pipeline.
+            respond(self.owner.stream(), response, to_head).await;
         }
     }
 }
 
 impl RequestStream for Stream {
-    fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_closed(cx)
     }
 }
 
-async fn respond(stream: &Rc<Stream>, response: Response) {
+/// Sends a response; `None` if the client has cancelled the request. `to_head`: whether the method is HEAD.
+async fn respond(stream: &Stream, response: Option<Response>, to_head: bool) {
+    let Some(mut response) = response else {
+        return;
+    };
+    streams::adapt(&mut response, to_head);
     let Response {
         status,
         mut fields,
@@ -145,5 +159,21 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
     });
     if sent.await.is_err() {
         stream.abandon(Reason::Failed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the size of the future that answers a request, which is the largest part of a waiting request's memory: it
+    /// fits into a block of the allocator.
+    #[test]
+    fn a_waiting_requests_future_stays_within_a_block() {
+        fn size<F>(_: impl FnOnce(ReceivedRequest) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(ReceivedRequest::answer);
+        assert!(size <= 896, "{size} bytes");
     }
 }

@@ -11,6 +11,7 @@ mod connection;
 mod deadline;
 mod detect_version;
 mod forward;
+mod handling;
 mod hash_key;
 pub(crate) mod headers;
 mod http1;

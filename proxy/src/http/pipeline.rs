@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::accounting::Accounting;
 use super::client::assertion::Assertion;
-use super::connection::{Hop, RequestContext, Service};
+use super::connection::{Hop, RequestContext, Service, Upgrade};
 use super::deadline::Deadline;
 use super::recording::Recording;
 use super::story::Ended;
@@ -35,7 +35,7 @@ use crate::net::io::Stream;
 use crate::protocol::error::{ProxyError, Verdict};
 use crate::protocol::fields::Known;
 use crate::protocol::mesh_transport::Closed;
-use crate::protocol::message::{Account, Body, Request, Response};
+use crate::protocol::message::{Account, Message, Request, Response};
 use crate::routing::rate_limit::RateLimitState;
 use crate::routing::route::{Host, Route, Table, header_matches, without_port};
 use crate::upstream::relay::relay;
@@ -47,7 +47,7 @@ const UNIDENTIFIED: &str = "mtls";
 
 /// A request in the pipeline. Whatever cancels it, its text is known to the record of its end.
 struct Pending<'a> {
-    request: &'a mut Request,
+    message: &'a mut Message,
     /// `None` once the response has it.
     accounting: Option<Box<Accounting>>,
 }
@@ -56,7 +56,7 @@ impl Pending<'_> {
     /// Returns the accounting record, for the body of the response.
     fn end(mut self) -> Option<Box<Accounting>> {
         let mut accounting = self.accounting.take()?;
-        accounting.keep(self.request);
+        accounting.keep(&mut self.message.request);
         Some(accounting)
     }
 }
@@ -64,7 +64,7 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(accounting) = &mut self.accounting {
-            accounting.keep(self.request);
+            accounting.keep(&mut self.message.request);
         }
     }
 }
@@ -76,10 +76,14 @@ impl Service {
     /// a copy, for as long as the request waits.
     pub(crate) fn handle(
         self: &Rc<Self>,
-        request: &mut Request,
-        body: &mut Body,
+        message: &mut Message,
         context: &RequestContext,
     ) -> impl Future<Output = Response> {
+        // Here, not in the future, which would reserve space for the argument, too.
+        let mut pending = Pending {
+            message,
+            accounting: None,
+        };
         async move {
             if self
                 .expires
@@ -90,20 +94,17 @@ impl Service {
             if !self.has_requests.replace(true) {
                 self.worker.connections.mark_active(self.slot);
             }
+            let message = &mut *pending.message;
+            let request = &mut message.request;
             let grpc = request.is_grpc();
             headers::settle_host(request);
             let idle = self.settings().stream_idle_timeout;
-            let mut pending = Pending {
-                request,
-                accounting: None,
-            };
             let accounting = pending.accounting.insert(Accounting::new(
                 self,
                 context.started,
                 Rc::clone(&context.timer),
                 idle,
             ));
-            let request = &mut *pending.request;
             accounting.begin_record(request, grpc);
             // The log contains the path as the client sent it; rules and endpoints get the normalized path.
             rewrite_path::normalize(request, self.settings().path_normalization);
@@ -118,8 +119,7 @@ impl Service {
                 }
                 Ok(response)
             } else {
-                self.dispatch(request, body, &table, context, accounting)
-                    .await
+                self.dispatch(message, &table, context, accounting).await
             };
             let mut response = outcome.unwrap_or_else(|error| {
                 accounting.fail(&error);
@@ -218,31 +218,31 @@ impl Service {
     /// Finds the route, applies the limits, and performs the route's action.
     fn dispatch(
         &self,
-        request: &mut Request,
-        body: &mut Body,
+        message: &mut Message,
         table: &Table,
         context: &RequestContext,
         accounting: &mut Accounting,
     ) -> impl Future<Output = Result<Response, ProxyError>> {
         async move {
-            let discovered = self.discover(request, table, context, accounting).await?;
+            let discovered = self
+                .discover(&message.request, table, context, accounting)
+                .await?;
             let routes = discovered.as_deref().unwrap_or(table);
-            let Some((host, route)) = routes.find(request) else {
+            let Some((host, route)) = routes.find(&message.request) else {
                 accounting.unrouted(&self.chain.unrouted);
-                return match self.limit(request, table, None, context) {
+                return match self.limit(&message.request, table, None, context) {
                     Ok(_) => Err(ProxyError::NoRoute),
-                    Err(refused) => Ok(self.too_many(request, None, &refused, accounting)),
+                    Err(refused) => Ok(self.too_many(&message.request, None, &refused, accounting)),
                 };
             };
+            let Message { request, body } = &mut *message;
             if request.method == Method::CONNECT && !self.settings().allow_connect {
                 return Err(ProxyError::ConnectNotAllowed);
             }
             let interim = context.interim.as_ref();
             let upload = Upload::watch(body, &request.fields, context.started, interim);
-            let action = &route.config.action;
-            let deadline = Deadline::of(action, request, upload, context.started);
+            let deadline = Deadline::of(&route.config.action, request, upload, context.started);
             accounting.route(&route.metrics, deadline);
-            let record = accounting.record().cloned();
             let limit_state = match self.limit(request, table, Some(route), context) {
                 // Boxed: every waiting request would reserve the space.
                 Ok(limit_state) => limit_state.map(Box::new),
@@ -250,22 +250,24 @@ impl Service {
                     return Ok(self.too_many(request, Some(route), &refused, accounting));
                 }
             };
-            self.inject_fault(request, route, accounting).await?;
-            let mut response = match action {
+            self.inject_fault(&message.request, route, accounting)
+                .await?;
+            let mut response = match &route.config.action {
                 RouteAction::Direct(direct) => reply::direct(direct, self.server()),
                 RouteAction::Redirect(redirect) => {
                     let location = rewrite_path::location(
                         redirect,
                         route,
-                        request,
+                        &message.request,
                         (&self.client, self.ends()),
                     );
                     reply::redirect(redirect.status, &location, self.server())
                 }
                 RouteAction::Forward(forward) => {
+                    let request = &mut message.request;
                     accounting.in_flight_guard(self.count_in_flight(request, context)?);
                     let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades)
-                        .map(Vec::into_boxed_slice);
+                        .map(|protocol| Box::new(Upgrade(protocol)));
                     // Done first, so that `connection` cannot name a field that the proxy or its operator adds.
                     request.fields.remove_hop_by_hop();
                     accounting.call(self.call(request));
@@ -277,9 +279,9 @@ impl Service {
                         forward,
                         context,
                         upgrade,
-                        record,
+                        record: accounting.record().cloned(),
                     };
-                    let mut response = forward::forward(&hop, request, body, accounting).await?;
+                    let mut response = forward::forward(&hop, message, accounting).await?;
                     accounting.describe_queue(&mut response.fields);
                     response
                 }

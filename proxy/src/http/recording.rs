@@ -35,8 +35,9 @@ pub(crate) struct Recording {
     tracer: Option<Arc<Tracer>>,
     /// The text of the request, at its end, with its method.
     text: Option<Fields>,
-    /// Where the method is in the text, and its length: a span of two more bytes would not fit here.
-    method: (u32, u16),
+    /// Where the method is in the text, and its length: a span would be two bytes longer, and not fit here.
+    method_start: u32,
+    method_length: u16,
     /// Whether a cluster was chosen.
     is_forwarded: bool,
     /// When the client had sent its whole request.
@@ -71,7 +72,8 @@ impl Recording {
             readers,
             tracer,
             text: None,
-            method: (0, 0),
+            method_start: 0,
+            method_length: 0,
             is_forwarded: false,
             uploaded: Moment::default(),
         })
@@ -164,11 +166,12 @@ impl Recording {
     }
 
     fn keep_method(&mut self, Span { start, end }: Span) {
-        self.method = (start, u16::try_from(end - start).unwrap_or(u16::MAX));
+        self.method_start = start;
+        self.method_length = u16::try_from(end - start).unwrap_or(u16::MAX);
     }
 
     fn method_in<'a>(&self, fields: &'a Fields) -> &'a [u8] {
-        let (start, length) = self.method;
+        let (start, length) = (self.method_start, self.method_length);
         let end = start.saturating_add(length.into());
         fields.slice(Span { start, end })
     }

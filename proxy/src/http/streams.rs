@@ -4,15 +4,16 @@ use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use tokio::time::Instant;
 
 use super::connection::{RequestContext, Service};
-use super::timer::Lent;
-use crate::protocol::message::{Body, Interim, Request, Response};
+use super::handling::RequestStream;
+use super::timer::{Timer, Timers};
+use crate::protocol::message::{Interim, Response};
 
 /// Becomes ready when the connection should end: the listener drains, the maximum age is reached, there has been no
 /// stream for the idle timeout, or no first stream within `fresh`.
@@ -51,46 +52,31 @@ pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
     .await;
 }
 
-/// A stream by which a request has arrived, and by which its response is sent.
-pub(super) trait RequestStream: Interim {
-    /// Becomes ready when the client has cancelled the request.
-    fn poll_closed(&self, cx: &Context<'_>) -> Poll<()>;
+/// Returns the context of a stream's request that arrived at `started`.
+pub(super) fn context<S: RequestStream + 'static>(
+    stream: &Rc<S>,
+    started: Instant,
+    busy: &Busy,
+) -> RequestContext {
+    RequestContext {
+        started,
+        timer: Rc::clone(&busy.timer),
+        interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
+    }
 }
 
-/// Runs the pipeline for the request of a stream, which arrived at `started`; returns `None` if the client has cancelled
-/// it.
-pub(super) fn handle<S: RequestStream + 'static>(
-    service: &Rc<Service>,
-    stream: &Rc<S>,
-    (request, body): (&mut Request, &mut Body),
-    started: Instant,
-    timer: &Lent,
-) -> impl Future<Output = Option<Response>> {
-    async move {
-        let context = RequestContext {
-            started,
-            timer: timer.get(),
-            interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
-        };
-        let to_head = request.method == Method::HEAD;
-        let mut handling = pin!(service.handle(request, body, &context));
-        let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
-            Poll::Ready(response) => Poll::Ready(Some(response)),
-            Poll::Pending => stream.poll_closed(cx).map(|()| None),
-        });
-        let mut response = handled.await?;
-        if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            // A client cannot request this on a stream, so an upgrade is never forwarded.
-            response.status = StatusCode::BAD_GATEWAY;
-        }
-        let bodiless = matches!(
-            response.status,
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-        );
-        if to_head || bodiless {
-            response.body.leave_out();
-        }
-        Some(response)
+/// Adapts a response to a stream. `to_head`: whether the method of its request is HEAD.
+pub(super) fn adapt(response: &mut Response, to_head: bool) {
+    if response.status == StatusCode::SWITCHING_PROTOCOLS {
+        // A client cannot request this on a stream, so an upgrade is never forwarded.
+        response.status = StatusCode::BAD_GATEWAY;
+    }
+    let bodiless = matches!(
+        response.status,
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    if to_head || bodiless {
+        response.body.leave_out();
     }
 }
 
@@ -101,6 +87,7 @@ pub(super) struct Streams {
     /// Whether there has been a stream.
     begun: Cell<bool>,
     last: Cell<Instant>,
+    timers: Timers,
 }
 
 impl Default for Streams {
@@ -109,28 +96,37 @@ impl Default for Streams {
             busy: Cell::new(0),
             begun: Cell::new(false),
             last: Cell::new(Instant::now()),
+            timers: Timers::default(),
         }
     }
 }
 
-/// Counts a stream while its request is being handled.
-pub(super) struct Busy(Rc<Streams>);
+/// Counts a stream while its request is being handled, and lends it a timer.
+pub(super) struct Busy {
+    streams: Rc<Streams>,
+    timer: Rc<Timer>,
+}
 
 impl Streams {
     pub(super) fn enter(streams: &Rc<Self>) -> Busy {
         streams.busy.set(streams.busy.get() + 1);
         streams.begun.set(true);
-        Busy(Rc::clone(streams))
+        Busy {
+            streams: Rc::clone(streams),
+            timer: streams.timers.lend(),
+        }
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let busy = self.0.busy.get() - 1;
-        self.0.busy.set(busy);
+        let Self { streams, timer } = self;
+        streams.timers.take_back(timer);
+        let busy = streams.busy.get() - 1;
+        streams.busy.set(busy);
         // Only the end of the last one begins the idle time.
         if busy == 0 {
-            self.0.last.set(Instant::now());
+            streams.last.set(Instant::now());
         }
     }
 }

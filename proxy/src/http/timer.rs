@@ -90,8 +90,8 @@ pub(super) struct RequestTimer {
     deadline: Deadline,
     /// Idle timeout in nanoseconds: how long no byte may be transferred.
     idle: u64,
-    /// When the idle timeout expires, if no byte is transferred.
-    idle_until: Cell<Instant>,
+    /// When the idle timeout expires if no byte is transferred, in nanoseconds after the beginning of the request.
+    idle_until: Cell<u64>,
     /// Whether a byte has been transferred since the timer was last checked.
     moved: Cell<bool>,
 }
@@ -102,7 +102,7 @@ impl RequestTimer {
             timer,
             deadline: Deadline::never(started),
             idle: nanos(idle),
-            idle_until: Cell::new(started + idle),
+            idle_until: Cell::new(nanos(idle)),
             moved: Cell::new(false),
         }
     }
@@ -167,17 +167,22 @@ impl RequestTimer {
                 return Poll::Ready(ProxyError::RequestTimeout);
             }
             if self.take_moved() {
-                self.idle_until.set(now + Duration::from_nanos(self.idle));
+                let passed = nanos(now - self.started());
+                self.idle_until.set(passed.saturating_add(self.idle));
             }
-            if self.idle_until.get() <= now {
+            if self.idle_until() <= now {
                 return Poll::Ready(ProxyError::StreamIdleTimeout);
             }
             self.arm(now);
         }
     }
 
+    fn idle_until(&self) -> Instant {
+        self.started() + Duration::from_nanos(self.idle_until.get())
+    }
+
     fn arm(&self, now: Instant) {
-        let idle = self.idle_until.get();
+        let idle = self.idle_until();
         let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
         self.timer.set(now, Some(next));
     }
@@ -202,40 +207,23 @@ pub(super) struct Timers {
     lent: Cell<usize>,
 }
 
-/// A timer in use by a request; it is returned on drop.
-pub(super) struct Lent {
-    timer: Rc<Timer>,
-    home: Rc<Timers>,
-}
-
-impl Lent {
-    pub(super) fn of(timers: &Rc<Timers>) -> Self {
-        timers.lent.set(timers.lent.get() + 1);
-        Self {
-            timer: timers.free.borrow_mut().pop().unwrap_or_default(),
-            home: Rc::clone(timers),
-        }
+impl Timers {
+    /// Lends a timer to a request.
+    pub(super) fn lend(&self) -> Rc<Timer> {
+        self.lent.set(self.lent.get() + 1);
+        self.free.borrow_mut().pop().unwrap_or_default()
     }
-}
 
-impl Lent {
-    /// Returns the timer itself.
-    pub(super) fn get(&self) -> Rc<Timer> {
-        Rc::clone(&self.timer)
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let Timers { free, lent } = &*self.home;
-        let mut free = free.borrow_mut();
-        lent.set(lent.get() - 1);
+    /// Takes back a timer that was lent.
+    pub(super) fn take_back(&self, timer: &Rc<Timer>) {
+        let mut free = self.free.borrow_mut();
+        self.lent.set(self.lent.get() - 1);
         // A body that is still held elsewhere keeps its timer.
-        if free.len() < TIMERS && Rc::strong_count(&self.timer) == 1 {
-            self.timer.clear();
-            free.push(Rc::clone(&self.timer));
+        if free.len() < TIMERS && Rc::strong_count(timer) == 1 {
+            timer.clear();
+            free.push(Rc::clone(timer));
         }
-        if lent.get() == 0 {
+        if self.lent.get() == 0 {
             free.truncate(KEPT);
         }
     }

@@ -77,6 +77,14 @@ impl Request {
     }
 }
 
+/// A request with its body. Futures hold both by one reference: a waiting request reserves the space of a reference in
+/// each future on its way.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) request: Request,
+    pub(crate) body: Body,
+}
+
 /// A response.
 #[derive(Debug)]
 pub(crate) struct Response {
@@ -101,6 +109,16 @@ pub(crate) trait Source: Debug {
 
     /// Releases the connection for reuse; called once when the body has ended successfully.
     fn release(self: Box<Self>) {}
+
+    /// Returns whether the response ends HTTP on its connection.
+    fn ends_http(&self) -> bool {
+        false
+    }
+
+    /// Returns how the connection continues, if the response ends HTTP on it.
+    fn take_over(self: Box<Self>) -> Option<Box<Takeover>> {
+        None
+    }
 }
 
 /// Accounting of a response: counts its bytes and records how it ends.
@@ -146,19 +164,31 @@ pub(crate) struct TakenOver {
 /// The body of a request or response.
 #[derive(Debug)]
 pub(crate) struct Body {
-    kind: Kind,
+    /// `None` if there is no body, or nothing is left of it.
+    source: Option<Box<dyn Source>>,
     /// Accounting, kept until the response has ended in any way; `None` if there is none.
     account: Option<Box<dyn Account>>,
 }
 
+/// A body in memory.
 #[derive(Debug)]
-enum Kind {
-    Empty,
-    /// Boxed: every waiting request reserves the space of a body.
-    Full(Box<Bytes>),
-    Source(Box<dyn Source>),
-    /// The connection is used by a protocol other than HTTP.
-    TakenOver(Box<Takeover>),
+struct InMemory(Bytes);
+
+impl Source for InMemory {
+    fn poll_frame(
+        &mut self,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.0)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len() as u64)
+    }
 }
 
 /// Use of a client's connection after it has switched from HTTP.
@@ -170,10 +200,35 @@ pub(crate) enum Takeover {
     Tunnel(Stream),
 }
 
+impl Source for Takeover {
+    fn poll_frame(
+        &mut self,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(0)
+    }
+
+    fn ends_http(&self) -> bool {
+        true
+    }
+
+    fn take_over(self: Box<Self>) -> Option<Box<Takeover>> {
+        Some(self)
+    }
+}
+
 impl Body {
     /// Creates the body of a message without one.
     pub(crate) fn empty() -> Self {
-        Self::of(Kind::Empty)
+        Self::of(None)
     }
 
     /// Returns the body, leaving an empty one in its place.
@@ -184,28 +239,27 @@ impl Body {
     /// Creates a body in memory.
     pub(crate) fn full(data: impl Into<Bytes>) -> Self {
         let data = data.into();
-        Self::of(if data.is_empty() {
-            Kind::Empty
-        } else {
-            Kind::Full(Box::new(data))
-        })
+        match data.is_empty() {
+            true => Self::empty(),
+            false => Self::source(Box::new(InMemory(data))),
+        }
     }
 
     pub(crate) fn source(source: Box<dyn Source>) -> Self {
-        Self::of(Kind::Source(source))
+        Self::of(Some(source))
     }
 
     pub(crate) fn tunnel(stream: Stream) -> Self {
-        Self::of(Kind::TakenOver(Box::new(Takeover::Tunnel(stream))))
+        Self::source(Box::new(Takeover::Tunnel(stream)))
     }
 
     pub(crate) fn channel_upgrade() -> Self {
-        Self::of(Kind::TakenOver(Box::new(Takeover::Channel)))
+        Self::source(Box::new(Takeover::Channel))
     }
 
-    fn of(kind: Kind) -> Self {
+    fn of(source: Option<Box<dyn Source>>) -> Self {
         Self {
-            kind,
+            source,
             account: None,
         }
     }
@@ -218,12 +272,12 @@ impl Body {
 
     /// Returns whether there is no body.
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self.kind, Kind::Empty)
+        self.source.is_none()
     }
 
     /// Removes the body from a response to HEAD.
     pub(crate) fn leave_out(&mut self) {
-        self.kind = Kind::Empty;
+        self.source = None;
     }
 
     /// Records that some frames of this body were written to the client.
@@ -259,16 +313,11 @@ impl Body {
     /// Returns how the connection continues if the response ends HTTP on it, with the accounting of this further use;
     /// `None` if HTTP continues.
     pub(crate) fn take_over(&mut self) -> Option<TakenOver> {
-        if !matches!(self.kind, Kind::TakenOver(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut self.kind, Kind::Empty) {
-            Kind::TakenOver(takeover) => Some(TakenOver {
-                takeover,
-                account: self.account.take(),
-            }),
-            _ => None,
-        }
+        let source = self.source.take_if(|source| source.ends_http())?;
+        Some(TakenOver {
+            takeover: source.take_over()?,
+            account: self.account.take(),
+        })
     }
 
     /// Becomes ready when the request has taken too long; for callers that wait for something other than the next
@@ -283,28 +332,23 @@ impl Body {
         })
     }
 
-    fn poll_kind(
+    fn poll_source(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        match &mut self.kind {
-            Kind::Empty | Kind::TakenOver(_) => Poll::Ready(None),
-            Kind::Full(data) => {
-                let data = std::mem::take(&mut **data);
-                self.kind = Kind::Empty;
-                Poll::Ready(Some(Ok(Frame::data(data))))
-            }
-            Kind::Source(source) => {
-                let frame = source.poll_frame(cx);
-                if source.is_end_stream() && !matches!(frame, Poll::Ready(Some(Err(_)))) {
-                    // Released now instead of when the client has received the last byte.
-                    if let Kind::Source(source) = std::mem::replace(&mut self.kind, Kind::Empty) {
-                        source.release();
-                    }
-                }
-                frame
-            }
+        let Some(source) = &mut self.source else {
+            return Poll::Ready(None);
+        };
+        let frame = source.poll_frame(cx);
+        let failed = matches!(frame, Poll::Ready(Some(Err(_))));
+        // Released now instead of when the client has received the last byte.
+        if source.is_end_stream()
+            && !failed
+            && let Some(source) = self.source.take()
+        {
+            source.release();
         }
+        frame
     }
 }
 
@@ -316,7 +360,7 @@ impl HttpBody for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        let frame = self.poll_kind(cx);
+        let frame = self.poll_source(cx);
         let ended = self.is_end_stream();
         let Some(account) = &mut self.account else {
             return frame;
@@ -339,18 +383,12 @@ impl HttpBody for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Empty | Kind::TakenOver(_) => true,
-            Kind::Full(_) => false,
-            Kind::Source(source) => source.is_end_stream(),
-        }
+        let source = self.source.as_deref();
+        source.is_none_or(Source::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            Kind::Empty | Kind::TakenOver(_) => SizeHint::with_exact(0),
-            Kind::Full(data) => SizeHint::with_exact(data.len() as u64),
-            Kind::Source(source) => source.size_hint(),
-        }
+        let source = self.source.as_deref();
+        source.map_or_else(|| SizeHint::with_exact(0), Source::size_hint)
     }
 }

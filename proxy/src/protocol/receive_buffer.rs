@@ -7,24 +7,24 @@ use bytes::{Bytes, BytesMut};
 pub(crate) struct Received {
     first: Bytes,
     /// Bytes that were received while others were waiting, joined in one buffer, so that many small pieces do not
-    /// need a multiple of their size.
-    rest: BytesMut,
+    /// need a multiple of their size; `None` if there are none. Boxed: every waiting request reserves the space.
+    rest: Option<Box<BytesMut>>,
 }
 
 impl Received {
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_empty() && self.rest.is_empty()
+        self.first.is_empty() && self.rest.is_none()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
+        self.first.len() + self.rest.as_ref().map_or(0, |rest| rest.len())
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.is_empty() {
             self.first = Bytes::copy_from_slice(bytes);
         } else {
-            self.rest.extend_from_slice(bytes);
+            self.rest.get_or_insert_default().extend_from_slice(bytes);
         }
     }
 
@@ -37,10 +37,10 @@ impl Received {
         if !self.first.is_empty() {
             return std::mem::take(&mut self.first);
         }
-        if self.rest.len() > most {
-            return self.rest.split_to(most).freeze();
+        match &mut self.rest {
+            Some(rest) if rest.len() > most => rest.split_to(most).freeze(),
+            rest => rest.take().map_or_else(Bytes::new, |rest| rest.freeze()),
         }
-        std::mem::take(&mut self.rest).freeze()
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::control::own_request::{self, request};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
-use crate::protocol::message::{Body, Request};
+use crate::protocol::message::{Body, Message, Request};
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
 /// Maximum number of bytes read of a response.
@@ -86,7 +86,7 @@ pub(crate) async fn check(
                 fields.push(Known::Te, b"trailers");
                 fields.push(Known::Host, &host(authority.as_ref(), &target));
             });
-            grpc(sender, &request, service).await
+            grpc(sender, request, service).await
         }
         HealthCheckKind::Http {
             path,
@@ -97,7 +97,8 @@ pub(crate) async fn check(
                 fields.push(Known::Host, &host(name.as_ref(), &target));
                 fields.push(Known::UserAgent, b"maglor-health-check");
             });
-            let response = sender.send(&request, &mut Body::empty()).await?;
+            let body = Body::empty();
+            let response = sender.send(&mut Message { request, body }).await?;
             let status = response.status.as_u16();
             // Read to the end, so that the connection can be reused.
             let _ = own_request::read(response, MOST).await;
@@ -117,10 +118,9 @@ fn host(configured: Option<&http::HeaderValue>, target: &Target) -> Vec<u8> {
 }
 
 /// Calls `grpc.health.v1.Health/Check`. Each message has a single field, so both are encoded by hand.
-async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), Ill> {
-    let response = sender
-        .send(request, &mut Body::full(grpc_question(service)))
-        .await?;
+async fn grpc(sender: Sender<'_>, request: Request, service: &str) -> Result<(), Ill> {
+    let body = Body::full(grpc_question(service));
+    let response = sender.send(&mut Message { request, body }).await?;
     if response.status != http::StatusCode::OK {
         return Err(format!("status {}", response.status.as_u16()).into());
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::control::own_request;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
-use crate::protocol::message::{Body, Request};
+use crate::protocol::message::{Body, Message};
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
 const GRPC_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -87,14 +87,14 @@ impl Call {
         let cluster = cluster.ok_or_else(|| CallError::NoCluster(Arc::clone(&self.cluster)))?;
         let picked = cluster.pick(now, None, self.failed.as_slice(), rng)?;
         let sender = own_request::sender(&cluster, &picked.target, pools);
-        let (request, body) = self.request(message, &picked.target);
-        let sent = timeout(LIMIT, Box::pin(self.ask(sender, &request, body))).await;
+        let request = self.request(message, &picked.target);
+        let sent = timeout(LIMIT, Box::pin(self.ask(sender, request))).await;
         let result = sent.unwrap_or(Err(CallError::Timeout));
         self.failed = result.is_err().then_some(picked.target.id);
         result
     }
 
-    fn request(&self, message: &[u8], target: &Target) -> (Request, Bytes) {
+    fn request(&self, message: &[u8], target: &Target) -> Message {
         let (path, version, content_type) = match &self.transport {
             OtlpTransport::Grpc => (GRPC_PATH, Version::HTTP_2, "application/grpc"),
             OtlpTransport::Http { path } => {
@@ -118,16 +118,14 @@ impl Call {
             OtlpTransport::Grpc => frame_encoded(message),
             OtlpTransport::Http { .. } => Bytes::copy_from_slice(message),
         };
-        (request, body)
+        Message {
+            request,
+            body: Body::full(body),
+        }
     }
 
-    async fn ask(
-        &self,
-        sender: Sender<'_>,
-        request: &Request,
-        body: Bytes,
-    ) -> Result<u64, CallError> {
-        let response = sender.send(request, &mut Body::full(body)).await?;
+    async fn ask(&self, sender: Sender<'_>, mut request: Message) -> Result<u64, CallError> {
+        let response = sender.send(&mut request).await?;
         // Read to the end, so that the connection can be reused.
         let answer = own_request::read(response, LONGEST).await?;
         if !answer.status.is_success() {

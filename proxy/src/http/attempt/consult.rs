@@ -86,8 +86,8 @@ impl Attempts<'_> {
             let attempt = progress.attempt.insert(attempt);
             choice.request_field.set(self.fields());
             let limit = self.attempt_deadline(now);
-            let sending = self.sending(attempt, now, limit);
-            let result = sending.send(self.request, self.body, attempt).await;
+            let sending = self.sending(attempt, limit);
+            let result = sending.send(self.message, attempt).await;
             let response_field = self.queue_response(&choice.request_field, attempt, &result, now);
             let (Some(QueueResponse::Refused(in_flight)), Some(index)) =
                 (response_field, choice.index)

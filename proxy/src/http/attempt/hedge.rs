@@ -14,7 +14,7 @@ use super::accounting::Attempt;
 use super::{Attempts, Progress, discard};
 use crate::http::deadline::Deadline;
 use crate::protocol::error::ProxyError;
-use crate::protocol::message::Response;
+use crate::protocol::message::{Message, Response};
 use crate::upstream::Target;
 
 /// An attempt that has ended, and its result.
@@ -107,10 +107,13 @@ impl<'a> Attempts<'a> {
     /// Returns an attempt as a separate future, to run in parallel to others.
     fn racer(&mut self, mut attempt: Attempt, now: Instant) -> Racer<'a> {
         let limit = self.racer_deadline(now);
-        let sending = self.sending(&attempt, now, limit);
-        let (request, mut body) = (self.request.clone(), self.body.take());
+        let sending = self.sending(&attempt, limit);
+        let mut message = Message {
+            request: self.message.request.clone(),
+            body: self.message.body.take(),
+        };
         Box::pin(async move {
-            let result = sending.send(&request, &mut body, &mut attempt).await;
+            let result = sending.send(&mut message, &mut attempt).await;
             (attempt, result)
         })
     }

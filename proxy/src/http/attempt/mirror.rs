@@ -17,7 +17,7 @@ use crate::http::connection::Hop;
 use crate::http::deadline::Deadline;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Known;
-use crate::protocol::message::{Body, Request};
+use crate::protocol::message::{Body, Message, Request};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::runtime::worker::Worker;
 use crate::upstream::{Cluster, ClusterSlot, Pools, Sender};
@@ -58,17 +58,19 @@ pub(super) fn send(
             worker: Rc::clone(&hop.service.worker),
             pools: Rc::clone(&hop.service.upstreams.pools),
             cluster: Arc::clone(cluster),
-            request,
+            message: Message {
+                request,
+                body: body.map_or_else(Body::empty, Replay::follow),
+            },
             ends: hop.ends(cluster),
             hurried: deadline.is_hurried(),
         };
-        let body = body.map_or_else(Body::empty, Replay::follow);
         let deadline = match deadline.at(now) {
             Some(_) => deadline.clone(),
             None => deadline.restarted(PATIENCE, now),
         };
         tokio::task::spawn_local(async move {
-            let sent = deadline.wait(copy.send(body, now)).await;
+            let sent = deadline.wait(copy.send(now)).await;
             if let Err(error) = sent.unwrap_or(Err(ProxyError::RequestTimeout)) {
                 tracing::debug!(%error, "mirrored request failed");
             }
@@ -81,13 +83,13 @@ struct Copy {
     worker: Rc<Worker>,
     pools: Rc<Pools>,
     cluster: Arc<Cluster>,
-    request: Request,
+    message: Message,
     ends: Option<Box<Addresses>>,
     hurried: bool,
 }
 
 impl Copy {
-    async fn send(mut self, mut body: Body, now: Instant) -> Result<(), ProxyError> {
+    async fn send(mut self, now: Instant) -> Result<(), ProxyError> {
         let time = self.worker.time(now);
         let _slot = ClusterSlot::enter(&self.cluster, time).await?;
         let picked = self
@@ -98,9 +100,9 @@ impl Copy {
             attempt.hurry();
         }
         let target = Arc::clone(attempt.target());
-        if !self.request.fields.contains(Known::Host) {
-            let host = target.authority();
-            self.request.fields.set(Known::Host, host.as_bytes());
+        let fields = &mut self.message.request.fields;
+        if !fields.contains(Known::Host) {
+            fields.set(Known::Host, target.authority().as_bytes());
         }
         let sender = Sender {
             cluster: &self.cluster,
@@ -113,9 +115,9 @@ impl Copy {
             unlimited: false,
             noted: None,
         };
-        let result = sender.send(&self.request, &mut body).await;
+        let result = sender.send(&mut self.message).await;
         let response = result.inspect_err(|error| attempt.failed(error))?;
-        attempt.answered(&response, self.request.is_grpc());
+        attempt.answered(&response, self.message.request.is_grpc());
         let (mut body, mut bytes) = (response.body, 0);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             let frame = frame.inspect_err(|error| attempt.failed(error))?;

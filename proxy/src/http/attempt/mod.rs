@@ -34,7 +34,7 @@ use super::connection::{Hop, Service};
 use super::deadline::{self, Deadline};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
-use crate::protocol::message::{Body, Request, Response};
+use crate::protocol::message::{Message, Response};
 use crate::telemetry::record::Record;
 use crate::upstream::{Cluster, ClusterSlot, Picked};
 
@@ -48,19 +48,19 @@ pub(super) struct Attempts<'a> {
     hash: Option<u64>,
     /// Deadline for the response to the client.
     deadline: &'a Deadline,
-    request: &'a mut Request,
+    /// The request, and the body that is sent next, if it can be sent.
+    message: &'a mut Message,
     idempotent: bool,
     /// Number of this proxy's first attempt, among those of all proxies on the way.
     first: u32,
     grpc: bool,
-    /// The body that is sent next, if it can be sent.
-    body: &'a mut Body,
     payload: Payload,
     /// Memory reserved for the body; `None` if it need not be kept.
     _reserved: Option<Box<Reserved>>,
     state: retry::Attempts,
     /// Target ids of endpoints that have failed.
-    failed_endpoints: Vec<u64>,
+    /// A slice, which is shorter than a vector: every waiting request reserves the space.
+    failed_endpoints: Box<[u64]>,
 }
 
 /// A further attempt.
@@ -93,10 +93,10 @@ impl<'a> Attempts<'a> {
         hop: &'a Hop<'a>,
         cluster: &'a Arc<Cluster>,
         hash: Option<u64>,
-        request: &'a mut Request,
-        body: &'a mut Body,
+        message: &'a mut Message,
         deadline: &'a Deadline,
     ) -> Self {
+        let Message { request, body } = &mut *message;
         let policy = &hop.forward.retry.policy;
         let worker = &hop.service.worker;
         let idempotent = retry::is_idempotent(request.method.as_str())
@@ -126,12 +126,11 @@ impl<'a> Attempts<'a> {
             idempotent,
             first,
             grpc: request.is_grpc(),
-            request,
-            body,
+            message,
             payload,
             _reserved: reserved,
             state: retry::Attempts::new(),
-            failed_endpoints: Vec::new(),
+            failed_endpoints: Box::default(),
         }
     }
 
@@ -161,9 +160,8 @@ impl<'a> Attempts<'a> {
                         let attempt = self.begin_attempt(picked, now, permit.take());
                         let attempt = progress.attempt.insert(attempt);
                         let limit = self.attempt_deadline(now);
-                        self.sending(attempt, now, limit)
-                            .send(self.request, self.body, attempt)
-                            .await
+                        let sending = self.sending(attempt, limit);
+                        sending.send(self.message, attempt).await
                     }
                     (None, Some(metrics)) => {
                         Box::pin(self.consult(metrics, progress, now, permit.take())).await?
@@ -281,17 +279,11 @@ impl<'a> Attempts<'a> {
 
     /// Prepares the request and its body for their sending to the endpoint of an attempt, which has this deadline of its
     /// own.
-    fn sending(
-        &mut self,
-        attempt: &Attempt,
-        now: Instant,
-        limit: Option<Box<Deadline>>,
-    ) -> Sending<'a> {
-        self.mark(attempt, now);
-        self.payload.restore(self.body);
+    fn sending(&mut self, attempt: &Attempt, limit: Option<Box<Deadline>>) -> Sending<'a> {
+        self.mark(attempt, attempt.started());
+        self.payload.restore(&mut self.message.body);
         Sending {
             hop: self.hop,
-            now,
             limit,
             held: self.deadline.held(),
         }
@@ -327,7 +319,7 @@ impl<'a> Attempts<'a> {
     }
 
     pub(super) fn fields(&mut self) -> &mut Fields {
-        &mut self.request.fields
+        &mut self.message.request.fields
     }
 
     /// Returns whether the request could be sent again, regardless of the outcome of this attempt.
@@ -338,8 +330,9 @@ impl<'a> Attempts<'a> {
 
     /// Adds the header fields about this attempt to the request.
     fn mark(&mut self, attempt: &Attempt, now: Instant) {
-        self.hop.rewrite_host(self.request, attempt.target());
-        let fields = &mut self.request.fields;
+        let request = &mut self.message.request;
+        self.hop.rewrite_host(request, attempt.target());
+        let fields = &mut request.fields;
         attempt.inject(fields);
         let mut digits = itoa::Buffer::new();
         let count = self.state.count();
@@ -443,7 +436,9 @@ impl<'a> Attempts<'a> {
     /// Excludes an endpoint from further choices while there are others.
     pub(super) fn exclude(&mut self, id: u64) {
         if !self.failed_endpoints.contains(&id) {
-            self.failed_endpoints.push(id);
+            let mut all = std::mem::take(&mut self.failed_endpoints).into_vec();
+            all.push(id);
+            self.failed_endpoints = all.into_boxed_slice();
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Sleep, sleep};
 
 use super::accounting::Attempt;
 use super::body::counted;
@@ -15,12 +15,11 @@ use crate::http::deadline::Deadline;
 use crate::http::upload::Upload;
 use crate::mesh::load_feedback::queue_protocol::QueueResponse;
 use crate::protocol::error::ProxyError;
-use crate::protocol::message::{Body, Request, Response};
+use crate::protocol::message::{Message, Response};
 
 /// One sending of a request, to the endpoint of an attempt.
 pub(super) struct Sending<'a> {
     pub(super) hop: &'a Hop<'a>,
-    pub(super) now: Instant,
     /// Deadline of the attempt; `None` if it has none of its own.
     pub(super) limit: Option<Box<Deadline>>,
     /// The upload of a body that waits for permission; `None` if none does.
@@ -34,8 +33,7 @@ impl Sending<'_> {
     /// If the endpoint cannot be reached, does not answer within `limit`, or breaks off.
     pub(super) fn send(
         self,
-        request: &Request,
-        body: &mut Body,
+        message: &mut Message,
         attempt: &mut Attempt,
     ) -> impl Future<Output = Result<Response, ProxyError>> {
         async move {
@@ -44,13 +42,14 @@ impl Sending<'_> {
             }
             let cluster = attempt.cluster();
             let shard = self.hop.service.worker.shard();
-            *body = counted(body.take(), cluster, shard);
-            let mut sender = self.hop.sender(cluster, attempt.target(), self.now);
+            message.body = counted(message.body.take(), cluster, shard);
+            let started = attempt.started();
+            let mut sender = self.hop.sender(cluster, attempt.target(), started);
             sender.noted = attempt.noted();
             if let Some(held) = &self.held {
                 sender.interim = Some(&**held);
             }
-            let sent = sender.send(request, body);
+            let sent = sender.send(message);
             let response = match &self.limit {
                 None => sent.await?,
                 // Rarely used futures are boxed: every request's future reserves space for those that it holds inline.
@@ -66,7 +65,7 @@ impl Sending<'_> {
                     Some(QueueResponse::Refused(_))
                 );
             if !bounced {
-                attempt.answered(&response, request.is_grpc());
+                attempt.answered(&response, message.request.is_grpc());
             }
             Ok(response)
         }

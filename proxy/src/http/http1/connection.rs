@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::PARK_AFTER;
 use crate::http::connection::{LEAVE_AFTER, Service};
+use crate::http::handling::RequestStream;
 use crate::http::timer::Timer;
 use crate::net::io::{Io, Stream};
 use crate::net::send_queue;
@@ -26,7 +27,7 @@ use crate::protocol::fields::Fields;
 use crate::protocol::http1::{
     self, Decoder, Framing, HeadError, Limits, Output, Piece, RequestHead, poll_read_body,
 };
-use crate::protocol::message::{Body, Interim, Request, Source};
+use crate::protocol::message::{Body, Interim, Message, Request, Source};
 
 /// Number of bytes that a client may pipeline while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
@@ -158,7 +159,7 @@ impl Shared {
     }
 
     /// Creates a request from its head and the body that follows on the connection.
-    pub(super) fn begin(self: &Rc<Self>, head: RequestHead) -> (Request, Body) {
+    pub(super) fn begin(self: &Rc<Self>, head: RequestHead) -> Message {
         self.inner.borrow_mut().decoder = Decoder::new(head.framing);
         let body = if head.framing.is_empty() {
             Body::empty()
@@ -172,19 +173,17 @@ impl Shared {
             fields,
             ..
         } = head;
-        (
-            Request {
-                method,
-                target,
-                version,
-                fields,
-            },
-            body,
-        )
+        let request = Request {
+            method,
+            target,
+            version,
+            fields,
+        };
+        Message { request, body }
     }
 
-    /// Watches the connection while a request is being handled: sends informational responses, reads ahead up
-    /// to a limit, and becomes ready when the client has disconnected.
+    /// Sends informational responses while a request is being handled, reads ahead up to a limit, and becomes ready when
+    /// the client has disconnected.
     pub(super) fn poll_watch(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         if !inner.output.is_empty()
@@ -332,6 +331,12 @@ impl Inner {
 
 fn refused(error: HeadError) -> Next {
     Err(NoRequest::Refuse(ProxyError::DownstreamHead(error)))
+}
+
+impl RequestStream for Shared {
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_watch(cx)
+    }
 }
 
 impl Interim for Shared {

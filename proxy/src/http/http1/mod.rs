@@ -19,11 +19,12 @@ use tokio::time::Instant;
 
 use self::connection::{NoRequest, Shared};
 use super::connection::{RequestContext, Service};
+use super::handling;
 use super::phase::Phase;
 use crate::net::fairness;
 use crate::net::io::{Io, Stream};
 use crate::protocol::http1::RequestHead;
-use crate::protocol::message::{Body, Interim, Request, TakenOver, Takeover};
+use crate::protocol::message::{Interim, Message, TakenOver, Takeover};
 
 /// How long an idle connection keeps its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(500);
@@ -121,36 +122,30 @@ fn round_trip(
 ) -> impl Future<Output = Result<After, NoRequest>> {
     async move {
         let next = poll_fn(|cx| shared.poll_request(cx, service));
-        let (facts, mut request, mut body) = next.await.map(|head| begin(shared, head))?;
+        let (facts, mut message) = next.await.map(|head| begin(shared, head))?;
         let response = {
             let context = RequestContext {
                 started: Instant::now(),
                 timer: Rc::clone(&shared.timer),
-                interim: (request.version == Version::HTTP_11)
+                interim: (message.request.version == Version::HTTP_11)
                     .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
             };
-            let mut handling = pin!(service.handle(&mut request, &mut body, &context));
-            let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
-                Poll::Ready(response) => Poll::Ready(Some(response)),
-                Poll::Pending => shared.poll_watch(cx).map(|()| None),
-            });
-            match handled.await {
+            match handling::handle(service, &**shared, &mut message, &context).await {
                 Some(response) => response,
                 // Dropping the pipeline's future has cancelled the request and logged it.
                 None => return Ok(After::Close),
             }
         };
         // The rest of a body that will not be read does not keep the connection's state.
-        drop(body);
+        drop(message.body);
         Ok(response::respond(shared, service, &facts, response).await)
     }
 }
 
 /// Takes the head of a request apart.
-fn begin(shared: &Rc<Shared>, head: RequestHead) -> (RequestFacts, Request, Body) {
+fn begin(shared: &Rc<Shared>, head: RequestHead) -> (RequestFacts, Message) {
     let facts = RequestFacts::of(&head);
-    let (request, body) = shared.begin(head);
-    (facts, request, body)
+    (facts, shared.begin(head))
 }
 
 /// Ends a session, and returns the next phase of its connection. `fresh` and `served`: whether the connection had no
@@ -238,6 +233,6 @@ mod tests {
             size_of::<F>()
         }
         let size = size(session);
-        assert!(size <= 1024, "{size} bytes");
+        assert!(size <= 896, "{size} bytes");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -121,42 +121,29 @@ impl Client {
     }
 
     /// Sends a request, and returns when the head of the response was received.
-    pub(crate) async fn round_trip(
+    ///
+    /// Not an `async fn`, whose future would reserve space for each argument twice.
+    pub(crate) fn round_trip(
         &self,
         outgoing: Outgoing<'_>,
         body: &mut Body,
         interim: Option<&dyn Interim>,
-    ) -> Result<Answered, Unanswered> {
-        outgoing.check().map_err(Unanswered::Failed)?;
-        poll_fn(|cx| self.0.poll_begin(cx)).await;
-        let Some((owner, mut sent)) = self.open(outgoing, body) else {
-            return Err(Unanswered::NotSent);
-        };
-        let stream = owner.stream();
-        let mut sending = Sending::new(body.take());
-        let head = poll_fn(|cx| {
-            if !sent && let Poll::Ready(result) = sending.poll(stream, cx) {
-                if let Err(error) = result {
-                    return Poll::Ready(Err(error));
-                }
-                sent = true;
-            }
-            let head = stream.poll_answer(interim, cx);
-            head.map_err(|failed| failed.of_upstream(false))
-        });
-        let head = head.await.map_err(Unanswered::Failed)?;
-        if stream.is_read() {
-            return Ok(Answered { head, body: None });
+    ) -> impl Future<Output = Result<Answered, Unanswered>> {
+        async move {
+            outgoing.check().map_err(Unanswered::Failed)?;
+            poll_fn(|cx| self.0.poll_begin(cx)).await;
+            let Some((owner, sent)) = self.open(outgoing, body) else {
+                return Err(Unanswered::NotSent);
+            };
+            let mut begun = Begun {
+                owner,
+                sending: Sending::new(body.take()),
+                sent,
+            };
+            let head = poll_fn(|cx| begun.poll_head(interim, cx)).await;
+            head.map(|head| begun.answered(head))
+                .map_err(Unanswered::Failed)
         }
-        if !sent {
-            // The two directions do not wait for each other.
-            tokio::task::spawn_local(send_rest(Rc::clone(stream), sending));
-        }
-        let incoming = Incoming(Rc::clone(stream));
-        Ok(Answered {
-            head,
-            body: Some((incoming, owner)),
-        })
     }
 
     /// Sends the head of a request. Returns its stream, and whether the request has no body; `None` if the server
@@ -180,6 +167,52 @@ impl Client {
         core.streams.insert(id, Rc::clone(&stream));
         self.0.wake();
         Some((Owner(stream), end))
+    }
+}
+
+/// A request whose head was sent. In one place, so that a waiting request reserves the space of one reference to it.
+struct Begun {
+    sending: Sending,
+    /// Whether the whole request was sent.
+    sent: bool,
+    owner: Owner,
+}
+
+impl Begun {
+    /// Sends the rest of the request until the head of the response has arrived.
+    fn poll_head(
+        &mut self,
+        interim: Option<&dyn Interim>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ResponseHead, ProxyError>> {
+        let stream = self.owner.stream();
+        if !self.sent
+            && let Poll::Ready(result) = self.sending.poll(stream, cx)
+        {
+            if let Err(error) = result {
+                return Poll::Ready(Err(error));
+            }
+            self.sent = true;
+        }
+        let head = stream.poll_answer(interim, cx);
+        head.map_err(|failed| failed.of_upstream(false))
+    }
+
+    /// Returns the response with this head.
+    fn answered(self, head: ResponseHead) -> Answered {
+        let stream = self.owner.stream();
+        if stream.is_read() {
+            return Answered { head, body: None };
+        }
+        if !self.sent {
+            // The two directions do not wait for each other.
+            tokio::task::spawn_local(send_rest(Rc::clone(stream), self.sending));
+        }
+        let incoming = Incoming(Rc::clone(stream));
+        Answered {
+            head,
+            body: Some((incoming, self.owner)),
+        }
     }
 }
 

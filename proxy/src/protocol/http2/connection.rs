@@ -18,7 +18,7 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Fields;
 use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::http1;
-use crate::protocol::message::{Body, Request};
+use crate::protocol::message::Message;
 use crate::protocol::outbox::Outbox;
 use crate::protocol::receive_buffer::Received;
 
@@ -114,7 +114,7 @@ pub(super) struct Accepting {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) owner: Owner,
-    pub(crate) request: Result<(Request, Body), ProxyError>,
+    pub(crate) request: Result<Message, ProxyError>,
     pub(crate) arrived: Instant,
     /// Size of the head in bytes, for memory that the connection has allocated.
     pub(crate) head: usize,

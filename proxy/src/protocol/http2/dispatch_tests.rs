@@ -113,7 +113,7 @@ impl Connection {
 
     fn body(&mut self, stream: u32) -> &mut Body {
         let accepted = self.accepted.get_mut(&stream).unwrap();
-        &mut accepted.request.as_mut().unwrap().1
+        &mut accepted.request.as_mut().unwrap().body
     }
 
     /// Reads a piece of a body, if there is one.

@@ -84,7 +84,8 @@ pub(super) fn feed(inbox: &mut Inbox, channel: &Rc<Channel>, piece: &[u8]) -> Re
 fn describe(accepted: &Accepted) -> (u32, String) {
     let text = match &accepted.request {
         Err(error) => error.to_string(),
-        Ok((request, _)) => {
+        Ok(message) => {
+            let request = &message.request;
             let mut lines = bytes::BytesMut::new();
             request.fields.encode(&mut lines);
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -17,7 +17,7 @@ use crate::net::io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::http1;
-use crate::protocol::message::Body;
+use crate::protocol::message::{Body, Message};
 
 impl Limits {
     /// Returns the maximum length of a field block in bytes. It is larger than the limit of a head, so that a head
@@ -194,7 +194,10 @@ impl Core {
                 true => Body::empty(),
                 false => Body::source(Box::new(Incoming(Rc::clone(&stream)))),
             };
-            (head.request, body)
+            Message {
+                request: head.request,
+                body,
+            }
         });
         if let Role::Server(accepting) = &mut self.role {
             accepting.accepted.push(Accepted {

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use http::Version;
 use http_body::Body as _;
@@ -14,9 +14,9 @@ use super::incoming::Incoming;
 use super::stream::RESPONSE;
 use super::{Closed, INITIAL_STREAMS, Sending};
 use crate::net::io::Io;
-use crate::protocol::error::Unanswered;
+use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::http1::{self, ResponseHead};
-use crate::protocol::message::{Body, Interim, Request};
+use crate::protocol::message::{Body, Interim, Message, Request};
 
 /// A connection to a server, which is closed when this is dropped.
 #[derive(Debug)]
@@ -64,45 +64,25 @@ impl Client {
     /// Sends a request, and returns when the head of the response was received.
     pub(crate) fn round_trip(
         &self,
-        request: &Request,
-        body: &mut Body,
+        message: &mut Message,
         interim: Option<&dyn Interim>,
     ) -> impl Future<Output = Result<Answered, Unanswered>> {
         async move {
             poll_fn(|cx| self.0.poll_room(cx)).await;
-            let end = body.is_end_stream();
-            let Some(owner) = self.open(request, end) else {
+            let end = message.body.is_end_stream();
+            let Some(owner) = self.open(&message.request, end) else {
                 return Err(Unanswered::NotSent);
             };
-            let stream = owner.stream();
-            let mut sending = Sending::new(body.take());
-            let mut sent = end;
-            let head = poll_fn(|cx| {
-                if !sent && let Poll::Ready(result) = sending.poll(stream, cx) {
-                    if let Err(error) = result {
-                        return Poll::Ready(Err(Err(error)));
-                    }
-                    sent = true;
-                }
-                stream.poll_answer(interim, cx).map_err(Ok)
-            });
-            let head = match head.await {
-                Ok(head) => head,
-                Err(Err(error)) => return Err(Unanswered::Failed(error)),
-                Err(Ok(failed)) => return Err(unanswered(failed, sending, body)),
+            let mut begun = Begun {
+                owner,
+                sending: Sending::new(message.body.take()),
+                sent: end,
             };
-            if stream.is_read() {
-                return Ok(Answered { head, body: None });
+            match poll_fn(|cx| begun.poll_head(interim, cx)).await {
+                Ok(head) => Ok(begun.answered(head)),
+                Err(Err(error)) => Err(Unanswered::Failed(error)),
+                Err(Ok(failed)) => Err(unanswered(failed, begun.sending, &mut message.body)),
             }
-            if !sent {
-                // The two directions do not wait for each other.
-                tokio::task::spawn_local(send_rest(Rc::clone(stream), sending));
-            }
-            let incoming = Incoming(Rc::clone(stream));
-            Ok(Answered {
-                head,
-                body: Some((incoming, owner)),
-            })
         }
     }
 
@@ -129,6 +109,51 @@ impl Client {
         core.streams.insert(id, Rc::clone(&stream));
         self.0.wake();
         Some(Owner(stream))
+    }
+}
+
+/// A request whose head was sent. In one place, so that a waiting request reserves the space of one reference to it.
+struct Begun {
+    sending: Sending,
+    /// Whether the whole request was sent.
+    sent: bool,
+    owner: Owner,
+}
+
+impl Begun {
+    /// Sends the rest of the request until the head of the response has arrived.
+    fn poll_head(
+        &mut self,
+        interim: Option<&dyn Interim>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ResponseHead, Result<Failed, ProxyError>>> {
+        let stream = self.owner.stream();
+        if !self.sent
+            && let Poll::Ready(result) = self.sending.poll(stream, cx)
+        {
+            if let Err(error) = result {
+                return Poll::Ready(Err(Err(error)));
+            }
+            self.sent = true;
+        }
+        stream.poll_answer(interim, cx).map_err(Ok)
+    }
+
+    /// Returns the response with this head.
+    fn answered(self, head: ResponseHead) -> Answered {
+        let stream = self.owner.stream();
+        if stream.is_read() {
+            return Answered { head, body: None };
+        }
+        if !self.sent {
+            // The two directions do not wait for each other.
+            tokio::task::spawn_local(send_rest(Rc::clone(stream), self.sending));
+        }
+        let incoming = Incoming(Rc::clone(stream));
+        Answered {
+            head,
+            body: Some((incoming, self.owner)),
+        }
     }
 }
 

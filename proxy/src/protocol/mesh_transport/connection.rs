@@ -18,7 +18,7 @@ use crate::net::io::Io;
 use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::http1::{HeadError, Limits, ResponseHead};
 use crate::protocol::keepalive::Keepalive;
-use crate::protocol::message::{Body, Request};
+use crate::protocol::message::Message;
 use crate::protocol::read_budget::Intake;
 use crate::protocol::receive_buffer::Received;
 
@@ -98,7 +98,7 @@ pub(super) struct Accepting {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) owner: Owner,
-    pub(crate) request: Result<(Request, Body), HeadError>,
+    pub(crate) request: Result<Message, HeadError>,
 }
 
 /// One request and its response on a connection.
@@ -114,7 +114,8 @@ pub(super) struct State {
     /// State of the response.
     pub(super) answer: Answer,
     pub(super) received: Received,
-    pub(super) trailers: Option<HeaderMap>,
+    /// Boxed, as other rare parts are: every waiting request reserves the space of this state, at both ends.
+    pub(super) trailers: Option<Box<HeaderMap>>,
     /// Number of body bytes still to come; `None` if the head does not announce the length.
     pub(super) expected: Option<u64>,
     /// Number of bytes that the peer may send.
@@ -142,9 +143,27 @@ pub(super) struct Answer {
     /// Whether the final response head has been received.
     pub(super) here: bool,
     pub(super) head: Option<ResponseHead>,
-    pub(super) interim: Vec<ResponseHead>,
+    /// Informational responses that were not read yet; `None` if there are none.
+    pub(super) interim: Option<Box<InterimHeads>>,
 }
+
+/// Informational responses in their order.
+#[derive(Debug, Default)]
+pub(super) struct InterimHeads(pub(super) Vec<ResponseHead>);
 
 /// The owning handle of a stream. On drop it resets the stream unless the stream has ended.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request that waits has one at each end: with the counts of its references it fits into a block of the
+    /// allocator.
+    #[test]
+    fn a_stream_stays_within_a_block() {
+        let size = size_of::<Stream>() + 2 * size_of::<usize>();
+        assert!(size <= 256, "{size} bytes");
+    }
+}

@@ -67,7 +67,7 @@ impl Source for Incoming {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
         if let Some(trailers) = state.trailers.take() {
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
         if state.remote_ended {
             return Poll::Ready(None);

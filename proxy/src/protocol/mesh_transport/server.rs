@@ -15,7 +15,7 @@ use crate::net::io::Io;
 use crate::os::memory::{self, Level};
 use crate::protocol::fields::Known;
 use crate::protocol::http1::{self, Framing, HeadError, Limits};
-use crate::protocol::message::{Body, Request};
+use crate::protocol::message::{Body, Message, Request};
 
 /// A connection from a client.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Core {
         };
         accepting.accepted.push(Accepted {
             owner: Owner(stream),
-            request: parsed.map(|(request, _)| (request, body)),
+            request: parsed.map(|(request, _)| Message { request, body }),
         });
         Ok(())
     }

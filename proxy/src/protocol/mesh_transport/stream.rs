@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::STREAM_WINDOW;
 use super::closed::Failed;
-use super::connection::{Channel, Core, Role, State, Stream};
+use super::connection::{Channel, Core, InterimHeads, Role, State, Stream};
 use super::frame::{MAX_PAYLOAD, Malformed, Reason, flag, kind};
 use super::window::grown;
 use crate::os::memory;
@@ -144,10 +144,11 @@ impl Stream {
             Ok(_) if state.answer.here => state.fail(Failed::Head(HeadError::Malformed)),
             Ok(head) if head.status.is_informational() => {
                 let switching = head.status == StatusCode::SWITCHING_PROTOCOLS;
-                if end || switching || state.answer.interim.len() >= MAX_INTERIM {
+                let InterimHeads(interim) = &mut **state.answer.interim.get_or_insert_default();
+                if end || switching || interim.len() >= MAX_INTERIM {
                     return Ok(state.fail(Failed::Head(HeadError::Malformed)));
                 }
-                state.answer.interim.push(head);
+                interim.push(head);
                 state.wake_reader();
                 FrameOutcome::Open
             }
@@ -187,7 +188,8 @@ impl Stream {
         Ok(match parsed {
             Err(error) => state.fail(Failed::Body(error.into())),
             Ok(trailers) => {
-                state.trailers = (!trailers.is_empty() && !state.unwanted).then_some(trailers);
+                let wanted = !trailers.is_empty() && !state.unwanted;
+                state.trailers = wanted.then(|| Box::new(trailers));
                 state.remote_ended = true;
                 state.wake_reader();
                 state.outcome()
@@ -363,8 +365,10 @@ impl Stream {
         cx: &Context<'_>,
     ) -> Poll<Result<ResponseHead, Failed>> {
         let state = &mut *self.state.borrow_mut();
-        for head in state.answer.interim.drain(..) {
-            if let Some(interim) = interim {
+        if let Some(heads) = state.answer.interim.take()
+            && let Some(interim) = interim
+        {
+            for head in heads.0 {
                 interim.send(head.status, &head.fields);
             }
         }

@@ -20,7 +20,7 @@ use crate::protocol::fields::Known;
 use crate::protocol::http1::{
     self, Decoder, Framing, FramingError, HeadError, Limits, Output, Piece, ResponseHead,
 };
-use crate::protocol::message::{Body, Interim, Request, Response, Source};
+use crate::protocol::message::{Body, Interim, Message, Request, Response, Source};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::upstream::{Open, Pool};
 
@@ -435,14 +435,14 @@ fn cut_off(error: io::Error) -> ProxyError {
 impl<'a> Sender<'a> {
     /// Sends a request and returns the response as soon as its head has arrived. The returned body owns the connection.
     ///
-    /// The future does not hold `body`, which is the connection's from here on.
+    /// The future does not hold the body, which is the connection's from here on.
     pub(super) fn over_http1<'b>(
         &'b self,
         mut connection: Box<Connection>,
-        request: &'b Request,
-        body: &mut Body,
+        Message { request, body }: &'b mut Message,
     ) -> impl Future<Output = Result<Response, ProxyError>> + use<'a, 'b> {
         connection.start(request, body.take());
+        let request = &*request;
         async move {
             let answer = poll_fn(|cx| connection.poll_answer(cx, request, self.interim));
             let head = answer.await?;

@@ -28,7 +28,7 @@ use crate::protocol::http2;
 use crate::protocol::http2::client::Outgoing;
 use crate::protocol::mesh_transport;
 use crate::protocol::mesh_transport::client::{self, Client};
-use crate::protocol::message::{Body, Request, Response, Source};
+use crate::protocol::message::{Body, Message, Request, Response, Source};
 use crate::telemetry::metrics::Failures;
 use crate::upstream::Open;
 
@@ -349,51 +349,58 @@ impl Slot {
     pub(crate) fn round_trip(
         self,
         hop: &Sender<'_>,
-        request: &Request,
-        body: &mut Body,
+        message: &mut Message,
     ) -> impl Future<Output = Result<Response, Unanswered>> {
         async move {
-            let connection = Rc::clone(&self.0);
-            let answered = match &connection.carrier {
+            match &self.0.carrier {
                 Carrier::Http2(client) => {
+                    let Message { request, body } = message;
                     let outgoing = over_http2(hop, request);
-                    let answered = client.round_trip(outgoing, body, hop.interim).await;
-                    answered.map(|http2::client::Answered { head, body }| Response {
-                        status: head.status,
-                        fields: head.fields,
-                        body: self.body(body),
-                    })
+                    match client.round_trip(outgoing, body, hop.interim).await {
+                        Ok(http2::client::Answered { head, body }) => {
+                            Ok(self.response(head.status, head.fields, body))
+                        }
+                        Err(error) => Err(self.unanswered(error)),
+                    }
                 }
                 Carrier::MeshTransport(client) => {
-                    let answered = client.round_trip(request, body, hop.interim).await;
-                    answered.map(|client::Answered { head, body }| Response {
-                        status: head.status,
-                        fields: head.fields,
-                        body: self.body(body),
-                    })
+                    match client.round_trip(message, hop.interim).await {
+                        Ok(client::Answered { head, body }) => {
+                            Ok(self.response(head.status, head.fields, body))
+                        }
+                        Err(error) => Err(self.unanswered(error)),
+                    }
                 }
-            };
-            if let Err(Unanswered::NotSent) = answered {
-                // A connection on which a request was refused accepts no others.
-                connection.gone.set(true);
             }
-            answered
         }
     }
 
-    /// Returns the body of a response, which holds the slot.
-    fn body<I, O>(self, body: Option<(I, O)>) -> Body
+    fn unanswered(&self, error: Unanswered) -> Unanswered {
+        if let Unanswered::NotSent = error {
+            // A connection on which a request was refused accepts no others.
+            self.0.gone.set(true);
+        }
+        error
+    }
+
+    /// Returns a response; its body holds the slot.
+    fn response<I, O>(self, status: StatusCode, fields: Fields, body: Option<(I, O)>) -> Response
     where
         I: Source + 'static,
         O: Debug + 'static,
     {
-        body.map_or_else(Body::empty, |(incoming, owner)| {
+        let body = body.map_or_else(Body::empty, |(incoming, owner)| {
             Body::source(Box::new(ResponseBody {
                 incoming,
                 _owner: owner,
                 _slot: self,
             }))
-        })
+        });
+        Response {
+            status,
+            fields,
+            body,
+        }
     }
 }
 

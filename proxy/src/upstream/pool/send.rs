@@ -16,7 +16,7 @@ use super::room::{Found, Room, Turn};
 use crate::net::io::Stream;
 use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::fields::{Fields, Known};
-use crate::protocol::message::{Body, Request, Response};
+use crate::protocol::message::{Body, Message, Request, Response};
 use crate::upstream::Pool;
 use crate::upstream::connect::Speaks;
 
@@ -40,31 +40,32 @@ enum Connected {
 impl Sender<'_> {
     /// Sends a request and returns the response as soon as its head has arrived.
     ///
-    /// The caller holds the body until it is sent: each of the futures below would otherwise reserve space for it, for
-    /// as long as the request waits.
+    /// The caller holds the request with its body until it is sent: each of the futures below would otherwise reserve
+    /// space for it, for as long as the request waits.
     pub(crate) fn send(
         &self,
-        request: &Request,
-        body: &mut Body,
+        message: &mut Message,
     ) -> impl Future<Output = Result<Response, ProxyError>> {
         async move {
-            match self.protocol(request) {
+            match self.protocol(&message.request) {
                 Chosen::Http1 => {}
                 Chosen::Multiplexed(speaks) => {
-                    return Box::pin(self.multiplexed(request, body, speaks)).await;
+                    return Box::pin(self.multiplexed(message, speaks)).await;
                 }
                 Chosen::Tunnel => return self.connect_tunnel().await,
             }
             // Not in another future, which would reserve space for what it is lent.
-            let repeatable = is_repeatable(request, body);
             loop {
-                let (connection, reused) = match self.idle_http1(&self.pool()) {
-                    Some(connection) => (connection, true),
+                // In a statement of its own: what is borrowed for it does not wait for the response.
+                let idle = self.idle_http1(&self.pool());
+                let retries = idle.is_some() && is_repeatable(message);
+                let connection = match idle {
+                    Some(connection) => connection,
                     // Boxed: few requests open a connection, and all would reserve the space of this future.
-                    None => (Box::pin(self.returned_or_new_http1()).await?, false),
+                    None => Box::pin(self.returned_or_new_http1()).await?,
                 };
-                let answered = self.over_http1(connection, request, body).await;
-                if !(reused && repeatable && self.was_stale(&answered)) {
+                let answered = self.over_http1(connection, message).await;
+                if !(retries && self.was_stale(&answered)) {
                     return answered;
                 }
             }
@@ -149,64 +150,85 @@ impl Sender<'_> {
         }
     }
 
-    fn over(
-        &self,
-        connected: Connected,
-        request: &Request,
-        body: &mut Body,
-    ) -> impl Future<Output = Result<Response, ProxyError>> {
-        async move {
-            match connected {
-                Connected::Http1(connection) => self.over_http1(connection, request, body).await,
-                Connected::Shared(slot) => Ok(slot.round_trip(self, request, body).await?),
-            }
-        }
-    }
-
     /// Sends over a shared connection, or over the protocol that the endpoint chooses by ALPN.
     fn multiplexed(
         &self,
-        request: &Request,
-        body: &mut Body,
+        message: &mut Message,
         speaks: Speaks,
     ) -> impl Future<Output = Result<Response, ProxyError>> {
         async move {
             let pool = self.pool();
-            let now = self.now;
-            let credit = !body.is_empty();
-            while let Some(slot) = pool.free_slot(now, credit) {
-                match slot.round_trip(self, request, body).await {
-                    Err(Unanswered::NotSent) => {}
-                    answered => return Ok(answered?),
-                }
-            }
-            // The endpoint's proxy would treat the request as HTTP/1.1, and a gRPC server would reject it.
-            let never_alone = !speaks.is_chosen()
-                || request.version == Version::HTTP_2
-                    && (self.is_in_mesh() || self.is_grpc(request))
-                    && !pool.multiplexed.is_declined();
-            let repeatable = is_repeatable(request, body);
-            while !never_alone && let Some(connection) = self.idle_http1(&pool) {
-                let answered = self.over_http1(connection, request, body).await;
-                if !(repeatable && self.was_stale(&answered)) {
-                    return answered;
-                }
-            }
-            // If no further connection is allowed, one without credit is better than none.
-            let free = || {
-                let slot = pool.free_slot(now, false).map(Connected::Shared);
-                let http1 = || {
-                    (!never_alone)
-                        .then(|| pool.take_idle(self.ends.as_deref()))
-                        .flatten()
+            // Both protocols are spoken here only, however the connection is found: each further place would reserve
+            // space of its own.
+            loop {
+                let idle = self.idle(&pool, message, speaks);
+                // The endpoint may be closing a connection that is not new.
+                let retries = idle.is_some();
+                let connected = match idle {
+                    Some(connected) => connected,
+                    None => Box::pin(self.returned_or_opened(&pool, message, speaks)).await?,
                 };
-                slot.or_else(|| http1().map(Connected::Http1))
+                match connected {
+                    Connected::Http1(connection) => {
+                        let retries = retries && is_repeatable(message);
+                        let answered = self.over_http1(connection, message).await;
+                        if !(retries && self.was_stale(&answered)) {
+                            return answered;
+                        }
+                    }
+                    Connected::Shared(slot) => match slot.round_trip(self, message).await {
+                        Err(Unanswered::NotSent) if retries => {}
+                        answered => return Ok(answered?),
+                    },
+                }
+            }
+        }
+    }
+
+    /// Returns whether a request needs a connection that requests share.
+    fn needs_shared(&self, pool: &Pool, request: &Request, speaks: Speaks) -> bool {
+        // The endpoint's proxy would treat the request as HTTP/1.1, and a gRPC server would reject it.
+        !speaks.is_chosen()
+            || request.version == Version::HTTP_2
+                && (self.is_in_mesh() || self.is_grpc(request))
+                && !pool.multiplexed.is_declined()
+    }
+
+    /// Returns a connection that is open and has room for a request; `None` if there is none.
+    fn idle(&self, pool: &Pool, message: &Message, speaks: Speaks) -> Option<Connected> {
+        let credit = !message.body.is_empty();
+        if let Some(slot) = pool.free_slot(self.now, credit) {
+            return Some(Connected::Shared(slot));
+        }
+        match self.needs_shared(pool, &message.request, speaks) {
+            true => None,
+            false => self.idle_http1(pool).map(Connected::Http1),
+        }
+    }
+
+    /// Opens a connection, or waits until one is returned if limits are reached.
+    async fn returned_or_opened(
+        &self,
+        pool: &Rc<Pool>,
+        message: &Message,
+        speaks: Speaks,
+    ) -> Result<Connected, ProxyError> {
+        let needs_shared = self.needs_shared(pool, &message.request, speaks);
+        // If no further connection is allowed, one without credit is better than none.
+        let free = || {
+            let slot = pool.free_slot(self.now, false).map(Connected::Shared);
+            let http1 = || match needs_shared {
+                true => None,
+                false => pool.take_idle(self.ends.as_deref()),
             };
-            let connected = match Box::pin(self.room(Turn::Any, free)).await? {
-                Found::Instead(connected) => connected,
-                Found::Room(room) => Box::pin(self.open(room, &pool, speaks, credit)).await?,
-            };
-            self.over(connected, request, body).await
+            slot.or_else(|| http1().map(Connected::Http1))
+        };
+        match self.room(Turn::Any, free).await? {
+            Found::Instead(connected) => Ok(connected),
+            Found::Room(room) => {
+                let credit = !message.body.is_empty();
+                self.open(room, pool, speaks, credit).await
+            }
         }
     }
 
@@ -286,6 +308,21 @@ impl Sender<'_> {
 
 /// Returns whether a request can be sent again after the endpoint has closed a kept-alive connection: without a body,
 /// nothing of it is lost, and an idempotent method is safe to repeat.
-fn is_repeatable(request: &Request, body: &Body) -> bool {
-    body.is_empty() && request.method.is_idempotent()
+fn is_repeatable(message: &Message) -> bool {
+    message.body.is_empty() && message.request.method.is_idempotent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the size of the future of a request over a shared connection, which is a block of its own.
+    #[test]
+    fn the_future_of_a_shared_connections_request_stays_within_a_block() {
+        fn size<'a, F>(_: impl FnOnce(&'a Sender<'a>, &'a mut Message, Speaks) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(Sender::multiplexed);
+        assert!(size <= 256, "{size} bytes");
+    }
 }

@@ -9,14 +9,16 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// jemalloc reads its settings from this symbol: few arenas (there are few threads), free pages kept for half
 /// a second, only small objects in thread caches, and slabs of 16 pages for connection buffers, because a
-/// slab's metadata is not freed with the slab.
+/// slab's metadata is not freed with the slab. Thread caches are trimmed after 256 KiB instead of 64: trimming takes
+/// 2 % of the instructions of a request.
 #[allow(
     unsafe_code,
     reason = "the name is jemalloc's, and so is the type: a C string"
 )]
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 109]> = Some(
+pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 137]> = Some(
     b"narenas:2,dirty_decay_ms:500,muzzy_decay_ms:0,lg_tcache_max:13,\
+      tcache_gc_incr_bytes:262144,\
       slab_sizes:1024-4096:16,cache_oblivious:false\0",
 );
 

@@ -31,6 +31,7 @@ pub(super) enum FrameOutcome {
 }
 
 impl State {
+    #[inline]
     pub(super) fn new(send_window: u32) -> Self {
         Self {
             answer: None,
@@ -111,6 +112,8 @@ impl Stream {
         Self::new(channel, id, state)
     }
 
+    // Inlined, so that the state is created where it stays.
+    #[inline]
     pub(super) fn new(channel: &Rc<Channel>, id: u32, state: State) -> Rc<Self> {
         Rc::new(Self {
             channel: Rc::clone(channel),

@@ -197,6 +197,16 @@ impl Fields {
         }
     }
 
+    /// Returns a copy that is kept for long, in buffers of its size. A plain copy takes recycled buffers, which may be
+    /// large.
+    pub(crate) fn kept(&self) -> Self {
+        Self {
+            text: self.text.as_slice().into(),
+            list: self.list.as_slice().into(),
+            present: self.present,
+        }
+    }
+
     /// Creates fields without a buffer.
     pub(crate) const fn none() -> Self {
         Self {

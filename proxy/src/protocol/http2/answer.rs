@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use http::{Method, StatusCode};
 
 use super::closed::Failed;
-use super::connection::{Answer, Channel, Opening, ResponseHead, State, Stream};
-use super::head::Unfit;
+use super::connection::{Answer, Channel, Opening, State, Stream};
+use super::head::{ResponseHead, Unfit};
 use super::reason::Reason;
 use super::stream::{FrameOutcome, remember};
 use crate::os::memory;

@@ -8,14 +8,15 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use hashbrown::HashMap;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::closed::{Closed, Failed};
+use super::head::ResponseHead;
 use super::past::Past;
+use super::repeated::Repeated;
 use crate::net::io::Io;
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::Fields;
 use crate::protocol::flood_limits::FloodLimits;
 use crate::protocol::http1;
 use crate::protocol::message::Message;
@@ -107,6 +108,7 @@ pub(super) struct Accepting {
     pub(super) last: u32,
     /// Number of the last stream that is accepted.
     pub(super) until: u32,
+    pub(super) repeated: Repeated,
     pub(super) accepted: Vec<Accepted>,
 }
 
@@ -162,15 +164,6 @@ pub(super) struct Answer {
     pub(super) here: bool,
     pub(super) head: Option<ResponseHead>,
     pub(super) interim: Vec<ResponseHead>,
-}
-
-/// The head of a response.
-#[derive(Debug)]
-pub(crate) struct ResponseHead {
-    pub(crate) status: StatusCode,
-    pub(crate) fields: Fields,
-    /// Length of the body in bytes; `None` if the head does not contain it.
-    pub(super) length: Option<u64>,
 }
 
 /// The owning handle of a stream. On drop it resets the stream unless the stream has ended.

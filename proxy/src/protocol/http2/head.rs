@@ -5,7 +5,6 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 
-use super::connection::ResponseHead;
 use super::hpack::{self, Decoder, FIELDS, Line, Name, Space};
 use super::reason::Malformed;
 use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known, Span};
@@ -30,10 +29,40 @@ impl From<HeadError> for Unfit {
 type Fit<T> = Result<T, Unfit>;
 
 /// A request and the length of its body; `None` if the length is unknown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) request: Request,
     pub(super) length: Option<u64>,
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub(crate) struct ResponseHead {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+    /// Length of the body in bytes; `None` if the head does not contain it.
+    pub(super) length: Option<u64>,
+}
+
+impl Head {
+    /// Returns a copy that is kept for long: its buffers have no room for further fields.
+    pub(super) fn kept(&self) -> Self {
+        let Request {
+            method,
+            target,
+            version,
+            fields,
+        } = &self.request;
+        Self {
+            request: Request {
+                method: method.clone(),
+                target: *target,
+                version: *version,
+                fields: fields.kept(),
+            },
+            length: self.length,
+        }
+    }
 }
 
 /// Decodes the head of a request; `end` is true if there is no body.

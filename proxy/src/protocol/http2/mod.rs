@@ -1,9 +1,9 @@
 //! HTTP/2 (RFC 9113): many requests on one connection, from clients and to endpoints.
 //!
 //! [`frame`] splits bytes into frames, [`hpack`] decodes fields into text, and `head` creates a request from this
-//! text. `connection` has the types; `channel` is the state that the streams of a connection share, `dispatch`
-//! applies frames to it, `stream` is one request, `driver` the socket, and `server` and `client` the two ends of a
-//! connection; `answer` is the response as a client receives it. The driver
+//! text, or `repeated` copies it from the request before. `connection` has the types; `channel` is the state that the
+//! streams of a connection share, `dispatch` applies frames to it, `stream` is one request, `driver` the socket, and
+//! `server` and `client` the two ends of a connection; `answer` is the response as a client receives it. The driver
 //! of a connection is a separate task; the tasks of requests put frames into its buffer and wake it once.
 //!
 //! An error in one message affects only its stream: the connection ends only where the RFC requires it, or where a
@@ -25,6 +25,7 @@ pub(crate) mod hpack;
 mod incoming;
 mod past;
 mod reason;
+mod repeated;
 mod sending;
 mod server;
 mod settings;

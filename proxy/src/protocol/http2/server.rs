@@ -10,9 +10,10 @@ use super::connection::{Accepted, Accepting, Channel, Core, Limits, Owner, Role,
 use super::dispatch::Batch;
 use super::driver::{Driver, Inbox};
 use super::frame::{LAST_STREAM, MAX_PAYLOAD};
-use super::head::{self, Unfit};
+use super::head::Unfit;
 use super::incoming::Incoming;
 use super::reason::Reason;
+use super::repeated::Repeated;
 use crate::net::io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
@@ -40,6 +41,7 @@ impl Accepting {
             refuses: Box::new(refuses),
             last: 0,
             until: LAST_STREAM,
+            repeated: Repeated::default(),
             accepted: Vec::new(),
         }
     }
@@ -173,7 +175,8 @@ impl Core {
             batch.hpack.skip(block)?;
             Err(ProxyError::MemoryBudget)
         } else {
-            match head::request(batch.hpack, block, limits.head, end)? {
+            let repeated = &mut accepting.repeated;
+            match repeated.request(batch.hpack, block, limits.head, end)? {
                 Ok(head) => Ok(head),
                 Err(Unfit::Refused(error)) => Err(ProxyError::DownstreamHead(error)),
                 Err(Unfit::Malformed) => {

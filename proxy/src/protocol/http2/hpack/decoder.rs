@@ -62,6 +62,11 @@ impl Default for Decoder {
 }
 
 impl Decoder {
+    /// Returns the number of changes of the dynamic table so far. While it is the same, equal blocks mean the same.
+    pub(in crate::protocol::http2) fn changes(&self) -> u64 {
+        self.table.changes()
+    }
+
     /// Decodes a whole block only to keep the table current.
     ///
     /// # Errors

@@ -141,6 +141,8 @@ pub(super) struct Table {
     size: usize,
     /// Maximum of `size`.
     limit: usize,
+    /// Number of insertions and changes of the size.
+    changes: u64,
 }
 
 impl Table {
@@ -150,11 +152,18 @@ impl Table {
             entries: VecDeque::new(),
             size: 0,
             limit,
+            changes: 0,
         }
+    }
+
+    /// Returns the number of insertions and changes of the size so far. While it is the same, so are all entries.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Sets the size that the peer uses from now on, in bytes.
     pub(super) fn resize(&mut self, limit: usize) {
+        self.changes += 1;
         self.limit = limit;
         self.evict(0);
     }
@@ -185,6 +194,7 @@ impl Table {
         line: &[u8],
         (name_length, value_length): (usize, usize),
     ) {
+        self.changes += 1;
         let length = name_length + value_length;
         self.evict(length + OVERHEAD);
         if length + OVERHEAD > self.limit {

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
 /// An error in starting, using or stopping a cluster.
@@ -127,10 +128,21 @@ pub(crate) fn feed(command: &mut Command, lines: &str) -> Result<String, Cluster
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(Stdio::piped());
     let output = command.spawn().and_then(|mut child| {
-        if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(lines.as_bytes())?;
-        }
-        child.wait_with_output()
+        let stdin = child.stdin.take();
+        thread::scope(|scope| {
+            // While the output is read: a command that prints before it has read everything would wait forever.
+            let written =
+                scope.spawn(|| stdin.map_or(Ok(()), |mut stdin| stdin.write_all(lines.as_bytes())));
+            let output = child.wait_with_output()?;
+            match written.join() {
+                // A command that failed says more than the pipe that it closed.
+                Ok(Err(error)) if output.status.success() => Err(error),
+                Ok(_) => Ok(output),
+                Err(_) => Err(io::Error::other(
+                    "the thread that writes to a command panicked",
+                )),
+            }
+        })
     });
     outcome(command, output)
 }
@@ -159,4 +171,24 @@ fn outcome(command: &Command, output: io::Result<Output>) -> Result<String, Clus
         command: words.join(" "),
         detail,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_may_print_while_it_reads() {
+        // More than the pipes between the processes hold.
+        let long = "x".repeat(1 << 20);
+        assert_eq!(feed(&mut Command::new("cat"), &long).unwrap(), long);
+    }
+
+    #[test]
+    fn a_command_that_ends_early_names_its_reason() {
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", "echo no such option >&2; exit 1"]);
+        let error = feed(command, &"x".repeat(1 << 20)).unwrap_err();
+        assert!(error.to_string().contains("no such option"), "{error}");
+    }
 }

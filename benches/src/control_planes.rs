@@ -1,11 +1,12 @@
 //! Compares Maglor's controller with the control planes of other meshes, on a real Kubernetes.
 //!
-//! The modules, in the order of a run: `options` the command line, `network` the addresses of pods, `plane` what differs
-//! between control planes (`maglor`, `linkerd`), `chart` their objects, `part` their programs, `pods` the application,
+//! The modules, in the order of a run: `options` the command line, `network` the network of a pod, `plane` what differs
+//! between control planes (`maglor`, `linkerd`, `istio`), `chart` their objects, `part` their programs, `pods` the application,
 //! `members` its proxies, `changes` of endpoints, `report`.
 
 mod changes;
 mod chart;
+mod istio;
 mod linkerd;
 mod maglor;
 mod members;
@@ -69,6 +70,9 @@ fn planes(options: &Options) -> Result<Vec<Box<dyn ControlPlane + Send>>> {
     if let Some(programs) = options.linkerd()? {
         planes.push(Box::new(linkerd::Linkerd::new(programs)));
     }
+    if let Some(programs) = options.istio()? {
+        planes.push(Box::new(istio::Istio::new(programs)));
+    }
     Ok(planes)
 }
 
@@ -76,14 +80,19 @@ fn planes(options: &Options) -> Result<Vec<Box<dyn ControlPlane + Send>>> {
 fn versions(options: &Options) -> Result<Vec<(&'static str, String)>> {
     let controller = options.maglor()?.controller.display().to_string();
     let mut versions = vec![("Maglor", child::output(&controller, &["--version"])?)];
-    if let Some(source) = &options.linkerd_source {
+    let sources = [
+        ("Linkerd", &options.linkerd_source),
+        ("Istio", &options.istio_source),
+    ];
+    for (name, source) in sources {
+        let Some(source) = source else { continue };
         let source = source.display().to_string();
         let log = ["-C", &source, "log", "-1", "--format=%h, %cs"];
         let commit = child::output("git", &log);
-        versions.push((
-            "Linkerd",
-            commit.unwrap_or_else(|_| "unknown: no commit".into()),
-        ));
+        versions.push((name, commit.unwrap_or_else(|_| "unknown: no commit".into())));
+    }
+    if let Some(programs) = options.istio()? {
+        versions.push(("Envoy", programs.envoy.version));
     }
     let trimmed = versions.into_iter();
     Ok(trimmed
@@ -101,7 +110,6 @@ fn measure(
     let folder = std::env::temp_dir().join(format!("maglor-{NAME}-{}", std::process::id()));
     let mut measured = Measured::default();
     let done = block_on(async {
-        members::serve_application().await?;
         for round in 0..options.rounds {
             for plane in &mut planes {
                 let own = folder.join(format!("{}-{round}", plane.name()));
@@ -191,9 +199,7 @@ impl Stage<'_> {
         programs: &mut Programs,
     ) -> Result<()> {
         if count > 0 {
-            let pods = pods::scale_to(self.kubectl, count, self.plane.sidecar())?;
-            let places: Vec<_> = pods.iter().map(|pod| pod.place).collect();
-            network::redirect(&places)?;
+            let pods = pods::scale_to(self.kubectl, count, self.plane.sidecar().container)?;
             let new = &pods[joined.len()..];
             let members = members::join(&*self.plane, new, services, api, &self.folder).await?;
             joined.extend(members);
@@ -242,10 +248,13 @@ impl Stage<'_> {
     /// Removes everything of this control plane from the cluster.
     fn clean(&mut self) -> Result<()> {
         // First: webhooks whose server has ended would delay the deletion.
-        self.plane.uninstall(self.kubectl)?;
+        for webhook in self.plane.webhooks() {
+            let delete = ["delete", webhook, "--ignore-not-found"];
+            self.kubectl.run(&delete)?;
+        }
         for namespace in [pods::NAMESPACE, self.plane.namespace()] {
             pods::delete(self.kubectl, namespace)?;
         }
-        network::redirect(&[])
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Changes of endpoints: the time until a proxy has them.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use maglor_cluster::Kubectl;
@@ -52,8 +53,10 @@ pub(super) async fn measure(
 /// Waits until the proxy has this number of endpoints.
 async fn until(plane: &dyn ControlPlane, observer: &Pod, expected: u32) -> Result<()> {
     let started = Instant::now();
+    let (port, path) = plane.sidecar().metrics;
+    let address = SocketAddr::from((observer.ip, port));
     loop {
-        let metrics = http::text(observer.place.admin(), "GET", "/metrics", String::new()).await?;
+        let metrics = http::text(address, "GET", path, String::new()).await?;
         let found = plane.endpoints(&metrics);
         if found == Some(expected) {
             return Ok(());

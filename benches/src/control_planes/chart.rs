@@ -10,10 +10,9 @@ use std::process::Command;
 use maglor_cluster::Kubectl;
 use serde_json::{Deserializer, Value, json};
 
+use super::network::HOST;
 use crate::error::{Doing, Error, Result};
 
-/// The address of the API server's machine, at which programs of the harness listen.
-const HOST: &str = "10.231.0.1";
 /// The version for which charts are rendered: that of the cluster or later than the charts require.
 const KUBERNETES: &str = "1.34.4";
 /// Objects that would start pods, or restrict the network of pods that do not exist.
@@ -25,11 +24,39 @@ pub(super) struct Chart {
     objects: Vec<Value>,
 }
 
-/// A container of a Deployment.
+/// A container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Container {
     pub(super) name: String,
     pub(super) arguments: Vec<String>,
+    pub(super) environment: Vec<(String, String)>,
+}
+
+impl Container {
+    /// Reads a container of a pod. Variables that name fields of the pod have their values; those that name limits of resources
+    /// are left out, since no limits apply.
+    pub(super) fn read(container: &Value, pod: &Value) -> Self {
+        let listed = |key: &str| container[key].as_array().into_iter().flatten();
+        let variable = |entry: &Value| {
+            let field = &entry["valueFrom"]["fieldRef"]["fieldPath"];
+            let field = field.as_str().map(|path| path.replace('.', "/"));
+            let field = field.and_then(|path| pod.pointer(&format!("/{path}")));
+            let value = entry.get("value").or(field)?.as_str()?;
+            Some((entry["name"].as_str()?.to_owned(), value.to_owned()))
+        };
+        let environment: Vec<_> = listed("env").filter_map(variable).collect();
+        let arguments = listed("args").filter_map(Value::as_str).map(|argument| {
+            let variables = environment.iter();
+            variables.fold(argument.to_owned(), |text, (name, value)| {
+                text.replace(&format!("$({name})"), value)
+            })
+        });
+        Self {
+            name: container["name"].as_str().unwrap_or_default().to_owned(),
+            arguments: arguments.collect(),
+            environment,
+        }
+    }
 }
 
 /// Renders a chart as YAML.
@@ -101,43 +128,31 @@ impl Chart {
         kubectl.apply(&list.to_string()).map_err(Error::from)
     }
 
-    /// Returns a container of a Deployment, with the values of variables that its arguments name.
+    /// Returns a container of a Deployment, in a pod with the name of the Deployment.
     pub(super) fn container(
         &self,
+        namespace: &str,
         deployment: &str,
         container: &str,
-        variables: &[(&str, &str)],
     ) -> Result<Container> {
-        let missing = || {
-            let name = format!("{deployment}: {container}");
-            Error::parse("a chart", format!("no container {name}"))
-        };
         let named = |object: &&Value, name: &str| object["name"] == name;
-        let found = self
-            .objects
-            .iter()
-            .find(|object| {
-                object["kind"] == "Deployment" && named(&&object["metadata"], deployment)
-            })
-            .ok_or_else(missing)?;
-        let containers = found["spec"]["template"]["spec"]["containers"].as_array();
-        let found = containers
-            .into_iter()
-            .flatten()
-            .find(|one| named(one, container))
-            .ok_or_else(missing)?;
-        let arguments = found["args"].as_array().into_iter().flatten();
-        let arguments = arguments.filter_map(Value::as_str).map(|argument| {
-            variables
-                .iter()
-                .fold(argument.to_owned(), |text, (name, value)| {
-                    text.replace(&format!("$({name})"), value)
-                })
+        let mut objects = self.objects.iter();
+        let found = objects.find(|object| {
+            object["kind"] == "Deployment" && named(&&object["metadata"], deployment)
         });
-        Ok(Container {
-            name: container.to_owned(),
-            arguments: arguments.collect(),
-        })
+        let spec = found.map(|found| &found["spec"]["template"]["spec"]);
+        let mut containers = spec
+            .and_then(|spec| spec["containers"].as_array())
+            .into_iter()
+            .flatten();
+        let found = containers.find(|one| named(one, container));
+        let Some((spec, found)) = spec.zip(found) else {
+            let name = format!("{deployment}: {container}");
+            return Err(Error::parse("a chart", format!("no container {name}")));
+        };
+        let metadata = json!({"name": deployment, "namespace": namespace});
+        let pod = json!({"metadata": metadata, "spec": spec});
+        Ok(Container::read(found, &pod))
     }
 
     /// Returns a value of a `ConfigMap`.
@@ -191,16 +206,22 @@ mod tests {
 
     const RENDERED: &str = r#"
         {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 2, "template": {"spec": {"containers": [
-            {"name": "sidecar"}, {"name": "c", "args": ["run", "--name=$(POD)"]}]}}}}
+            {"name": "sidecar"}, {"name": "c", "args": ["run", "--name=$(POD)"], "env": [
+                {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "LIMIT", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+                {"name": "MODE", "value": "fast"}]}]}}}}
         {"kind": "Service", "metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}, "ports": []}}
         {"kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"values": "x"}}"#;
 
     #[test]
     fn a_container_has_the_arguments_of_the_chart() {
         let chart = Chart::parse(RENDERED).unwrap();
-        let container = chart.container("d", "c", &[("POD", "first")]).unwrap();
-        assert_eq!(container.arguments, ["run", "--name=first"]);
-        let error = chart.container("d", "other", &[]).unwrap_err();
+        let container = chart.container("n", "d", "c").unwrap();
+        assert_eq!(container.arguments, ["run", "--name=d"]);
+        let environment = [("POD", "d"), ("MODE", "fast")];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(container.environment, environment);
+        let error = chart.container("n", "d", "other").unwrap_err();
         assert!(error.to_string().contains("d: other"), "{error}");
         assert_eq!(chart.config("m", "values").unwrap(), "x");
         assert!(chart.config("m", "none").is_err());

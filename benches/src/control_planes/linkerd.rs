@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use maglor_cluster::Kubectl;
 use rcgen::{
@@ -10,18 +9,23 @@ use rcgen::{
 };
 
 use super::chart::{self, Chart};
+use super::network::HOST;
 use super::options;
 use super::part::Recipe;
-use super::plane::{ControlPlane, token};
+use super::plane::{ControlPlane, Sidecar, token};
 use super::pods::{NAMESPACE, Pod};
 use crate::child;
 use crate::error::{Doing, Error, Result};
 
 const OWN: &str = "linkerd";
 const INJECTOR: &str = "linkerd-proxy-injector";
-/// Ports that the chart has twice, in different pods, or that are those of the application here.
+/// Ports that the chart has twice, in different pods.
 const INJECTION: u16 = 18_443;
 const IDENTITY_ADMIN: u16 = 19_990;
+/// Ports of proxies, as the chart has them.
+const INBOUND: u16 = 4143;
+const OUTBOUND: u16 = 4140;
+const PROXY_ADMIN: u16 = 4191;
 const ISSUER: &str = "identity.linkerd.cluster.local";
 const NETWORKS: &str = "10.0.0.0/8,100.64.0.0/10,172.16.0.0/12,192.168.0.0/16,fd00::/8";
 /// Deployment, container, Secret of its certificate, port of `/ready`, arguments in place of the chart's.
@@ -32,7 +36,7 @@ const PARTS: [(&str, &str, Option<&str>, u16, &str); 5] = [
         "identity",
         None,
         IDENTITY_ADMIN,
-        "-admin-addr=:19990 -addr=:18080",
+        "-admin-addr=:19990",
     ),
     (
         "linkerd-destination",
@@ -87,11 +91,6 @@ impl Linkerd {
         values.extend(file("identityTrustAnchorsPEM", "crt.pem"));
         values.extend(file("identity.issuer.tls.crtPEM", "crt.pem"));
         values.extend(file("identity.issuer.tls.keyPEM", "key.pem"));
-        // The proxies of this experiment listen at other ports than those of pods.
-        values.extend([
-            "--set".into(),
-            "proxy.outboundTransportMode=transparent".into(),
-        ]);
         chart::render(&charts.join("linkerd-control-plane"), OWN, OWN, &values)
     }
 
@@ -124,12 +123,14 @@ impl ControlPlane for Linkerd {
         ["annotate", "linkerd.io/inject=enabled"]
     }
 
-    fn sidecar(&self) -> &'static str {
-        "linkerd-proxy"
-    }
-
-    fn audience(&self) -> &'static str {
-        "identity.l5d.io"
+    fn sidecar(&self) -> Sidecar {
+        Sidecar {
+            container: "linkerd-proxy",
+            audience: "identity.l5d.io",
+            inbound: INBOUND,
+            outbound: OUTBOUND,
+            metrics: (PROXY_ADMIN, "/metrics"),
+        }
     }
 
     fn install(&mut self, kubectl: &Kubectl, folder: &Path) -> Result<Vec<Recipe>> {
@@ -158,7 +159,7 @@ impl ControlPlane for Linkerd {
                     fs::write(tls.join(file), text).doing(format!("write {file}"))?;
                 }
             }
-            let mut container = chart.container(deployment, container, &[])?;
+            let mut container = chart.container(OWN, deployment, container)?;
             container
                 .arguments
                 .extend(argument.split_whitespace().map(ToOwned::to_owned));
@@ -168,13 +169,14 @@ impl ControlPlane for Linkerd {
             };
             let environment = [("KUBECONFIG", &kubeconfig), ("HOSTNAME", &container.name)];
             let environment = environment.map(|(name, value)| (name.to_owned(), value.clone()));
+            container.environment.extend(environment);
             recipes.push(Recipe {
                 program: program.clone(),
                 arguments: container.arguments,
-                environment: environment.into(),
+                environment: container.environment,
                 name: container.name,
                 folder: Some(own),
-                ready,
+                ready: (ready, "/ready"),
             });
         }
         Ok(recipes)
@@ -184,7 +186,7 @@ impl ControlPlane for Linkerd {
         Ok(())
     }
 
-    fn proxy(&self, pod: &Pod, folder: &Path) -> Result<Command> {
+    fn proxy(&self, pod: &Pod, folder: &Path) -> Result<Recipe> {
         let identity = format!("default.{NAMESPACE}.serviceaccount.{ISSUER}");
         let key = KeyPair::generate().map_err(of_identity)?;
         let mut request = CertificateParams::new(vec![identity.clone()]).map_err(of_identity)?;
@@ -195,12 +197,10 @@ impl ControlPlane for Linkerd {
         };
         write("key.p8", key.serialized_der())?;
         write("csr.der", request.der())?;
-        let (name, place) = (&pod.name, pod.place);
-        let mut command = Command::new(&self.programs.proxy);
-        command.env_clear();
-        for (variable, value) in [
-            ("ADMIN_LISTEN_ADDR", place.admin().to_string()),
-            ("CONTROL_LISTEN_ADDR", place.control().to_string()),
+        let name = &pod.name;
+        let variables = [
+            ("ADMIN_LISTEN_ADDR", format!("0.0.0.0:{PROXY_ADMIN}")),
+            ("CONTROL_LISTEN_ADDR", "0.0.0.0:4190".into()),
             ("CONTROL_STREAM_IDLE_TIMEOUT", "5m".into()),
             ("CONTROL_STREAM_INITIAL_TIMEOUT", "3s".into()),
             ("CONTROL_STREAM_LIFETIME", "1h".into()),
@@ -211,29 +211,37 @@ impl ControlPlane for Linkerd {
             ),
             ("DESTINATION_PROFILE_NETWORKS", NETWORKS.into()),
             ("DESTINATION_PROFILE_SUFFIXES", "svc.cluster.local.".into()),
-            ("DESTINATION_SVC_ADDR", "127.0.0.1:8086".into()),
+            ("DESTINATION_SVC_ADDR", format!("{HOST}:8086")),
             ("IDENTITY_DIR", folder.display().to_string()),
             ("IDENTITY_LOCAL_NAME", identity),
-            ("IDENTITY_SVC_ADDR", "127.0.0.1:18080".into()),
+            ("IDENTITY_SVC_ADDR", format!("{HOST}:8080")),
             ("IDENTITY_TOKEN_FILE", token(folder).display().to_string()),
             ("IDENTITY_TRUST_ANCHORS", self.root.clone()),
             ("INBOUND_DEFAULT_POLICY", "all-unauthenticated".into()),
-            ("INBOUND_IPS", place.ip.to_string()),
-            ("INBOUND_LISTEN_ADDR", place.inbound().to_string()),
+            ("INBOUND_IPS", pod.ip.to_string()),
+            ("INBOUND_LISTEN_ADDR", format!("0.0.0.0:{INBOUND}")),
             ("INBOUND_PORTS", super::members::APPLICATION.to_string()),
             ("LOG", "warn,linkerd=info".into()),
-            ("OUTBOUND_LISTEN_ADDR", place.outbound().to_string()),
+            ("OUTBOUND_LISTEN_ADDR", format!("127.0.0.1:{OUTBOUND}")),
             ("POLICY_CLUSTER_NETWORKS", NETWORKS.into()),
-            ("POLICY_SVC_ADDR", "127.0.0.1:8090".into()),
+            ("POLICY_SVC_ADDR", format!("{HOST}:8090")),
             (
                 "POLICY_WORKLOAD",
                 format!(r#"{{"ns":"{NAMESPACE}", "pod":"{name}"}}"#),
             ),
             ("SHUTDOWN_GRACE_PERIOD", "500ms".into()),
-        ] {
-            command.env(format!("LINKERD2_PROXY_{variable}"), value);
-        }
-        Ok(command)
+        ];
+        let variables = variables.into_iter();
+        Ok(Recipe {
+            name: name.clone(),
+            program: self.programs.proxy.clone(),
+            arguments: Vec::new(),
+            environment: variables
+                .map(|(variable, value)| (format!("LINKERD2_PROXY_{variable}"), value))
+                .collect(),
+            folder: None,
+            ready: (PROXY_ADMIN, "/ready"),
+        })
     }
 
     fn endpoints(&self, metrics: &str) -> Option<u32> {
@@ -248,12 +256,8 @@ impl ControlPlane for Linkerd {
         (!counts.is_empty()).then(|| counts.iter().sum())
     }
 
-    fn uninstall(&self, kubectl: &Kubectl) -> Result<()> {
-        for webhook in WEBHOOKS {
-            let delete = ["delete", webhook, "--ignore-not-found"];
-            kubectl.run(&delete).map_err(Error::from)?;
-        }
-        Ok(())
+    fn webhooks(&self) -> &'static [&'static str] {
+        &WEBHOOKS
     }
 }
 

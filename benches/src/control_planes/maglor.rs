@@ -2,22 +2,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use maglor_cluster::Kubectl;
 
 use super::chart::{self, Chart};
+use super::network::HOST;
 use super::options;
 use super::part::Recipe;
-use super::plane::{ControlPlane, token};
+use super::plane::{ControlPlane, Sidecar, token};
 use super::pods::{NAMESPACE, Pod};
 use crate::child;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
 
 const OWN: &str = "maglor";
 const SERVICE: &str = "maglor-controller";
-const CONTROL: &str = "127.0.0.1:15010";
+const CONTROL: u16 = 15_010;
 const ADMIN: u16 = 15_011;
+const PROXY_ADMIN: u16 = 15_020;
 const PORTS: [(&str, &str, u16); 2] = [
     (SERVICE, "https-webhook", 15_012),
     (SERVICE, "http-admin", ADMIN),
@@ -56,12 +57,14 @@ impl ControlPlane for Maglor {
         ["label", "maglor.dev/inject=enabled"]
     }
 
-    fn sidecar(&self) -> &'static str {
-        "maglor-proxy"
-    }
-
-    fn audience(&self) -> &'static str {
-        "maglor.dev/identity"
+    fn sidecar(&self) -> Sidecar {
+        Sidecar {
+            container: "maglor-proxy",
+            audience: "maglor.dev/identity",
+            inbound: 15_006,
+            outbound: 15_001,
+            metrics: (PROXY_ADMIN, "/metrics"),
+        }
     }
 
     fn install(&mut self, kubectl: &Kubectl, _folder: &Path) -> Result<Vec<Recipe>> {
@@ -71,16 +74,18 @@ impl ControlPlane for Maglor {
         let yaml = chart::render(&folder, OWN, OWN, &[])?;
         let chart = Chart::read(kubectl, &yaml)?;
         chart.apply(kubectl, OWN, &PORTS)?;
-        let variables = [("POD_NAMESPACE", OWN), ("POD_NAME", "replica")];
-        let container = chart.container(SERVICE, "controller", &variables)?;
+        let mut container = chart.container(OWN, SERVICE, "controller")?;
         let kubeconfig = kubectl.kubeconfig().display().to_string();
+        container
+            .environment
+            .push(("KUBECONFIG".into(), kubeconfig));
         Ok(vec![Recipe {
             name: container.name,
             program: self.programs.controller.clone(),
             arguments: container.arguments,
-            environment: vec![("KUBECONFIG".into(), kubeconfig)],
+            environment: container.environment,
             folder: None,
-            ready: ADMIN,
+            ready: (ADMIN, "/ready"),
         }])
     }
 
@@ -90,22 +95,27 @@ impl ControlPlane for Maglor {
         fs::write(&self.roots, roots).doing("write the roots")
     }
 
-    fn proxy(&self, pod: &Pod, folder: &Path) -> Result<Command> {
-        let place = pod.place;
-        let port = |address: std::net::SocketAddr| address.port().to_string();
-        let mut command = Command::new(&self.programs.proxy);
-        command
-            .args(["sidecar", "--control-plane", CONTROL])
-            .args(["--bind", "127.0.0.1", "--pod-namespace", NAMESPACE])
-            .args(["--pod-name", &pod.name, "--pod-ips", &place.ip.to_string()])
-            .args(["--inbound-port", &port(place.inbound())])
-            .args(["--outbound-port", &port(place.outbound())])
-            .args(["--admin-port", &port(place.admin())])
-            .args(["--log-level", "info", "--token-file"])
-            .arg(token(folder))
-            .arg("--trust-bundle")
-            .arg(&self.roots);
-        Ok(command)
+    fn proxy(&self, pod: &Pod, folder: &Path) -> Result<Recipe> {
+        let control = format!("{HOST}:{CONTROL}");
+        let (token, roots) = (token(folder), &self.roots);
+        let arguments = [
+            "sidecar".into(),
+            format!("--control-plane={control}"),
+            format!("--pod-namespace={NAMESPACE}"),
+            format!("--pod-name={}", pod.name),
+            format!("--pod-ips={}", pod.ip),
+            "--log-level=info".into(),
+            format!("--token-file={}", token.display()),
+            format!("--trust-bundle={}", roots.display()),
+        ];
+        Ok(Recipe {
+            name: pod.name.clone(),
+            program: self.programs.proxy.clone(),
+            arguments: arguments.into(),
+            environment: Vec::new(),
+            folder: None,
+            ready: (PROXY_ADMIN, "/ready"),
+        })
     }
 
     fn endpoints(&self, metrics: &str) -> Option<u32> {
@@ -117,11 +127,7 @@ impl ControlPlane for Maglor {
         lines.next()?.rsplit(' ').next()?.parse().ok()
     }
 
-    fn uninstall(&self, kubectl: &Kubectl) -> Result<()> {
-        for webhook in WEBHOOKS {
-            let delete = ["delete", webhook, "--ignore-not-found"];
-            kubectl.run(&delete).map_err(Error::from)?;
-        }
-        Ok(())
+    fn webhooks(&self) -> &'static [&'static str] {
+        &WEBHOOKS
     }
 }

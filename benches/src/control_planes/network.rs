@@ -1,158 +1,200 @@
-//! The network of the API server's machine: simulated pods have servers and proxies there.
-//!
-//! All addresses of pods and Services lead to this machine. The kernel redirects connections as in pods:
+//! The network of a pod: a namespace in which its application and its real proxy run, at the ports of a real pod.
 //!
 //! ```text
-//! a Service, from the user of a pod      to the outbound port of this pod's proxy
-//! a pod, to a port that is redirected    to the inbound port of this pod's proxy, except from this proxy itself
+//! API server's machine ── bridge `pods` ── veth ── eth0 of a pod, with the address of the pod
 //! ```
+//!
+//! The kernel redirects connections as the init containers of meshes arrange it: those that the application opens lead to the
+//! outbound port of the proxy, those to the application from other pods to its inbound port.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+use std::thread;
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::members::APPLICATION;
+use super::plane::Sidecar;
 use crate::child;
-use crate::error::Result;
+use crate::error::{Doing, Error, Result};
+use crate::sys;
 
-/// The port of all applications, and the ports of sidecars at which proxies of other pods connect.
-const REDIRECTED: [u16; 3] = [8080, 4143, 15006];
-/// The addresses of Services and of simulated pods (`crates/cluster/src/addresses.rs`).
-const LOCAL: [&str; 2] = ["10.96.0.0/16", "10.233.0.0/16"];
-const TABLE: &str = "maglor_planes";
-/// The first user of applications, and the first group of proxies.
-const FIRST: u32 = 200_000;
-/// The first port of proxies; each has a block of [`PORTS`].
-const FIRST_PORT: u16 = 20_000;
-const PORTS: u16 = 4;
+/// The address of the API server's machine, at which the programs of control planes listen.
+pub(super) const HOST: &str = "10.231.0.1";
+/// The group of proxies, whose own connections are not redirected.
+pub(super) const PROXIES: u32 = 1337;
+const BRIDGE: &str = "pods";
+/// The bridge's own address, of those of simulated pods (`crates/cluster/src/addresses.rs`).
+const GATEWAY: &str = "10.233.255.254";
+const PREFIX: u8 = 16;
 
-/// A pod's numbers on this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    index: u16,
-    pub(super) ip: Ipv4Addr,
+/// The network of a pod, which is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) namespace: Arc<Namespace>,
+    /// The end of the pod's veth at the bridge.
+    interface: String,
+    address: Ipv4Addr,
 }
 
-impl Place {
-    /// Returns the numbers of the pod with this index, from 0.
-    pub(super) fn new(index: u16, ip: Ipv4Addr) -> Self {
-        Self { index, ip }
-    }
+/// A network namespace; it ends with this value and the processes in it.
+#[derive(Debug)]
+pub(super) struct Namespace(File);
 
-    /// Returns the user of the application, whose connections to Services go to the proxy.
-    pub(super) fn user(self) -> u32 {
-        FIRST + u32::from(self.index)
-    }
-
-    /// Returns the group of the proxy.
-    pub(super) fn group(self) -> u32 {
-        FIRST + u32::from(self.index)
-    }
-
-    pub(super) fn inbound(self) -> SocketAddr {
-        self.listener(0)
-    }
-
-    pub(super) fn outbound(self) -> SocketAddr {
-        self.listener(1)
-    }
-
-    pub(super) fn admin(self) -> SocketAddr {
-        self.listener(2)
-    }
-
-    /// Returns the address of a fourth listener.
-    pub(super) fn control(self) -> SocketAddr {
-        self.listener(3)
-    }
-
-    fn listener(self, which: u16) -> SocketAddr {
-        let port = FIRST_PORT + self.index * PORTS + which;
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
-    }
-}
-
-/// Directs all addresses of pods and Services to the machine of this thread.
+/// Connects the machine of this thread to the networks of pods.
 ///
 /// # Errors
-/// `ip` or `nft` is missing, or the kernel rejects the rules.
+/// `ip` is missing, or the kernel has no bridges.
 pub(super) fn prepare() -> Result<()> {
-    for range in LOCAL {
-        child::output("ip", &["route", "replace", "local", range, "dev", "lo"])?;
-    }
-    child::output("nft", &[&rules()]).map(drop)
+    let address = format!("{GATEWAY}/{PREFIX}");
+    run("ip", &format!("link add name {BRIDGE} type bridge"))?;
+    run("ip", &format!("address add {address} dev {BRIDGE}"))?;
+    run("ip", &format!("link set {BRIDGE} up"))
 }
 
-/// Redirects the connections of pods to their proxies, in place of all earlier redirections.
-///
-/// # Errors
-/// The kernel rejects the rules.
-pub(super) fn redirect(places: &[Place]) -> Result<()> {
-    for map in ["clients", "servers", "own"] {
-        let kind = if map == "own" { "set" } else { "map" };
-        child::output("nft", &[&format!("flush {kind} ip {TABLE} {map}")])?;
+impl Network {
+    /// Creates the network of the pod with this address.
+    ///
+    /// # Errors
+    /// This process is not root, `ip` or `nft` is missing, or the kernel rejects the rules.
+    pub(super) fn create(address: Ipv4Addr, sidecar: &Sidecar) -> Result<Self> {
+        let [_, _, block, number] = address.octets();
+        let network = Self {
+            namespace: Arc::new(Namespace::create()?),
+            interface: format!("pod{block}-{number}"),
+            address,
+        };
+        let (interface, path) = (&network.interface, network.namespace.path());
+        run(
+            "ip",
+            &format!("link add name {interface} type veth peer name eth0 netns {path}"),
+        )?;
+        run("ip", &format!("link set {interface} master {BRIDGE} up"))?;
+        let rules = rules(sidecar);
+        network.enter(move || {
+            run("ip", "link set lo up")?;
+            run("ip", &format!("address add {address}/{PREFIX} dev eth0"))?;
+            run("ip", "link set eth0 up")?;
+            run("ip", &format!("route add default via {GATEWAY}"))?;
+            child::output("nft", &[&rules]).map(drop)
+        })??;
+        Ok(network)
     }
-    if places.is_empty() {
-        return Ok(());
+
+    /// Returns the address of a port of the pod.
+    pub(super) fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((self.address, port))
     }
-    child::output("nft", &[&elements(places)]).map(drop)
+
+    /// Runs a closure on a thread in the network.
+    pub(super) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let entered = thread::scope(|scope| {
+            let thread = scope.spawn(|| self.namespace.enter().map(|()| work()));
+            thread.join()
+        });
+        let entered = entered.map_err(|_| Error::protocol("a thread panicked"))?;
+        entered.doing("enter the network of a pod")
+    }
 }
 
-fn rules() -> String {
-    let [services, _] = LOCAL;
+impl Drop for Network {
+    fn drop(&mut self) {
+        // At once: the namespace lives as long as connections in it, but its name is needed for other pods.
+        let _ = run("ip", &format!("link delete {}", self.interface));
+    }
+}
+
+impl Namespace {
+    fn create() -> Result<Self> {
+        let created = thread::spawn(|| {
+            sys::unshare_network()?;
+            File::open("/proc/thread-self/ns/net")
+        });
+        let created = created.join();
+        let created = created.map_err(|_| Error::protocol("a thread panicked"))?;
+        let file = created.doing("make a network namespace, which needs root")?;
+        Ok(Self(file))
+    }
+
+    /// Moves this thread into the namespace.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        let kind = Some(LinkNameSpaceType::Network);
+        Ok(move_into_link_name_space(self.0.as_fd(), kind)?)
+    }
+
+    /// Returns its file, for other processes while this value exists.
+    pub(super) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+fn run(program: &str, arguments: &str) -> Result<()> {
+    let arguments: Vec<_> = arguments.split(' ').collect();
+    child::output(program, &arguments).map(drop)
+}
+
+fn rules(sidecar: &Sidecar) -> String {
+    let Sidecar {
+        inbound, outbound, ..
+    } = sidecar;
     format!(
-        "add table ip {TABLE}; delete table ip {TABLE}; table ip {TABLE} {{
-            map clients {{ type uid : inet_service; }}
-            map servers {{ type ipv4_addr . inet_service : inet_service; }}
-            set own {{ type gid . ipv4_addr; }}
+        "table ip maglor_planes {{
             chain output {{
                 type nat hook output priority -100; policy accept;
-                meta skgid . ip daddr @own accept
-                ip daddr {services} tcp dport 80 redirect to :meta skuid map @clients
-                meta l4proto tcp redirect to :ip daddr . tcp dport map @servers
+                meta skgid {PROXIES} accept
+                meta l4proto tcp redirect to :{outbound}
+            }}
+            chain prerouting {{
+                type nat hook prerouting priority -100; policy accept;
+                tcp dport {APPLICATION} redirect to :{inbound}
             }}
         }}"
     )
 }
 
-fn elements(places: &[Place]) -> String {
-    let joined = |parts: Vec<String>| parts.join(", ");
-    let clients = places.iter();
-    let clients = clients.map(|place| format!("{} : {}", place.user(), place.outbound().port()));
-    let servers = places.iter().flat_map(|place| {
-        let to = place.inbound().port();
-        REDIRECTED.map(|port| format!("{} . {port} : {to}", place.ip))
-    });
-    let own = places.iter();
-    let own = own.map(|place| format!("{} . {}", place.group(), place.ip));
-    format!(
-        "add element ip {TABLE} clients {{ {} }}; add element ip {TABLE} servers {{ {} }}; \
-         add element ip {TABLE} own {{ {} }}",
-        joined(clients.collect()),
-        joined(servers.collect()),
-        joined(own.collect()),
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
+    const SIDECAR: Sidecar = Sidecar {
+        container: "proxy",
+        audience: "audience",
+        inbound: 15_006,
+        outbound: 15_001,
+        metrics: (15_020, "/metrics"),
+    };
+
+    /// In a namespace of its own, in place of the API server's machine.
     #[test]
-    fn every_pod_has_ports_of_its_own() {
-        let places = [0, 1].map(|index| Place::new(index, Ipv4Addr::new(10, 233, 0, 5)));
-        let [first, second] = places.map(|place| {
-            [
-                place.inbound(),
-                place.outbound(),
-                place.admin(),
-                place.control(),
-            ]
+    fn connections_of_an_application_lead_to_its_proxy() {
+        let tested = thread::spawn(|| {
+            if let Err(error) = sys::unshare_network() {
+                eprintln!("skipped: {error}");
+                return;
+            }
+            prepare().unwrap();
+            let address = Ipv4Addr::new(10, 233, 0, 5);
+            let network = Network::create(address, &SIDECAR).unwrap();
+            let listen = |port: u16| {
+                let listened = network.enter(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
+                listened.unwrap().unwrap()
+            };
+            let accepts = |listener: &TcpListener, mut client: TcpStream| {
+                listener.accept().unwrap().0.write_all(b"x").unwrap();
+                client.read_exact(&mut [0]).unwrap();
+            };
+            let [inbound, outbound] = [SIDECAR.inbound, SIDECAR.outbound].map(listen);
+            let client = network.enter(|| TcpStream::connect("10.96.0.7:80"));
+            accepts(&outbound, client.unwrap().unwrap());
+            let client = TcpStream::connect(network.at(APPLICATION));
+            accepts(&inbound, client.unwrap());
         });
-        assert!(first.iter().all(|address| !second.contains(address)));
-        let text = elements(&places[..1]);
-        assert_eq!(
-            text,
-            "add element ip maglor_planes clients { 200000 : 20001 }; add element ip maglor_planes servers \
-             { 10.233.0.5 . 8080 : 20000, 10.233.0.5 . 4143 : 20000, 10.233.0.5 . 15006 : 20000 }; \
-             add element ip maglor_planes own { 200000 . 10.233.0.5 }"
-        );
+        tested.join().unwrap();
     }
 }

@@ -6,6 +6,7 @@ use clap::Parser;
 
 use super::pods::SERVICES;
 use crate::error::{Error, Result};
+use crate::peer::{Peer, Subject, locate};
 
 const CONTROLLER: &str = "maglor-controller";
 const PROXY: &str = "maglor-proxy";
@@ -13,17 +14,19 @@ const PROXY: &str = "maglor-proxy";
 const ABOUT: &str = "\
 Starts its own Kubernetes (see docs/cluster.md; needs root) with simulated pods, and one control plane after another, each
 from its own chart: its containers run as processes beside the API server, and inject the pods. A real proxy runs for
-every pod, and calls Services through the proxies of their pods. A round takes about 10 minutes with two control planes.
-benches/README.md describes how the programs of Linkerd are built; without them, only Maglor is measured.
+every pod, and calls Services through the proxies of their pods. A round takes about 5 minutes for each control plane.
+benches/README.md describes how the programs of Linkerd and Istio are built; without them, only Maglor is measured.
 
 Examples:
   Maglor alone:
     sudo cargo xtask control-planes
   Beside Linkerd:
     sudo cargo xtask control-planes --linkerd-source linkerd2 --linkerd-controller linkerd-controller \\
-      --linkerd-policy linkerd-policy-controller --linkerd linkerd2-proxy";
+      --linkerd-policy linkerd-policy-controller --linkerd linkerd2-proxy
+  Beside Istio:
+    sudo cargo xtask control-planes --istio-source istio --istio-discovery pilot-discovery --istio-agent pilot-agent";
 
-/// Compare the memory, processor time and speed of the control planes of Maglor and Linkerd on a real Kubernetes.
+/// Compare the memory, processor time and speed of the control planes of Maglor, Linkerd and Istio on a real Kubernetes.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "control-planes", after_help = ABOUT)]
 pub struct Options {
@@ -57,6 +60,15 @@ pub struct Options {
     /// `linkerd2-proxy` for the pods.
     #[arg(long, value_name = "FILE", requires = "linkerd_source")]
     pub linkerd: Option<PathBuf>,
+    /// Checkout of istio/istio, for its charts and the bootstrap of its proxies.
+    #[arg(long, value_name = "DIR", requires_all = ["istio_discovery", "istio_agent"])]
+    pub istio_source: Option<PathBuf>,
+    /// Istio's control plane (`pilot/cmd/pilot-discovery`).
+    #[arg(long, value_name = "FILE", requires = "istio_source")]
+    pub istio_discovery: Option<PathBuf>,
+    /// `pilot-agent` for the pods (`pilot/cmd/pilot-agent`), with the Envoy of the other benchmarks.
+    #[arg(long, value_name = "FILE", requires = "istio_source")]
+    pub istio_agent: Option<PathBuf>,
     /// Directory for the results [default: results/DATE-control-planes in this crate].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -76,6 +88,15 @@ pub(super) struct Linkerd {
     pub(super) controller: PathBuf,
     pub(super) policy: PathBuf,
     pub(super) proxy: PathBuf,
+}
+
+/// The programs of Istio, and its checkout.
+#[derive(Debug, Clone)]
+pub(super) struct Istio {
+    pub(super) source: PathBuf,
+    pub(super) discovery: PathBuf,
+    pub(super) agent: PathBuf,
+    pub(super) envoy: Peer,
 }
 
 fn pods(text: &str) -> std::result::Result<u32, String> {
@@ -118,19 +139,40 @@ impl Options {
         let Some(((source, controller), (policy, proxy))) = all else {
             return Ok(None);
         };
-        let charts = source.join("charts");
-        if !charts.join("linkerd-control-plane/Chart.yaml").is_file() {
-            return Err(Error::Missing {
-                program: format!("{}/linkerd-control-plane", charts.display()),
-                remedy: "--linkerd-source is a checkout of linkerd/linkerd2".into(),
-            });
-        }
+        let remedy = "--linkerd-source is a checkout of linkerd/linkerd2";
+        let source = checkout(source, "charts/linkerd-control-plane", remedy)?;
         Ok(Some(Linkerd {
-            charts: absolute(&charts)?,
+            charts: source.join("charts"),
             controller: program(controller)?,
             policy: program(policy)?,
             proxy: program(proxy)?,
         }))
+    }
+
+    /// Returns Istio's programs; `None` if they are not given.
+    pub(super) fn istio(&self) -> Result<Option<Istio>> {
+        let programs = self.istio_discovery.as_ref().zip(self.istio_agent.as_ref());
+        let Some((source, (discovery, agent))) = self.istio_source.as_ref().zip(programs) else {
+            return Ok(None);
+        };
+        let remedy = "--istio-source is a checkout of istio/istio";
+        Ok(Some(Istio {
+            source: checkout(source, "manifests/charts/base", remedy)?,
+            discovery: program(discovery)?,
+            agent: program(agent)?,
+            envoy: locate(Subject::Envoy, None)?,
+        }))
+    }
+}
+
+/// Returns the path of a checkout that has this chart.
+fn checkout(source: &Path, chart: &str, remedy: &str) -> Result<PathBuf> {
+    match source.join(chart).join("Chart.yaml").is_file() {
+        true => absolute(source),
+        false => Err(Error::Missing {
+            program: source.join(chart).display().to_string(),
+            remedy: remedy.into(),
+        }),
     }
 }
 
@@ -208,5 +250,16 @@ mod tests {
         let error = options.unwrap().linkerd().unwrap_err().to_string();
         assert!(error.contains("--linkerd-source"), "{error}");
         assert!(parse(&[]).unwrap().linkerd().unwrap().is_none());
+    }
+
+    #[test]
+    fn programs_of_istio_are_all_needed() {
+        let error = parse(&["--istio-source", "."]).unwrap_err();
+        assert!(error.contains("--istio-agent"), "{error}");
+        let arguments = "--istio-source /nowhere --istio-discovery a --istio-agent b";
+        let arguments: Vec<_> = arguments.split(' ').collect();
+        let error = parse(&arguments).unwrap().istio().unwrap_err().to_string();
+        assert!(error.contains("--istio-source"), "{error}");
+        assert!(parse(&[]).unwrap().istio().unwrap().is_none());
     }
 }

@@ -1,11 +1,13 @@
 //! A program of a control plane, or the proxy of a pod, as a process in the network of the API server.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::network::{self, Network};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
 use crate::procfs::{self, CpuTime, Memory, Share};
@@ -16,7 +18,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Shows its folder to a program as `/run/linkerd`, in mounts of its own: Linkerd's programs read files at fixed paths.
 const WITH_FOLDER: &str = r#"mount -t tmpfs tmpfs /run && mkdir /run/linkerd && mount --bind "$0" /run/linkerd && exec "$@""#;
 
-/// How to start a program.
+/// How to start a program; it runs in the folder of its log.
 #[derive(Debug)]
 pub(super) struct Recipe {
     pub(super) name: String,
@@ -25,8 +27,8 @@ pub(super) struct Recipe {
     pub(super) environment: Vec<(String, String)>,
     /// The folder that becomes `/run/linkerd`.
     pub(super) folder: Option<PathBuf>,
-    /// The port of its `/ready`, over HTTP.
-    pub(super) ready: u16,
+    /// Port and path that tell whether it is ready, over HTTP.
+    pub(super) ready: (u16, &'static str),
 }
 
 /// A running program, which is ended when this is dropped.
@@ -34,7 +36,7 @@ pub(super) struct Recipe {
 pub(super) struct Part {
     pub(super) name: String,
     child: Guarded,
-    ready: SocketAddr,
+    ready: (SocketAddr, &'static str),
     log: PathBuf,
 }
 
@@ -47,39 +49,41 @@ pub(super) struct Usage {
 }
 
 impl Part {
-    /// Starts a program, with its log in a folder.
+    /// Starts a program of a control plane, with its log in a folder.
     pub(super) fn start(recipe: &Recipe, logs: &Path) -> Result<Self> {
-        let mut command = match &recipe.folder {
-            None => Command::new(&recipe.program),
-            Some(folder) => {
-                let mut command = Command::new("unshare");
-                command.args(["--mount", "--", "sh", "-c", WITH_FOLDER]);
-                command.arg(folder).arg(&recipe.program);
-                command
-            }
-        };
-        command
-            .args(&recipe.arguments)
-            .envs(recipe.environment.iter().map(|(name, value)| (name, value)));
-        let ready = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), recipe.ready);
-        let log = logs.join(format!("{}.log", recipe.name));
-        Self::run(&recipe.name, &mut command, ready, log)
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, recipe.ready.0));
+        Self::run(recipe, logs, own, &mut recipe.command())
     }
 
-    /// Starts a command, which serves `/ready` at this address and writes to this log.
-    pub(super) fn run(
-        name: &str,
-        command: &mut Command,
-        ready: SocketAddr,
-        log: PathBuf,
-    ) -> Result<Self> {
+    /// Starts the proxy of a pod in its network, with its log in a folder.
+    pub(super) fn start_in(network: &Network, recipe: &Recipe, logs: &Path) -> Result<Self> {
+        let own = recipe.command();
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net={}", network.namespace.path()))
+            .arg("--")
+            .arg(own.get_program())
+            .args(own.get_args())
+            .gid(network::PROXIES);
+        Self::run(recipe, logs, network.at(recipe.ready.0), &mut command)
+    }
+
+    fn run(recipe: &Recipe, logs: &Path, ready: SocketAddr, command: &mut Command) -> Result<Self> {
+        let name = &recipe.name;
+        let log = logs.join(format!("{name}.log"));
         let file = fs::File::create(&log).doing(format!("make {}", log.display()))?;
         let errors = file.try_clone().doing(format!("open {}", log.display()))?;
-        command.stdin(Stdio::null()).stdout(file).stderr(errors);
+        let environment = recipe.environment.iter();
+        command
+            .envs(environment.map(|(name, value)| (name, value)))
+            .current_dir(logs)
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(errors);
         Ok(Self {
             child: Guarded::start_on(name, command, &sys::allowed_cpus())?,
-            name: name.to_owned(),
-            ready,
+            name: name.clone(),
+            ready: (ready, recipe.ready.1),
             log,
         })
     }
@@ -92,7 +96,8 @@ impl Part {
     /// Waits until it is ready, which may take until `limit` after the start.
     pub(super) async fn wait_ready(&mut self, started: Instant, limit: Duration) -> Result<()> {
         loop {
-            let answer = http::text(self.ready, "GET", "/ready", String::new()).await;
+            let (address, path) = self.ready;
+            let answer = http::text(address, "GET", path, String::new()).await;
             let Err(error) = answer else { return Ok(()) };
             if self.child.ended()?.is_some() || started.elapsed() > limit {
                 let detail = format!("{error}; {}", self.last_line());
@@ -121,6 +126,22 @@ impl Part {
     }
 }
 
+impl Recipe {
+    fn command(&self) -> Command {
+        let mut command = match &self.folder {
+            None => Command::new(&self.program),
+            Some(folder) => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "--", "sh", "-c", WITH_FOLDER]);
+                command.arg(folder).arg(&self.program);
+                command
+            }
+        };
+        command.args(&self.arguments);
+        command
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +155,7 @@ mod tests {
             arguments: vec!["-c".into(), "echo no such flag >&2; exit 1".into()],
             environment: Vec::new(),
             folder: None,
-            ready: 1,
+            ready: (1, "/ready"),
         };
         let mut part = Part::start(&recipe, logs.path()).unwrap();
         let error = http::block_on(async {

@@ -1,7 +1,6 @@
 //! What differs between control planes: installation, programs, proxies.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use maglor_cluster::Kubectl;
 
@@ -20,11 +19,8 @@ pub(super) trait ControlPlane {
     /// Returns the subcommand of `kubectl` and the value that request sidecars for a namespace.
     fn mark(&self) -> [&'static str; 2];
 
-    /// Returns the name of the container that it injects.
-    fn sidecar(&self) -> &'static str;
-
-    /// Returns the audience of tokens with which proxies authenticate.
-    fn audience(&self) -> &'static str;
+    /// Returns what all its sidecars have in common.
+    fn sidecar(&self) -> Sidecar;
 
     /// Applies its objects; returns its programs, which may have files in a folder.
     fn install(&mut self, kubectl: &Kubectl, folder: &Path) -> Result<Vec<Recipe>>;
@@ -32,14 +28,29 @@ pub(super) trait ControlPlane {
     /// Prepares what all proxies need, once the programs are ready.
     fn ready(&mut self, kubectl: &Kubectl, folder: &Path) -> Result<()>;
 
-    /// Returns the command of the proxy of a pod, with files, such as its token, in a folder.
-    fn proxy(&self, pod: &Pod, folder: &Path) -> Result<Command>;
+    /// Returns the proxy of a pod, with files, such as its token, in a folder.
+    fn proxy(&self, pod: &Pod, folder: &Path) -> Result<Recipe>;
 
     /// Returns how many endpoints of the first Service a proxy has, from its metrics.
     fn endpoints(&self, metrics: &str) -> Option<u32>;
 
-    /// Removes the objects of the cluster that are in no namespace.
-    fn uninstall(&self, kubectl: &Kubectl) -> Result<()>;
+    /// Returns its webhooks, as arguments of `kubectl delete`.
+    fn webhooks(&self) -> &'static [&'static str];
+}
+
+/// What the sidecars of a control plane have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sidecar {
+    /// The name of the container that the control plane injects.
+    pub(super) container: &'static str,
+    /// The audience of tokens with which proxies authenticate.
+    pub(super) audience: &'static str,
+    /// The port for connections to the application.
+    pub(super) inbound: u16,
+    /// The port for connections from the application.
+    pub(super) outbound: u16,
+    /// Port and path of the metrics.
+    pub(super) metrics: (u16, &'static str),
 }
 
 /// The file of a proxy's token in its folder.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use maglor_cluster::{Kubectl, scale};
 use serde_json::Value;
 
-use super::network::Place;
 use crate::error::{Error, Result};
 
 /// The number of Services: `s0`, `s1`, … of the namespace `scale`.
@@ -19,13 +18,20 @@ const POLL: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) ip: Ipv4Addr,
+    /// As the API server has it, with the injected sidecar.
+    pub(super) object: Value,
 }
 
 impl Pod {
     /// Returns whether it is behind the Service with this number.
     pub(super) fn is_of(&self, service: usize) -> bool {
         self.name.starts_with(&format!("s{service}-"))
+    }
+
+    /// Returns the container with this name.
+    pub(super) fn container(&self, name: &str) -> Option<&Value> {
+        container(&self.object, name)
     }
 }
 
@@ -61,18 +67,15 @@ pub(super) fn scale_to(kubectl: &Kubectl, count: u32, sidecar: &str) -> Result<V
         if let Some(mut ready) = ready
             && ready.len() == count as usize
         {
-            if let Some(plain) = items.iter().find(|item| !has_container(item, sidecar)) {
+            if let Some(plain) = items.iter().find(|item| container(item, sidecar).is_none()) {
                 let name = &plain["metadata"]["name"];
                 return Err(Error::protocol(format!("pod {name} has no {sidecar}")));
             }
-            // The order of creation, so that earlier pods keep their places.
-            ready.sort();
-            let places = (0..).zip(ready);
-            let pods = places.map(|(index, (_, name, ip))| Pod {
-                name,
-                place: Place::new(index, ip),
+            // The order of creation, so that earlier pods are first.
+            ready.sort_by(|(first, one), (second, other)| {
+                (first, &one.name).cmp(&(second, &other.name))
             });
-            return Ok(pods.collect());
+            return Ok(ready.into_iter().map(|(_, pod)| pod).collect());
         }
         if started.elapsed() > PATIENCE {
             let found = format!("{} of {count} pods exist", items.len());
@@ -95,25 +98,26 @@ pub(super) fn delete(kubectl: &Kubectl, namespace: &str) -> Result<()> {
     kubectl.run(&delete).map(drop).map_err(Error::from)
 }
 
-/// Returns time of creation, name and address of a pod, if it is ready.
-fn ready(pod: &Value) -> Option<(String, String, Ipv4Addr)> {
+/// Returns the pod after its time of creation, if it is ready.
+fn ready(pod: &Value) -> Option<(String, Pod)> {
     let conditions = pod["status"]["conditions"].as_array()?;
     let ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
     conditions.iter().any(ready).then_some(())?;
     let metadata = &pod["metadata"];
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
-    Some((
-        text(&metadata["creationTimestamp"])?,
-        text(&metadata["name"])?,
-        pod["status"]["podIP"].as_str()?.parse().ok()?,
-    ))
+    let created = text(&metadata["creationTimestamp"])?;
+    let pod = Pod {
+        name: text(&metadata["name"])?,
+        ip: pod["status"]["podIP"].as_str()?.parse().ok()?,
+        object: pod.clone(),
+    };
+    Some((created, pod))
 }
 
-fn has_container(pod: &Value, name: &str) -> bool {
-    ["containers", "initContainers"].iter().any(|list| {
-        let containers = pod["spec"][list].as_array().into_iter().flatten();
-        containers.into_iter().any(|one| one["name"] == name)
-    })
+fn container<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+    let lists = ["containers", "initContainers"].iter();
+    let mut all = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
+    all.find(|one| one["name"] == name)
 }
 
 #[cfg(test)]
@@ -133,7 +137,7 @@ mod tests {
         };
         assert!(ready(&pod(json!("10.233.0.1"))).is_some());
         assert!(ready(&pod(Value::Null)).is_none());
-        assert!(has_container(&pod(Value::Null), "proxy"));
-        assert!(!has_container(&pod(Value::Null), "other"));
+        assert!(container(&pod(Value::Null), "proxy").is_some());
+        assert!(container(&pod(Value::Null), "other").is_none());
     }
 }

@@ -46,7 +46,7 @@ enum Task {
     #[command(disable_help_flag = true)]
     Compare(PassedOn),
 
-    /// Compare the controller with Linkerd's control plane on a real Kubernetes; see benches/README.md.
+    /// Compare the controller with the control planes of Linkerd and Istio on a real Kubernetes; see benches/README.md.
     ///
     /// Arguments are passed to the measurement: `cargo xtask control-planes --pods 0,50`.
     #[command(disable_help_flag = true)]

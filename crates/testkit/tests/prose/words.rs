@@ -74,6 +74,7 @@ const TERMS: &[&str] = &[
     "world writable",
     "key exchange",
     "compare exchange",
+    "metadata exchange",
     "paper mcg",
     "paper s mcg",
     "balance src exchange",

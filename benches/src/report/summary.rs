@@ -44,7 +44,8 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
             bench.options.pair,
         );
         if bench.options.parts.contains(&Part::Waiting) {
-            bars.extend(waiting::bars(&bench.options.waiting(), results));
+            let cells = bench.options.waiting();
+            bars.extend(waiting::bars(&cells, results, bench.options.pair));
         }
         if bench.options.parts.contains(&Part::HalfCore) {
             bars.push(half_core::bar(results));

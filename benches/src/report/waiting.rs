@@ -11,12 +11,16 @@ use crate::stats;
 const GROWTH: f64 = 1.25;
 const GROWTH_OF_MANY: f64 = 1.5;
 const MANY: usize = 1000;
-/// The highest memory of a waiting request, in kB, in a proxy with so many of them that pages do not matter.
+/// The highest memory of a waiting request, in kB, in each proxy, with so many of them that pages do not matter.
 const KB: f64 = 4.0;
 const FEW: usize = 100;
 
-/// Returns the required results.
-pub(super) fn bars(cells: &[Scenario], results: &Results) -> Vec<Bar> {
+/// Returns the required results; `pair`: the results are sums over two proxies.
+pub(super) fn bars(cells: &[Scenario], results: &Results, pair: bool) -> Vec<Bar> {
+    let (proxies, whose) = match pair {
+        true => (2.0, " in each proxy"),
+        false => (1.0, ""),
+    };
     let Some((first, others)) = cells.split_first() else {
         return Vec::new();
     };
@@ -33,9 +37,9 @@ pub(super) fn bars(cells: &[Scenario], results: &Results) -> Vec<Bar> {
     });
     let memory = others.iter().filter(|cell| cell.connections > FEW);
     let memory = memory.map(|cell| {
-        let what = format!("kB a waiting request, {} in flight", cell.connections);
-        let each = of(*cell, results, Subject::Maglor, metric::PER_WAITING);
-        Bar::at_most(what, KB, each)
+        let what = format!("kB a waiting request{whose}, {} in flight", cell.connections);
+        let all = of(*cell, results, Subject::Maglor, metric::PER_WAITING);
+        Bar::at_most(what, KB, all.map(|kb| kb / proxies))
     });
     growth.chain(memory).collect()
 }
@@ -104,7 +108,7 @@ mod tests {
         for (cell, cpu, kb) in [
             (0, 40.0, 90.0),
             (1, 30.0, 9.0),
-            (2, 50.0, 4.0),
+            (2, 50.0, 8.0),
             (3, 61.0, 3.5),
         ] {
             results
@@ -117,8 +121,12 @@ mod tests {
                 })
                 .unwrap();
         }
-        let reached: Vec<_> = bars(&cells, &results).iter().map(Bar::is_reached).collect();
-        assert_eq!(reached, [true, true, false, true, true]);
+        let reached = |pair| -> Vec<_> {
+            let bars = bars(&cells, &results, pair);
+            bars.iter().map(Bar::is_reached).collect()
+        };
+        assert_eq!(reached(false), [true, true, false, false, true]);
+        assert_eq!(reached(true), [true, true, false, true, true]);
         let text = section(&cells, &results, &[Subject::Maglor, Subject::Envoy]);
         assert!(text.contains("50.0 (1.25)"), "{text}");
         assert_eq!(section(&[], &results, &[]), "");

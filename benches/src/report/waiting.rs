@@ -37,7 +37,10 @@ pub(super) fn bars(cells: &[Scenario], results: &Results, pair: bool) -> Vec<Bar
     });
     let memory = others.iter().filter(|cell| cell.connections > FEW);
     let memory = memory.map(|cell| {
-        let what = format!("kB a waiting request{whose}, {} in flight", cell.connections);
+        let what = format!(
+            "kB a waiting request{whose}, {} in flight",
+            cell.connections
+        );
         let all = of(*cell, results, Subject::Maglor, metric::PER_WAITING);
         Bar::at_most(what, KB, all.map(|kb| kb / proxies))
     });

@@ -82,6 +82,7 @@ impl ControlPlane for Istio {
             inbound: 15_006,
             outbound: 15_001,
             metrics: (15_090, "/stats/prometheus"),
+            control: &[],
         }
     }
 

@@ -9,7 +9,6 @@ use rcgen::{
 };
 
 use super::chart::{self, Chart};
-use super::network::HOST;
 use super::options;
 use super::part::Recipe;
 use super::plane::{ControlPlane, Sidecar, token};
@@ -26,6 +25,10 @@ const IDENTITY_ADMIN: u16 = 19_990;
 const INBOUND: u16 = 4143;
 const OUTBOUND: u16 = 4140;
 const PROXY_ADMIN: u16 = 4191;
+/// Ports of a pod's loopback that lead to the control plane.
+const DESTINATION: u16 = 18_086;
+const POLICY: u16 = 18_090;
+const IDENTITY: u16 = 18_080;
 const ISSUER: &str = "identity.linkerd.cluster.local";
 const NETWORKS: &str = "10.0.0.0/8,100.64.0.0/10,172.16.0.0/12,192.168.0.0/16,fd00::/8";
 /// Deployment, container, Secret of its certificate, port of `/ready`, arguments in place of the chart's.
@@ -130,6 +133,8 @@ impl ControlPlane for Linkerd {
             inbound: INBOUND,
             outbound: OUTBOUND,
             metrics: (PROXY_ADMIN, "/metrics"),
+            // To another address, it would use mutual TLS, for which the programs need proxies of their own.
+            control: &[(DESTINATION, 8086), (POLICY, 8090), (IDENTITY, 8080)],
         }
     }
 
@@ -211,10 +216,10 @@ impl ControlPlane for Linkerd {
             ),
             ("DESTINATION_PROFILE_NETWORKS", NETWORKS.into()),
             ("DESTINATION_PROFILE_SUFFIXES", "svc.cluster.local.".into()),
-            ("DESTINATION_SVC_ADDR", format!("{HOST}:8086")),
+            ("DESTINATION_SVC_ADDR", format!("127.0.0.1:{DESTINATION}")),
             ("IDENTITY_DIR", folder.display().to_string()),
             ("IDENTITY_LOCAL_NAME", identity),
-            ("IDENTITY_SVC_ADDR", format!("{HOST}:8080")),
+            ("IDENTITY_SVC_ADDR", format!("127.0.0.1:{IDENTITY}")),
             ("IDENTITY_TOKEN_FILE", token(folder).display().to_string()),
             ("IDENTITY_TRUST_ANCHORS", self.root.clone()),
             ("INBOUND_DEFAULT_POLICY", "all-unauthenticated".into()),
@@ -224,7 +229,7 @@ impl ControlPlane for Linkerd {
             ("LOG", "warn,linkerd=info".into()),
             ("OUTBOUND_LISTEN_ADDR", format!("127.0.0.1:{OUTBOUND}")),
             ("POLICY_CLUSTER_NETWORKS", NETWORKS.into()),
-            ("POLICY_SVC_ADDR", format!("{HOST}:8090")),
+            ("POLICY_SVC_ADDR", format!("127.0.0.1:{POLICY}")),
             (
                 "POLICY_WORKLOAD",
                 format!(r#"{{"ns":"{NAMESPACE}", "pod":"{name}"}}"#),

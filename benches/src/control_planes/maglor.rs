@@ -64,6 +64,7 @@ impl ControlPlane for Maglor {
             inbound: 15_006,
             outbound: 15_001,
             metrics: (PROXY_ADMIN, "/metrics"),
+            control: &[],
         }
     }
 

@@ -7,7 +7,7 @@
 //! The kernel redirects connections as the init containers of meshes arrange it: those that the application opens lead to the
 //! outbound port of the proxy, those to the application from other pods to its inbound port.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -79,6 +79,9 @@ impl Network {
             run("ip", &format!("address add {address}/{PREFIX} dev eth0"))?;
             run("ip", "link set eth0 up")?;
             run("ip", &format!("route add default via {GATEWAY}"))?;
+            // Connections to the loopback may leave by this interface, to the control plane.
+            let setting = "/proc/sys/net/ipv4/conf/eth0/route_localnet";
+            fs::write(setting, "1").doing(format!("write {setting}"))?;
             child::output("nft", &[&rules]).map(drop)
         })??;
         Ok(network)
@@ -138,18 +141,29 @@ fn run(program: &str, arguments: &str) -> Result<()> {
 
 fn rules(sidecar: &Sidecar) -> String {
     let Sidecar {
-        inbound, outbound, ..
+        inbound,
+        outbound,
+        control,
+        ..
     } = sidecar;
+    let control = control.iter();
+    let control = control
+        .map(|(port, at)| format!("ip daddr 127.0.0.1 tcp dport {port} dnat to {HOST}:{at}\n"));
+    let control: String = control.collect();
     format!(
         "table ip maglor_planes {{
             chain output {{
                 type nat hook output priority -100; policy accept;
-                meta skgid {PROXIES} accept
+                {control}meta skgid {PROXIES} accept
                 meta l4proto tcp redirect to :{outbound}
             }}
             chain prerouting {{
                 type nat hook prerouting priority -100; policy accept;
                 tcp dport {APPLICATION} redirect to :{inbound}
+            }}
+            chain postrouting {{
+                type nat hook postrouting priority 100; policy accept;
+                ip saddr 127.0.0.1 oifname eth0 masquerade
             }}
         }}"
     )
@@ -168,6 +182,7 @@ mod tests {
         inbound: 15_006,
         outbound: 15_001,
         metrics: (15_020, "/metrics"),
+        control: &[(18_086, 8086)],
     };
 
     /// In a namespace of its own, in place of the API server's machine.
@@ -179,6 +194,8 @@ mod tests {
                 return;
             }
             prepare().unwrap();
+            run("ip", "link set lo up").unwrap();
+            run("ip", &format!("address add {HOST}/32 dev lo")).unwrap();
             let address = Ipv4Addr::new(10, 233, 0, 5);
             let network = Network::create(address, &SIDECAR).unwrap();
             let listen = |port: u16| {
@@ -194,6 +211,9 @@ mod tests {
             accepts(&outbound, client.unwrap().unwrap());
             let client = TcpStream::connect(network.at(APPLICATION));
             accepts(&inbound, client.unwrap());
+            let control = TcpListener::bind((HOST, 8086)).unwrap();
+            let client = network.enter(|| TcpStream::connect("127.0.0.1:18086"));
+            accepts(&control, client.unwrap().unwrap());
         });
         tested.join().unwrap();
     }

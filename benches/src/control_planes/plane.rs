@@ -51,6 +51,8 @@ pub(super) struct Sidecar {
     pub(super) outbound: u16,
     /// Port and path of the metrics.
     pub(super) metrics: (u16, &'static str),
+    /// Ports of the pod's loopback that lead to these ports of control-plane programs.
+    pub(super) control: &'static [(u16, u16)],
 }
 
 /// The file of a proxy's token in its folder.

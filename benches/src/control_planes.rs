@@ -16,6 +16,7 @@ mod part;
 mod plane;
 mod pods;
 mod report;
+mod sidecar;
 
 use std::fs;
 use std::path::PathBuf;

@@ -10,8 +10,9 @@ use super::chart::{self, Chart, Container};
 use super::network::HOST;
 use super::options;
 use super::part::Recipe;
-use super::plane::{ControlPlane, Sidecar, token};
+use super::plane::{ControlPlane, token};
 use super::pods::Pod;
+use super::sidecar::Sidecar;
 use crate::error::{Doing, Error, Result};
 
 const OWN: &str = "istio-system";

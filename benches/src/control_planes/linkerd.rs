@@ -11,8 +11,9 @@ use rcgen::{
 use super::chart::{self, Chart};
 use super::options;
 use super::part::Recipe;
-use super::plane::{ControlPlane, Sidecar, token};
+use super::plane::{ControlPlane, token};
 use super::pods::{NAMESPACE, Pod};
+use super::sidecar::{APPLICATION, Sidecar};
 use crate::child;
 use crate::error::{Doing, Error, Result};
 
@@ -225,7 +226,7 @@ impl ControlPlane for Linkerd {
             ("INBOUND_DEFAULT_POLICY", "all-unauthenticated".into()),
             ("INBOUND_IPS", pod.ip.to_string()),
             ("INBOUND_LISTEN_ADDR", format!("0.0.0.0:{INBOUND}")),
-            ("INBOUND_PORTS", super::members::APPLICATION.to_string()),
+            ("INBOUND_PORTS", APPLICATION.to_string()),
             ("LOG", "warn,linkerd=info".into()),
             ("OUTBOUND_LISTEN_ADDR", format!("127.0.0.1:{OUTBOUND}")),
             ("POLICY_CLUSTER_NETWORKS", NETWORKS.into()),

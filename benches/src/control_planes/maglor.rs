@@ -9,8 +9,9 @@ use super::chart::{self, Chart};
 use super::network::HOST;
 use super::options;
 use super::part::Recipe;
-use super::plane::{ControlPlane, Sidecar, token};
+use super::plane::{ControlPlane, token};
 use super::pods::{NAMESPACE, Pod};
+use super::sidecar::Sidecar;
 use crate::child;
 use crate::error::{Doing, Result};
 

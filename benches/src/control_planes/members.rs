@@ -23,11 +23,10 @@ use super::network::Network;
 use super::part::Part;
 use super::plane::{ControlPlane, token};
 use super::pods::{NAMESPACE, Pod};
+use super::sidecar::APPLICATION;
 use crate::distribution::api::Connection;
 use crate::error::{Doing, Error, Result};
 
-/// The port of the application of all pods.
-pub(super) const APPLICATION: u16 = 8080;
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 /// Headers in which inbound proxies name an authenticated client.

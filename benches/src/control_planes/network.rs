@@ -16,8 +16,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::members::APPLICATION;
-use super::plane::Sidecar;
+use super::sidecar::{APPLICATION, Sidecar};
 use crate::child;
 use crate::error::{Doing, Error, Result};
 use crate::sys;

@@ -27,7 +27,7 @@ pub(super) struct Recipe {
     pub(super) environment: Vec<(String, String)>,
     /// The folder that becomes `/run/linkerd`.
     pub(super) folder: Option<PathBuf>,
-    /// Port and path that tell whether it is ready, over HTTP.
+    /// Port and path of its readiness, over HTTP.
     pub(super) ready: (u16, &'static str),
 }
 

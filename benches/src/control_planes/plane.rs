@@ -6,6 +6,7 @@ use maglor_cluster::Kubectl;
 
 use super::part::Recipe;
 use super::pods::Pod;
+use super::sidecar::Sidecar;
 use crate::error::Result;
 
 /// A control plane that can be measured.
@@ -36,23 +37,6 @@ pub(super) trait ControlPlane {
 
     /// Returns its webhooks, as arguments of `kubectl delete`.
     fn webhooks(&self) -> &'static [&'static str];
-}
-
-/// What the sidecars of a control plane have in common.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sidecar {
-    /// The name of the container that the control plane injects.
-    pub(super) container: &'static str,
-    /// The audience of tokens with which proxies authenticate.
-    pub(super) audience: &'static str,
-    /// The port for connections to the application.
-    pub(super) inbound: u16,
-    /// The port for connections from the application.
-    pub(super) outbound: u16,
-    /// Port and path of the metrics.
-    pub(super) metrics: (u16, &'static str),
-    /// Ports of the pod's loopback that lead to these ports of control-plane programs.
-    pub(super) control: &'static [(u16, u16)],
 }
 
 /// The file of a proxy's token in its folder.

@@ -8,11 +8,10 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::compiler;
+use crate::failures::AGAIN;
 use crate::shell::Cargo;
 use crate::tools;
 
-/// The maximum number of failed tests that are retried.
-const AGAIN: usize = 3;
 /// The number of lines of a failed test that are repeated: its last ones.
 const LINES: usize = 120;
 

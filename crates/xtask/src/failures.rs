@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+/// The maximum number of failed tests that are retried.
+pub(crate) const AGAIN: usize = 3;
 /// The maximum number of repeated lines.
 const LINES: usize = 300;
 

@@ -18,8 +18,6 @@ use super::streams::{self, Busy, Streams};
 use crate::net::io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::Known;
-use crate::protocol::http1;
 use crate::protocol::http2::{Accepted, Closed, Limits, Owner, Reason, Sending, Server, Stream};
 use crate::protocol::message::{Message, Response};
 
@@ -157,16 +155,10 @@ async fn respond(stream: &Stream, response: Option<Response>, to_head: bool) {
     streams::adapt(&mut response, to_head);
     let Response {
         status,
-        mut fields,
+        fields,
         mut body,
     } = response;
     let end = body.is_end_stream();
-    if !end
-        && !fields.contains(Known::ContentLength)
-        && let Some(length) = body.size_hint().exact()
-    {
-        http1::set_content_length(&mut fields, length);
-    }
     let room = poll_fn(|cx| {
         if stream.poll_closed(cx).is_ready() || stream.poll_room(cx).is_ready() {
             return Poll::Ready(true);

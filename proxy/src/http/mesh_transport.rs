@@ -18,8 +18,8 @@ use super::streams::{self, Busy, Streams};
 use crate::net::io::Io;
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::{CONNECTION_FIELDS, Known};
-use crate::protocol::http1::{self, HeadError};
+use crate::protocol::fields::CONNECTION_FIELDS;
+use crate::protocol::http1::HeadError;
 use crate::protocol::mesh_transport::server::{Accepted, Server};
 use crate::protocol::mesh_transport::{Closed, Owner, Reason, Sending, Stream};
 use crate::protocol::message::{Message, Response};
@@ -132,12 +132,6 @@ async fn respond(stream: &Stream, response: Option<Response>, to_head: bool) {
         fields.remove(name);
     }
     let end = body.is_end_stream();
-    if !end
-        && !fields.contains(Known::ContentLength)
-        && let Some(length) = body.size_hint().exact()
-    {
-        http1::set_content_length(&mut fields, length);
-    }
     let room = poll_fn(|cx| match stream.poll_closed(cx) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => stream.poll_room(cx),

@@ -8,11 +8,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::StatusCode;
+use http_body::Body as _;
 use tokio::time::Instant;
 
 use super::connection::{RequestContext, Service};
 use super::handling::RequestStream;
 use super::timer::{Timer, Timers};
+use crate::protocol::fields::Known;
+use crate::protocol::http1;
 use crate::protocol::message::{Interim, Response};
 
 /// Becomes ready when the connection should end: the listener drains, the maximum age is reached, there has been no
@@ -65,7 +68,8 @@ pub(super) fn context<S: RequestStream + 'static>(
     }
 }
 
-/// Adapts a response to a stream. `to_head`: whether the method of its request is HEAD.
+/// Adapts a response to a stream, and adds the length of its body if it is known. `to_head`: whether the method of its
+/// request is HEAD.
 pub(super) fn adapt(response: &mut Response, to_head: bool) {
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         // A client cannot request this on a stream, so an upgrade is never forwarded.
@@ -77,6 +81,12 @@ pub(super) fn adapt(response: &mut Response, to_head: bool) {
     );
     if to_head || bodiless {
         response.body.leave_out();
+    }
+    if !response.body.is_end_stream()
+        && !response.fields.contains(Known::ContentLength)
+        && let Some(length) = response.body.size_hint().exact()
+    {
+        http1::set_content_length(&mut response.fields, length);
     }
 }
 

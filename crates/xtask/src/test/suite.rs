@@ -8,11 +8,9 @@ use super::durations::Durations;
 use super::programs::{self, Program};
 use super::queue::{self, Finished, Job};
 use super::{ALL, Outcome};
-use crate::failures::{Failures, Reader};
+use crate::failures::{AGAIN, Failures, Reader};
 use crate::shell::Cargo;
 
-/// The maximum number of failed tests that are retried.
-const AGAIN: usize = 3;
 /// The programs whose durations the summary prints.
 const SLOWEST: usize = 8;
 /// The job of the tests in documentation comments.

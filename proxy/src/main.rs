@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 mod cli;
 
+#[cfg(feature = "manual")]
+use maglor_telemetry::command_line::manual;
+
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -24,10 +27,10 @@ pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 137]> = Some(
 
 fn main() -> ExitCode {
     #[cfg(feature = "manual")]
-    if let Some(folder) = std::env::var_os(maglor_manual::FOLDER) {
+    if let Some(folder) = std::env::var_os(manual::FOLDER) {
         let command = <cli::Args as clap::CommandFactory>::command();
-        let section = maglor_manual::Section::Daemons;
-        return match maglor_manual::write(command, section, folder.as_ref()) {
+        let section = manual::Section::Daemons;
+        return match manual::write(command, section, folder.as_ref()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{}: {error}", folder.display());

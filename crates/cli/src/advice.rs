@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use maglor_config::suggest::advice;
-use maglor_terminal::arguments;
+use maglor_telemetry::command_line::arguments;
 
 /// Commands of other programs, and what to use instead.
 const COMMANDS: &[(&[&str], &str)] = &[

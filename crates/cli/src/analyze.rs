@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use maglor_controller::analyze::{Analysis, Problem, Severity, analyze};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde_json::{Value, json};
 
 use crate::input::read_text;

@@ -15,7 +15,7 @@ mod webhook;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use self::report::Report;
 use crate::live::LiveError;

@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::parts::Part;
 use maglor_controller::graph::{Node, Service, Snapshot};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde::Deserialize;
 
 use self::form::{Form, Kind};

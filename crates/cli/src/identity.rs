@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use maglor_config::raw::TimeSpan;
 use maglor_identity::{Authority, LeafRequest, SpiffeError, SpiffeId, TrustDomain};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use self::folder::{Folder, Leaf};
 

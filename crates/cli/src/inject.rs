@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use maglor_inject::manifest::{self, ManifestError};
 use maglor_inject::{Form, Redirect, Settings, SettingsError};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use crate::input::read_text;
 

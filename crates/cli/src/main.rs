@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 mod advice;
 mod analyze;

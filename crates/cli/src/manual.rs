@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Command;
-use maglor_manual::Section;
+use maglor_telemetry::command_line::manual::{Section, write};
 
 /// Writes the files of this program and of the controller. The controller is linked into this program and needs no
 /// separate command.
@@ -14,7 +14,7 @@ pub(crate) fn run(maglor: Command, folder: &Path) -> ExitCode {
         (maglor, Section::UserCommands),
         (controller, Section::Daemons),
     ] {
-        if let Err(error) = maglor_manual::write(command, section, folder) {
+        if let Err(error) = write(command, section, folder) {
             eprintln!("{}: {error}", folder.display());
             return ExitCode::FAILURE;
         }

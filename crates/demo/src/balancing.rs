@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use maglor_balance::PolicySpec;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use tokio::runtime::{Builder, LocalOptions};
 
 use self::load::Stage;

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask demo", bin_name = "cargo xtask demo")]

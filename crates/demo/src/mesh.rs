@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use maglor_balance::PolicySpec;
 use maglor_identity::SpiffeError;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use tokio::runtime::{Builder, LocalOptions};
 
 use self::fault::At;

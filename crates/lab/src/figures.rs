@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use maglor_sim::chart::{self, Figure, PngError};
 use maglor_sim::des::{ScenarioError, simulate_all, threads};
 use maglor_sim::figures::{Effort, Study, studies};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use crate::progress;
 

@@ -23,7 +23,7 @@ use maglor_load::closed::{self, Users};
 use maglor_load::http::{Call, Client};
 use maglor_load::open::Open;
 use maglor_load::record::Record;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 

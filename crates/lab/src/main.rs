@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use maglor_terminal::{arguments, output};
+use maglor_telemetry::command_line::{arguments, output};
 
 mod figures;
 mod format;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use maglor_sim::model::{Error, System};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde::Serialize;
 
 use crate::format::{self, Format};

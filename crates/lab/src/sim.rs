@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use maglor_sim::des::{Outcome, simulate_all, threads};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use self::options::Options;
 use crate::progress;

@@ -4,6 +4,7 @@
 //!
 //! - [`metrics`]: a registry of counters, gauges and histograms, exposed in the formats of Prometheus. Metrics are
 //!   sharded by worker, so that counting on the data path is a load and a store without a lock.
+//! - `command_line`: arguments, standard output and man pages of command lines; features `command-line`, `manual`.
 //! - [`logs`]: `tracing` on standard error, with a handle that changes the level at run time.
 //! - [`otlp`]: spans in the encoding of OpenTelemetry's protocol.
 //! - [`scrape`]: a parser for the Prometheus text format, and the growth of counters between pages.
@@ -13,6 +14,8 @@
 //!
 //! Nothing here depends on HTTP, tokio or the configuration.
 
+#[cfg(any(feature = "command-line", feature = "manual"))]
+pub mod command_line;
 pub mod logs;
 pub mod metrics;
 pub mod otlp;

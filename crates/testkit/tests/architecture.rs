@@ -39,11 +39,9 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
     ("maglor-istio", &["maglor-balance", "maglor-config"]),
-    ("maglor-manual", &[]),
     ("maglor-service-graph", &["maglor-balance"]),
     ("maglor-sim", &["maglor-balance", "maglor-service-graph"]),
     ("maglor-telemetry", &[]),
-    ("maglor-terminal", &[]),
     (
         "maglor-xds",
         &["maglor-balance", "maglor-config", "maglor-identity"],
@@ -56,8 +54,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-balance",
             "maglor-config",
             "maglor-identity",
-            // Not in the proxy that is shipped: a feature, for man pages.
-            "maglor-manual",
             "maglor-telemetry",
             "maglor-xds",
         ],
@@ -87,7 +83,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-identity",
             "maglor-proxy",
             "maglor-telemetry",
-            "maglor-terminal",
         ],
     ),
     (
@@ -100,10 +95,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",
-            "maglor-manual",
             "maglor-service-graph",
             "maglor-telemetry",
-            "maglor-terminal",
         ],
     ),
     // Experiments; nothing that is shipped links simulations or charts.
@@ -113,7 +106,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-balance",
             "maglor-load",
             "maglor-sim",
-            "maglor-terminal",
+            // For its command line.
+            "maglor-telemetry",
         ],
     ),
     // Clients of any program.

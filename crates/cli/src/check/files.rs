@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use crate::input::read_text;
 

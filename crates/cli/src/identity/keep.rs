@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use maglor_identity::{Fingerprint, Identity, LeafRequest};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use super::folder::{Folder, Leaf};
 use super::{Error, TICK, show};

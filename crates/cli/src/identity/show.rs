@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use maglor_config::raw::TimeSpan;
 use maglor_identity::x509::{self, Certificate};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use super::Error;
 use super::folder::{in_file, read};

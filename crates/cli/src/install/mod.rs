@@ -12,7 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde_json::{Value, json};
 
 use self::template::TemplateError;

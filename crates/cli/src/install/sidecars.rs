@@ -42,7 +42,7 @@ fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(options: &Options) -> ExitCode {
     live::run(async {
         let cluster = Cluster::open(&options.place).await?;
-        let say = |line: &str| maglor_terminal::output::print(&format!("{line}\n"));
+        let say = |line: &str| maglor_telemetry::command_line::output::print(&format!("{line}\n"));
         let revision = options.revision.clone().unwrap_or_default();
         let done = lifecycle::uninject(&cluster.client, &revision, options.patience, &say).await;
         done.map_err(LiveError::Lifecycle)

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::{Command, ExitCode, Stdio};
 
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,6 +1,6 @@
 //! Prints the output of commands: tables, JSON, YAML or CSV.
 
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde::Serialize;
 
 use super::csv;

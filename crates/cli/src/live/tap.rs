@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use maglor_config::raw::TimeSpan;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_config::raw::TimeSpan;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde::Serialize;
 use tokio::sync::mpsc;
 

@@ -6,8 +6,8 @@ mod page;
 use std::process::ExitCode;
 
 use futures_util::stream::{self, StreamExt as _};
+use maglor_telemetry::command_line::output;
 use maglor_telemetry::story::{Collected, Filter, Page};
-use maglor_terminal::output;
 
 use super::LiveError;
 use super::access::{Instance, Pods, Target, Where};

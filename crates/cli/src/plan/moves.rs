@@ -9,7 +9,7 @@ use std::str::FromStr;
 use maglor_controller::graph::Snapshot;
 use maglor_controller::graph::plan::{Moved, PlanError, plan};
 use maglor_service_graph::{Objective, Routing};
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde::Serialize;
 
 use super::placement::{Way, objective};

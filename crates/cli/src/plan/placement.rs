@@ -12,7 +12,7 @@ use maglor_service_graph::{
     Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Routing,
     Selection, Use, partition,
 };
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use maglor_balance::PolicySpec;
 use maglor_config::Flags;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use serde_json::Value;
 
 mod answer;

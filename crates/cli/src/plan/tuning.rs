@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use maglor_service_graph::advise::{Advice, Advisor, Params, Snapshot};
 use maglor_service_graph::file;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 use thiserror::Error;
 
 use crate::input::{self, InputError};

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use maglor_balance::PolicySpec;
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use super::plan::Plan;
 use super::tally::{Tally, Window};

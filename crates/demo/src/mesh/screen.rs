@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
-use maglor_terminal::output;
+use maglor_telemetry::command_line::output;
 
 use super::flow::{Flow, Flows};
 use super::prompt;

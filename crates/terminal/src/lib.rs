@@ -1,4 +1,0 @@
-//! Arguments and terminal output of the command line programs.
-
-pub mod arguments;
-pub mod output;

@@ -1,7 +1,7 @@
 //! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /shared /trust`.
 //!
 //! `/ready`, `/live` and `/metrics` are open to every peer. The other pages show names of Services and the connected
-//! proxies, and are served over loopback only ([`maglor_admin`]). Replicas use another port for requests to each
+//! proxies, and are served over loopback only ([`maglor_telemetry::admin`]). Replicas use another port for requests to each
 //! other ([`crate::graph::peers`]).
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use jiff::Timestamp;
-use maglor_admin::{Limits, Methods, Page, Server};
+use maglor_telemetry::admin::{Limits, Methods, Page, Server};
 use maglor_xds::Kind;
 use maglor_xds::decode::DecodeError;
 use serde_json::{Value, json};
@@ -174,7 +174,7 @@ impl Admin {
 
 impl Admin {
     fn exposition(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
-        let value = |name| maglor_admin::list(headers, name);
+        let value = |name| maglor_telemetry::admin::list(headers, name);
         let (accept, encodings) = (value(header::ACCEPT), value(header::ACCEPT_ENCODING));
         let exposition = self.metrics.expose(&self.table, &accept, &encodings);
         let headers = exposition.headers();
@@ -280,7 +280,7 @@ fn values(list: &[Value]) -> Response<Full<Bytes>> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use maglor_admin::Audience;
+    use maglor_telemetry::admin::Audience;
 
     use super::*;
 

@@ -1,15 +1,15 @@
 //! Limits the connections of one port: in total, by source address, and new ones per second.
 //!
 //! If a source opens connections faster than [`PER_SECOND`], the newest ones are closed before any work is done for
-//! them. If the port is full, [`maglor_admin::Connections`] closes a connection of the source that has the most.
+//! them. If the port is full, [`maglor_telemetry::admin::Connections`] closes a connection of the source that has the most.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use maglor_admin::{Connections, Limits, Place, Via, network_of};
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
+use maglor_telemetry::admin::{Connections, Limits, Place, Via, network_of};
 use maglor_telemetry::{Counter, Registry};
 use tokio::time::Instant;
 

@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use maglor_admin::{Connections, Limits, Place};
 use maglor_identity::tls::OpenServer;
 use maglor_identity::{Refusal, SpiffeId};
+use maglor_telemetry::admin::{Connections, Limits, Place};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::server::TlsStream;

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use maglor_admin::parameters;
+use maglor_telemetry::admin::parameters;
 use percent_encoding::percent_decode_str;
 
 /// A parsed query.

@@ -14,10 +14,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use maglor_admin::network_of;
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_identity::{Error, Issued, LeafRequest, NamedRequest, SpiffeId};
+use maglor_telemetry::admin::network_of;
 use maglor_xds::Timestamp;
 use maglor_xds_server::{CertifyRequest, CertifyResponse, Status};
 use tokio::time::Instant;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use maglor_admin::parameters;
+use maglor_telemetry::admin::parameters;
 use percent_encoding::percent_decode_str;
 
 /// Maximum number of parameters.

@@ -13,7 +13,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use maglor_admin::{Connections, Limits, Place, Via, foreign_site};
+use maglor_telemetry::admin::{Connections, Limits, Place, Via, foreign_site};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use maglor_admin::Busy;
+use maglor_telemetry::admin::Busy;
 use tokio::sync::mpsc;
 
 use crate::hub::{self, Hub, Stream, Topic};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::header;
 use http::request::Parts;
-use maglor_admin::network_of;
+use maglor_telemetry::admin::network_of;
 use tokio::time::Instant;
 
 /// Time for which an accepted token is not reviewed again.

@@ -25,7 +25,6 @@ use architecture::{cycles, metadata, sources};
 /// Edges point from products to libraries: a decision does not depend on its executor.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
-    ("maglor-admin", &[]),
     (
         "maglor-xds-server",
         &["maglor-balance", "maglor-identity", "maglor-xds"],
@@ -34,7 +33,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
     (
         "maglor-dashboard",
-        &["maglor-admin", "maglor-service-graph", "maglor-telemetry"],
+        &["maglor-service-graph", "maglor-telemetry"],
     ),
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
@@ -50,7 +49,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-proxy",
         &[
-            "maglor-admin",
             "maglor-balance",
             "maglor-config",
             "maglor-identity",
@@ -61,7 +59,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-controller",
         &[
-            "maglor-admin",
             "maglor-xds-server",
             "maglor-balance",
             "maglor-config",

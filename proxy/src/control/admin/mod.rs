@@ -1,6 +1,6 @@
 //! The admin server: `/metrics /ready /live /config /clusters /listeners /probe /routes /tap /why /drain /logging`.
 //!
-//! Runs on the control thread, so that scraping it never delays a request. [`maglor_admin`] decides which
+//! Runs on the control thread, so that scraping it never delays a request. [`maglor_telemetry::admin`] decides which
 //! peers may get which pages, and limits the number of connections.
 
 mod clusters;
@@ -15,9 +15,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use maglor_admin::{Limits, Methods, Page, Server};
 use maglor_config::Probe;
 use maglor_identity::Unusable;
+use maglor_telemetry::admin::{Limits, Methods, Page, Server};
 use maglor_telemetry::logs::LogHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -129,7 +129,7 @@ impl Admin {
     }
 
     fn metrics(&self, headers: &HeaderMap) -> Answer {
-        let value = |name| maglor_admin::list(headers, name);
+        let value = |name| maglor_telemetry::admin::list(headers, name);
         let (accept, encodings) = (value(header::ACCEPT), value(header::ACCEPT_ENCODING));
         let exposition = self.app.borrow().metrics(&accept, &encodings);
         let headers = exposition.headers();
@@ -269,7 +269,7 @@ pub(crate) async fn bind(address: std::net::SocketAddr) -> io::Result<TcpListene
 mod tests {
     use std::collections::BTreeSet;
 
-    use maglor_admin::Audience;
+    use maglor_telemetry::admin::Audience;
 
     use super::*;
 

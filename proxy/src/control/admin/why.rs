@@ -1,6 +1,6 @@
 //! `/why`: the stories of failed and slow requests.
 
-use maglor_admin::parameters;
+use maglor_telemetry::admin::parameters;
 use maglor_telemetry::story::{Filter, Page, Story};
 use serde_json::{Value, json};
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use maglor_admin::Limits;
 use maglor_config::{Config, Errors, Loaded};
+use maglor_telemetry::admin::Limits;
 use maglor_telemetry::logs::LogHandle;
 use serde_json::json;
 use tokio::runtime::{Builder, LocalOptions};

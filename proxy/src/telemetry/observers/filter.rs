@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use maglor_admin::parameters;
 use maglor_balance::guard::rate::RateParams;
 use maglor_config::listener::TrafficDirection;
+use maglor_telemetry::admin::parameters;
 
 use crate::telemetry::record::{Entry, direction_name};
 

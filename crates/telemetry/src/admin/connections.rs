@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::Via;
+use super::access::Via;
 
 /// The limits of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

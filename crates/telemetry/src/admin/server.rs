@@ -21,8 +21,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use crate::access::{Page, Refusal, Via, refusal};
-use crate::connections::{Busy, Connections, Limits, Place};
+use super::access::{Page, Refusal, Via, refusal};
+use super::connections::{Busy, Connections, Limits, Place};
 
 /// The timeout for a request's head, which includes the wait for the first byte of a further request.
 const HEAD: Duration = Duration::from_secs(10);

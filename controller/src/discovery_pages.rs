@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use maglor_balance::Time;
 use maglor_xds::decode::{self, DecodeError};
+use maglor_xds::grpc_server::SessionReport;
 use maglor_xds::server::{Cache, ChangeId, Delivery, Protocol, Receipt};
 use maglor_xds::{Health, Inbound, Kind, Listener, ServedEndpoint};
-use maglor_xds_server::SessionReport;
 use serde_json::{Value, json};
 
 /// Default number of receipts on the page.

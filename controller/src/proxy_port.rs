@@ -26,7 +26,7 @@ use crate::resource_server::Table;
 /// Limits of connections in the handshake, which take 20 kB each. A thousand proxies may reconnect at the same time,
 /// and behind NAT they have one address.
 const ARRIVING: Limits = limits(2048, 1024);
-/// Limits of clients without an identity, which take at most 100 kB each ([`maglor_xds_server::Server::serve`]). All
+/// Limits of clients without an identity, which take at most 100 kB each ([`maglor_xds::grpc_server::Server::serve`]). All
 /// proxies of a node may start at the same time.
 const ENROLLING: Limits = limits(512, 256);
 /// Limits of members. All nodes behind one address together are limited to 4096.

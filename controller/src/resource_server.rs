@@ -17,12 +17,12 @@ use std::time::Duration;
 use maglor_identity::{SpiffeId, TrustBundle};
 use maglor_xds::decode::DecodeError;
 use maglor_xds::encode::{self, EncodeError};
+use maglor_xds::grpc_server::{
+    Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status, WhileOpen,
+};
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Kind, ServedEndpoint};
-use maglor_xds_server::{
-    Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status, WhileOpen,
-};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -4,8 +4,8 @@
 use std::time::{Duration, SystemTime};
 
 use maglor_identity::{Authority, KeyRequest, Live};
+use maglor_xds::grpc_server::CertifyRequest;
 use maglor_xds::{BUNDLE, Kind, decode};
-use maglor_xds_server::CertifyRequest;
 
 use crate::support::fixture::{CART, Fixture, OLD, WEB, domain};
 use crate::support::grpc::Stream;

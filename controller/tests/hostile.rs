@@ -13,9 +13,9 @@ use maglor_testkit::hostile::table::unescape;
 use maglor_testkit::hostile::{self, Case, Port};
 use maglor_xds::Kind;
 use maglor_xds::frame::frame;
+use maglor_xds::grpc_server::{CertifyRequest, Node};
 use maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use maglor_xds::proto::google::rpc::Status;
-use maglor_xds_server::{CertifyRequest, Node};
 
 use crate::support;
 use crate::support::fixture::{CART, Fixture, WEB, case_token};

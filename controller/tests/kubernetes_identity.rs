@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use maglor_cluster::Kubectl;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
+use maglor_xds::grpc_server::CertifyRequest;
 use maglor_xds::{BUNDLE, Kind, decode};
-use maglor_xds_server::CertifyRequest;
 
 use crate::support;
 use crate::support::grpc::{Connection, Status, Stream};

@@ -13,7 +13,7 @@ use maglor_cluster::Kubectl;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
 use maglor_testkit::eventually;
-use maglor_xds_server::{CertifyRequest, CertifyResponse};
+use maglor_xds::grpc_server::{CertifyRequest, CertifyResponse};
 use serde_json::json;
 
 use crate::support;

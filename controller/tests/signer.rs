@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, SpiffeId, TrustBundle};
 use maglor_testkit::{RawHttp1, RawResponse, TIMEOUT, eventually};
-use maglor_xds_server::{CertifyRequest, CertifyResponse};
+use maglor_xds::grpc_server::{CertifyRequest, CertifyResponse};
 use serde_json::json;
 
 use crate::support::fake_api::{Collection, FakeApi};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use maglor_config::{raw, resource};
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_xds::grpc_server::{Node, Peer, Policy, Server, Status};
 use maglor_xds::server::Scope;
 use maglor_xds::{Kind, encode};
-use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 
 use crate::support::control_plane::{ControlPlane, cluster_of, everybody};
 use crate::support::{outstanding, start};

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
+use maglor_xds::grpc_server::{Node, Peer, Policy, Server, Status};
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use maglor_xds::server::Scope;
-use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::start;

@@ -42,7 +42,7 @@ impl Fixture {
         let application = cart.enter(|| Upstream::builder("cart").address(address(HTTP)).start());
         cart.enter(|| greet(address(GREETER)));
         let control = cart.enter(|| {
-            let server = maglor_xds_server::Server::new(support::control_plane::everybody());
+            let server = maglor_xds::grpc_server::Server::new(support::control_plane::everybody());
             ControlPlane::at(address(15010), server)
         });
         let (root, wrappers) = (Root::new(), TempDir::new().unwrap());

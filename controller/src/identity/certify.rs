@@ -19,7 +19,7 @@ use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_identity::{Error, Issued, LeafRequest, NamedRequest, SpiffeId};
 use maglor_telemetry::admin::network_of;
 use maglor_xds::Timestamp;
-use maglor_xds_server::{CertifyRequest, CertifyResponse, Status};
+use maglor_xds::grpc_server::{CertifyRequest, CertifyResponse, Status};
 use tokio::time::Instant;
 
 pub use self::outcome::{CertifyError, CertifyMetrics};

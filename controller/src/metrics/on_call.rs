@@ -185,7 +185,7 @@ impl PushMetrics {
         }
     }
 
-    /// Records acknowledgements and rejections; see [`maglor_xds_server::Policy::answered`].
+    /// Records acknowledgements and rejections; see [`maglor_xds::grpc_server::Policy::answered`].
     pub(crate) fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
         for delay in delays {
             self.delays.observe_shared(*delay);

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, SpiffeId, TrustBundle, TrustDomain};
-use maglor_xds_server::CertifyRequest;
+use maglor_xds::grpc_server::CertifyRequest;
 
 use super::grpc::Connection;
 use super::process::{Controller, put};

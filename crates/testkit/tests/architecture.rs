@@ -25,10 +25,6 @@ use architecture::{cycles, metadata, sources};
 /// Edges point from products to libraries: a decision does not depend on its executor.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
-    (
-        "maglor-xds-server",
-        &["maglor-balance", "maglor-identity", "maglor-xds"],
-    ),
     ("maglor-balance", &[]),
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
     (
@@ -59,7 +55,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-controller",
         &[
-            "maglor-xds-server",
             "maglor-balance",
             "maglor-config",
             "maglor-dashboard",
@@ -136,7 +131,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-xtask",
         &[
-            "maglor-xds-server",
             "maglor-config",
             "maglor-controller",
             "maglor-testkit",

@@ -1,6 +1,6 @@
 //! Envoy's discovery protocol (xDS): conversion between its types and the configuration, and both ends of the protocol.
 //!
-//! No I/O, no runtime and no clock: the owner of a connection passes received bytes in, sends the resulting messages,
+//! No I/O, no runtime and no clock, except in `grpc_server`: the owner of a connection passes received bytes in, sends the resulting messages,
 //! and provides the time. Nothing else in the workspace depends on protobuf.
 //!
 //! | module | what |
@@ -9,6 +9,7 @@
 //! | [`client`] | the client: subscriptions by name, delta ADS, ACK and NACK |
 //! | [`discovery`] | the client's state: from a name to its routes, clusters and endpoints |
 //! | [`server`] | the server: resources with versions, sessions of both protocols, receipts |
+//! | `grpc_server` | serves these resources over gRPC; feature `grpc-server` |
 //! | [`frame`] | gRPC's framing of messages |
 //! | [`load`] | clients' load reports (LRS) |
 //! | [`snapshot`] | resources as bytes, for storage |
@@ -23,6 +24,8 @@ pub mod discovery;
 pub mod encode;
 mod extension_types;
 pub mod frame;
+#[cfg(feature = "grpc-server")]
+pub mod grpc_server;
 pub mod load;
 mod maglor_metadata;
 mod resource;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use maglor_config::{raw, resource};
 use maglor_testkit::TIMEOUT;
+use maglor_xds::grpc_server::{Node, Peer, Policy, Server, Status};
 use maglor_xds::server::Scope;
 use maglor_xds::{Health, Kind, Listener, Resource, ServedEndpoint, encode};
-use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use maglor_identity::Error;
 use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
-use maglor_xds_server::{Code, Status};
+use maglor_xds::grpc_server::{Code, Status};
 
 use crate::identity::authenticate::TokenError;
 use crate::identity::signer::SignerError;

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use maglor_identity::{Authority, KeyRequest, TrustDomain};
 use maglor_telemetry::Registry;
-use maglor_xds_server::Code;
+use maglor_xds::grpc_server::Code;
 use tokio::sync::{Semaphore, watch};
 
 use super::super::authenticate::Authenticated;

@@ -25,6 +25,7 @@ const DATA_PATH: &[&str] = &[
     ":(exclude)proxy/src/cli",
     ":(exclude)proxy/src/control",
 ];
+/// The last one is where the server was until 2026-11-28.
 const CONTROL_PLANE: &[&str] = &["controller/src", "crates/xds/src", "crates/xds-server/src"];
 const SIMULATOR: &[&str] = &["crates/balance/src", "crates/sim/src"];
 /// Tests are not measured.

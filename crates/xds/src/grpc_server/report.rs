@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_xds::Kind;
-use maglor_xds::server::{Nack, Protocol, Session};
+use crate::Kind;
+use crate::server::{Nack, Protocol, Session};
 
-use crate::Peer;
+use crate::grpc_server::Peer;
 
 /// The state of one stream.
 #[derive(Clone, Debug)]

@@ -15,12 +15,12 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::grpc_server::{
+    Certified, CertifyRequest, CertifyResponse, Code, Node, Peer, Policy, Server, Status,
+};
 use maglor_xds::proto::envoy::service::discovery::v3 as wire;
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{Kind, Message, Resource};
-use maglor_xds_server::{
-    Certified, CertifyRequest, CertifyResponse, Code, Node, Peer, Policy, Server, Status,
-};
 use tokio::sync::mpsc;
 
 struct Friends;

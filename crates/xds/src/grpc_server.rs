@@ -1,4 +1,4 @@
-//! Serves the resources of [`maglor_xds`] over gRPC, by aggregated discovery in both protocol variants and the identity
+//! Serves the resources of this package over gRPC, by aggregated discovery in both protocol variants and the identity
 //! service, and receives clients' load reports.
 //!
 //! Sockets, TLS and authorization are the caller's responsibility: it accepts connections, hands each to
@@ -7,9 +7,9 @@
 //! a message and two trailers need no framework.
 //!
 //! ```no_run
-//! # async fn example(listener: tokio::net::TcpListener, policy: std::sync::Arc<dyn maglor_xds_server::Policy>)
+//! # async fn example(listener: tokio::net::TcpListener, policy: std::sync::Arc<dyn maglor_xds::grpc_server::Policy>)
 //! # -> std::io::Result<()> {
-//! use maglor_xds_server::{Peer, Server};
+//! use maglor_xds::grpc_server::{Peer, Server};
 //!
 //! let server = Server::new(policy);
 //! loop {
@@ -30,8 +30,8 @@ mod state;
 mod status;
 mod stream;
 
-pub use maglor_xds::proto::envoy::config::core::v3::Node;
-pub use maglor_xds::proto::maglor::identity::v1::{CertifyRequest, CertifyResponse};
+pub use crate::proto::envoy::config::core::v3::Node;
+pub use crate::proto::maglor::identity::v1::{CertifyRequest, CertifyResponse};
 pub use policy::{Certified, Peer, Policy, WhileOpen};
 pub use report::SessionReport;
 pub use server::Server;

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::Kind;
+use crate::load::LoadReport;
+use crate::server::Scope;
 use maglor_identity::SpiffeId;
-use maglor_xds::Kind;
-use maglor_xds::load::LoadReport;
-use maglor_xds::server::Scope;
 use tokio::sync::watch;
 
-use crate::{CertifyRequest, CertifyResponse, Code, Node, Status};
+use crate::grpc_server::{CertifyRequest, CertifyResponse, Code, Node, Status};
 
 /// What is known about the peer of a connection.
 #[derive(Clone, Debug)]

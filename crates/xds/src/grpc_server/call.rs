@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Message as _;
+use crate::frame::{Deframer, frame};
+use crate::load;
+use crate::server::Protocol;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use maglor_xds::Message as _;
-use maglor_xds::frame::{Deframer, frame};
-use maglor_xds::load;
-use maglor_xds::server::Protocol;
 
-use crate::body::Answer;
-use crate::state::State;
-use crate::{CertifyRequest, Code, Peer, Status, loads, stream};
+use crate::grpc_server::body::Answer;
+use crate::grpc_server::state::State;
+use crate::grpc_server::{CertifyRequest, Code, Peer, Status, loads, stream};
 
 /// The paths of the supported methods.
 const DELTA: &str =

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::server::{Cache, Session};
 use maglor_balance::Time;
-use maglor_xds::server::{Cache, Session};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::{Peer, Policy};
+use crate::grpc_server::{Peer, Policy};
 
 /// The cache and the open streams of a server.
 pub(crate) struct State {

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use crate::Message as _;
+use crate::frame::{Deframer, frame};
+use crate::proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use crate::server::{Nack, Protocol, Session};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use maglor_xds::Message as _;
-use maglor_xds::frame::{Deframer, frame};
-use maglor_xds::proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
-use maglor_xds::server::{Nack, Protocol, Session};
 use tokio::sync::mpsc::{self, Sender};
 
-use crate::body::{Answer, Part};
-use crate::state::{Registered, State, closed};
-use crate::{Code, Node, Peer, Status};
+use crate::grpc_server::body::{Answer, Part};
+use crate::grpc_server::state::{Registered, State, closed};
+use crate::grpc_server::{Code, Node, Peer, Status};
 
 /// The maximum size of a request in bytes. A request that subscribes to ten thousand names has several hundred thousand
 /// bytes.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::sync::mpsc::Receiver;
 
-use crate::status::{Status, trailers};
+use crate::grpc_server::status::{Status, trailers};
 
 /// A part of a response, which the task of a stream sends to the connection.
 pub(crate) type Part = Result<Bytes, Status>;

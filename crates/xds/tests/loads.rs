@@ -17,10 +17,10 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use maglor_xds::Message as _;
 use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::grpc_server::{Code, Node, Peer, Policy, Server, Status};
 use maglor_xds::load::{self, ClusterLoad, LoadReport, Wish};
 use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsResponse;
 use maglor_xds::server::Scope;
-use maglor_xds_server::{Code, Node, Peer, Policy, Server, Status};
 use tokio::sync::{mpsc, watch};
 
 const EVERY: Duration = Duration::from_secs(7);

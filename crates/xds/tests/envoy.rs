@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use maglor_config::{raw, resource};
 use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_xds::grpc_server::{Node, Peer, Policy, Server, Status};
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{Health, Kind, ServedEndpoint, encode};
-use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 use tokio::net::TcpListener;
 
 const ROUTES: &str = "echo.shop.svc.cluster.local:80";

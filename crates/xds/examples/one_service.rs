@@ -1,7 +1,7 @@
 //! A control plane of one service, to try clients against:
 //!
 //! ```text
-//! cargo run -p maglor-xds-server --example one_service -- 127.0.0.1:15010 echo.shop.svc.cluster.local:80 127.0.0.1:9001 127.0.0.1:9002
+//! cargo run -p maglor-xds --example one_service -- 127.0.0.1:15010 echo.shop.svc.cluster.local:80 127.0.0.1:9001 127.0.0.1:9002
 //! ```
 //!
 //! The first argument is where it listens, the second the service's name, the others its endpoints.
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_config::{raw, resource};
+use maglor_xds::grpc_server::{Node, Peer, Policy, Server, Status};
 use maglor_xds::server::Scope;
 use maglor_xds::{Health, Listener, ServedEndpoint, encode};
-use maglor_xds_server::{Node, Peer, Policy, Server, Status};
 use tokio::net::TcpListener;
 
 struct Everybody;

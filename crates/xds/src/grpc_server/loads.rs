@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use crate::Message as _;
+use crate::frame::frame;
+use crate::load::{self, LoadReport, Wish};
+use crate::proto::envoy::service::load_stats::v3::LoadStatsRequest;
 use bytes::Bytes;
 use hyper::body::Incoming;
-use maglor_xds::Message as _;
-use maglor_xds::frame::frame;
-use maglor_xds::load::{self, LoadReport, Wish};
-use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsRequest;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::sync::watch;
 
-use crate::body::{Answer, Part};
-use crate::state::{State, closed};
-use crate::stream::Requests;
-use crate::{Code, Node, Peer, Status};
+use crate::grpc_server::body::{Answer, Part};
+use crate::grpc_server::state::{State, closed};
+use crate::grpc_server::stream::Requests;
+use crate::grpc_server::{Code, Node, Peer, Status};
 
 /// Starts the task of a load report stream. The call fails unless the operator has enabled load reports.
 pub(crate) fn open(server: Arc<State>, peer: Peer, body: Incoming) -> Answer {

@@ -5,15 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Kind;
+use crate::server::Cache;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use maglor_balance::Time;
-use maglor_xds::Kind;
-use maglor_xds::server::Cache;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::state::{Open, State, closed, lock};
-use crate::{Peer, Policy, SessionReport, call};
+use crate::grpc_server::state::{Open, State, closed, lock};
+use crate::grpc_server::{Peer, Policy, SessionReport, call};
 
 /// The interval of HTTP/2 keep-alive pings to an idle client, and the timeout of their answers: a proxy whose node was
 /// cut off is detected within a minute.

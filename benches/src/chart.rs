@@ -1,6 +1,6 @@
 //! Line charts of experiments, drawn like those of the simulator.
 
-use maglor_sim::chart::{Figure, Point, Series};
+use maglor_lab::chart::{Figure, Point, Series};
 
 /// Returns a line; points that are NaN are left out.
 pub(crate) fn line(
@@ -52,6 +52,6 @@ mod tests {
         let chart = chart("f", "t", "x", "y", lines);
         let colours: Vec<_> = chart.series.iter().map(|one| one.colour).collect();
         assert_eq!(colours, [0, 0, 1, 2, 3].map(Some));
-        assert!(!maglor_sim::chart::svg(&chart).contains("NaN"));
+        assert!(!maglor_lab::chart::svg(&chart).contains("NaN"));
     }
 }

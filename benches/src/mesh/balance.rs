@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use maglor_balance::PolicySpec;
-use maglor_sim::chart::Figure;
-use maglor_sim::des::{Network, Proxies, Scenario};
+use maglor_lab::chart::Figure;
+use maglor_lab::des::{Network, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::fleet;

@@ -9,7 +9,7 @@ mod keys;
 
 use std::time::Duration;
 
-use maglor_sim::des::Estimate;
+use maglor_lab::des::Estimate;
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::calibrate::without_queue;

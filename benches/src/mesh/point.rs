@@ -1,7 +1,7 @@
 //! A measured case and the simulator's result for the same parameters.
 
-use maglor_sim::chart::Series;
-use maglor_sim::des::{Estimate, Outcome};
+use maglor_lab::chart::Series;
+use maglor_lab::des::{Estimate, Outcome};
 
 use super::stage::Measured;
 use crate::bar::Bar;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use maglor_sim::des::{Estimate, Outcome, Scenario, simulate_all, threads};
+use maglor_lab::des::{Estimate, Outcome, Scenario, simulate_all, threads};
 use maglor_testkit::app::{Counts, WorkModel};
 use tokio::time::sleep;
 

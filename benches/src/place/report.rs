@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use maglor_sim::chart::Figure;
+use maglor_lab::chart::Figure;
 
 use super::bookinfo::{self, SERVICES};
 use super::degrade::Degraded;

@@ -1,6 +1,6 @@
 //! The findings of an experiment.
 
-use maglor_sim::chart::Figure;
+use maglor_lab::chart::Figure;
 
 use crate::bar::Bar;
 

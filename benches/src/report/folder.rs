@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use maglor_sim::chart::{Figure, svg};
+use maglor_lab::chart::{Figure, svg};
 
 use super::{Findings, Machine};
 use crate::bar::{self, Bar};

@@ -1,6 +1,6 @@
 //! Markdown tables, aligned so that they also read well on a terminal.
 
-use maglor_sim::des::Estimate;
+use maglor_lab::des::Estimate;
 
 /// A table with a header.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use maglor_balance::Rng;
-use maglor_sim::chart::Figure;
+use maglor_lab::chart::Figure;
 use tokio::time::{Instant, sleep};
 
 use super::arrivals::{Gaps, Phase, arrivals};

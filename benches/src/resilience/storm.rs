@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use maglor_balance::Rng;
-use maglor_sim::chart::Figure;
+use maglor_lab::chart::Figure;
 
 use super::arrivals::{Gaps, Phase, arrivals};
 use super::options::Experiment;

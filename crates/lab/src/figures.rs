@@ -1,175 +1,160 @@
-//! `maglor-lab figures`: draws all figures of theory and simulation, as SVG, PNG and CSV.
+//! Figures of simulations: the scenarios that a figure needs, and the drawing of their outcomes.
+//!
+//! A [`Study`] lists its scenarios first, so that a program that draws several studies simulates all of them
+//! in one pool, with one progress bar, and draws afterwards:
+//!
+//! ```
+//! use maglor_lab::des::{simulate_all, threads};
+//! use maglor_lab::figures::{Effort, studies};
+//!
+//! let mut studies = studies(Effort::Custom { requests: 200, runs: 2 });
+//! studies.truncate(1);
+//! let scenarios: Vec<_> = studies.iter().flat_map(|s| s.scenarios().to_vec()).collect();
+//! let outcomes = simulate_all(&scenarios, threads(), &|_done, _all| {})?;
+//! let mut rest = &outcomes[..];
+//! for study in &studies {
+//!     let (own, others) = rest.split_at(study.scenarios().len());
+//!     rest = others;
+//!     for figure in study.draw(own) {
+//!         assert!(!figure.series.is_empty());
+//!     }
+//! }
+//! # Ok::<(), maglor_lab::des::ScenarioError>(())
+//! ```
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+mod collaboration;
+mod graphs;
+mod scale;
+mod sweep;
+mod theory;
 
-use maglor_sim::chart::{self, Figure, PngError};
-use maglor_sim::des::{ScenarioError, simulate_all, threads};
-use maglor_sim::figures::{Effort, Study, studies};
-use maglor_telemetry::command_line::output;
+use crate::chart::{Figure, Series};
+use crate::des::{Outcome, Scenario};
+use sweep::{Chart, Sweep};
 
-use crate::progress;
-
-/// The description of the figures for `--help`.
-const EXPLANATION: &str = "\
-Figures of the paper, by their numbers there:
-  3a 3b 3c      latency of lor over balancers, load and choices: models and simulation
-  4             the same under bursts
-  7-hub 7-chain applications of four services
-  9             recovery by collaborating policies
-Further figures of the policies:
-  mean-* p99-* messages-*   policies over 1 to 1000 balancers, 40 and 200 servers, three loads
-  messages-load heterogeneity loss delay service
-
-Each becomes ID.svg, ID.png and ID.csv. Whiskers are 95 % confidence intervals. The same seed produces
-the same numbers on any number of threads.
-
-Examples:
-  Draw all figures as a preview, in about a minute:
-    maglor-lab figures --out /tmp/figures --quick
-  Draw one figure with narrow intervals:
-    maglor-lab figures --out /tmp/figures --only 9";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = EXPLANATION)]
-pub(crate) struct Options {
-    /// Output directory; created if it does not exist.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-
-    /// Simulate less: a preview with wider intervals, in about a minute on two cores. The pictures are marked.
-    #[arg(long)]
-    quick: bool,
-
-    /// Only figures whose name starts with this; may be repeated.
-    #[arg(long, value_name = "ID")]
-    only: Vec<String>,
+/// How long to simulate for each point.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effort {
+    /// This number of requests in each of this number of runs.
+    Custom {
+        /// The number of requests, at least 100.
+        requests: u64,
+        /// The number of runs, at least 2.
+        runs: u32,
+    },
+    /// For print: intervals of about one per cent.
+    Full,
+    /// For a preview, all studies in about a minute on two cores: intervals of some per cent, and means that are too
+    /// low near saturation. The pictures say so.
+    Quick,
 }
 
-/// An error of creating figures.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("no figure starts with {0}; maglor-lab figures --help lists them")]
-    Nothing(String),
-    #[error("figure {id}: {source}")]
-    Png { id: String, source: PngError },
-    #[error("invalid scenario of a figure, please report this: {0}")]
-    Scenario(#[from] ScenarioError),
-    #[error("cannot write {path}: {source}")]
-    Write { path: PathBuf, source: io::Error },
-}
-
-/// Simulates, draws and writes; an error is one line.
-pub(crate) fn run(options: &Options) -> ExitCode {
-    match options.make() {
-        Ok(summary) => {
-            output::print(&summary);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("maglor-lab figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-impl Options {
-    fn make(&self) -> Result<String, Error> {
-        let began = Instant::now();
-        let studies = self.studies()?;
-        // An unwritable folder is detected before minutes of simulation, not after.
-        write(&self.out, || fs::create_dir_all(&self.out))?;
-        let probe = self.out.join(".maglor-figures");
-        write(&probe, || {
-            fs::write(&probe, "").and_then(|()| fs::remove_file(&probe))
-        })?;
-        let scenarios: Vec<_> = studies
-            .iter()
-            .flat_map(|study| study.scenarios().to_vec())
-            .collect();
-        let seeds: Vec<_> = scenarios.iter().map(|scenario| scenario.seed).collect();
-        let runs = scenarios
-            .iter()
-            .map(|scenario| u64::from(scenario.runs))
-            .sum();
-        let bar = progress::bar(runs);
-        let outcomes = simulate_all(&scenarios, threads(), &|done, _| {
-            bar.set_position(done as u64);
-        })?;
-        bar.finish_and_clear();
-        let mut rest = &outcomes[..];
-        let mut count = 0;
-        for study in &studies {
-            let (own, others) = rest.split_at(study.scenarios().len());
-            rest = others;
-            let figures = study.draw(own);
-            for figure in figures.iter().filter(|figure| self.wants(&figure.id)) {
-                self.write(figure)?;
-                count += 1;
-            }
-        }
-        Ok(summary(&self.out, count, &seeds, began.elapsed()))
-    }
-
-    /// Returns the simulations that the selected figures need.
-    fn studies(&self) -> Result<Vec<Study>, Error> {
-        let effort = if self.quick {
-            Effort::Quick
-        } else {
-            Effort::Full
+impl Effort {
+    fn apply(self, scenario: &mut Scenario) {
+        // Queues need the same time to settle and to visit all states, regardless of their number.
+        let servers = u64::from(scenario.servers.max(40));
+        (scenario.requests, scenario.runs) = match self {
+            Self::Custom { requests, runs } => (requests, runs),
+            Self::Full => (100_000 * servers / 40, 5),
+            Self::Quick => (16_000 * servers / 40, 3),
         };
-        let mut studies = studies(effort);
-        let ids = |study: &Study| study.ids().map(str::to_owned).collect::<Vec<_>>();
-        let known: Vec<_> = studies.iter().flat_map(ids).collect();
-        let unknown = |only: &&String| !known.iter().any(|id| id.starts_with(*only));
-        if let Some(only) = self.only.iter().find(unknown) {
-            return Err(Error::Nothing(only.clone()));
-        }
-        studies.retain(|study| study.ids().any(|id| self.wants(id)));
-        Ok(studies)
-    }
-
-    fn wants(&self, id: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| id.starts_with(only))
-    }
-
-    fn write(&self, figure: &Figure) -> Result<(), Error> {
-        let png = chart::png(figure).map_err(|source| Error::Png {
-            id: figure.id.clone(),
-            source,
-        })?;
-        for (extension, content) in [
-            ("svg", chart::svg(figure).into_bytes()),
-            ("png", png),
-            ("csv", chart::csv(figure).into_bytes()),
-        ] {
-            let path = self.out.join(format!("{}.{extension}", figure.id));
-            write(&path, || fs::write(&path, content))?;
-        }
-        Ok(())
     }
 }
 
-fn write(path: &Path, action: impl FnOnce() -> io::Result<()>) -> Result<(), Error> {
-    action().map_err(|source| Error::Write {
-        path: path.to_owned(),
-        source,
-    })
+/// Scenarios, and the figures drawn from their outcomes.
+pub struct Study {
+    scenarios: Vec<Scenario>,
+    effort: Effort,
+    sweep: Sweep,
+    charts: Vec<Chart>,
+    formulas: fn() -> Vec<Series>,
 }
 
-fn summary(out: &Path, count: usize, seeds: &[u64], took: Duration) -> String {
-    let mut seeds = seeds.to_vec();
-    seeds.sort_unstable();
-    seeds.dedup();
-    let seeds: Vec<_> = seeds.iter().map(u64::to_string).collect();
-    format!(
-        "{count} figure{} in {}, seed {}, {:.0} s\n",
-        if count == 1 { "" } else { "s" },
-        out.display(),
-        seeds.join(", "),
-        took.as_secs_f64()
-    )
+impl Study {
+    fn new(effort: Effort, sweep: Sweep, charts: Vec<Chart>) -> Self {
+        let mut scenarios = sweep.scenarios();
+        for scenario in &mut scenarios {
+            effort.apply(scenario);
+        }
+        Self {
+            scenarios,
+            effort,
+            sweep,
+            charts,
+            formulas: Vec::new,
+        }
+    }
+
+    /// Also draws these lines into each of its charts, before those of simulations.
+    fn with_formulas(self, formulas: fn() -> Vec<Series>) -> Self {
+        Self { formulas, ..self }
+    }
+
+    /// Returns the name of the study for a progress bar.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.sweep.name
+    }
+
+    /// Returns the names of its figures.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.charts.iter().map(|chart| &*chart.id)
+    }
+
+    /// Returns the scenarios to simulate.
+    #[must_use]
+    pub fn scenarios(&self) -> &[Scenario] {
+        &self.scenarios
+    }
+
+    /// Draws the figures from the outcomes of [`scenarios`](Self::scenarios) in the same order.
+    #[must_use]
+    pub fn draw(&self, outcomes: &[Outcome]) -> Vec<Figure> {
+        let formulas = (self.formulas)();
+        let figure = |chart| {
+            let mut figure = self.sweep.figure(chart, outcomes);
+            figure.caption = self.caption(&figure, !formulas.is_empty());
+            figure.stamp = (self.effort == Effort::Quick).then_some("quick preview");
+            figure.series.splice(..0, formulas.iter().cloned());
+            figure
+        };
+        self.charts.iter().map(figure).collect()
+    }
+
+    /// Says how the values were found.
+    fn caption(&self, figure: &Figure, has_formulas: bool) -> Vec<String> {
+        let Some(scenario) = self.scenarios.first() else {
+            return Vec::new();
+        };
+        let (runs, requests) = (scenario.runs, scenario.requests);
+        let mut how = format!(
+            "Markers: {runs} simulated runs of {requests} requests; whiskers: 95 % confidence intervals."
+        );
+        if has_formulas {
+            how += " Lines without markers: formulas.";
+        }
+        let mut points = figure.series.iter().flat_map(|series| &series.points);
+        let doubtful = points.any(|point| point.doubtful);
+        let mut values = String::new();
+        if self.effort == Effort::Quick {
+            values += "Preview: short runs; values near saturation are too low, by more than their intervals. ";
+        }
+        if doubtful {
+            values += "Hollow: still growing at the end, too low.";
+        }
+        let mut lines = vec![how, values.trim_end().to_owned()];
+        lines.retain(|line| !line.is_empty());
+        lines
+    }
+}
+
+/// Returns all studies: the paper's Figs. 9, 7, 3 and 4, and ours.
+#[must_use]
+pub fn studies(effort: Effort) -> Vec<Study> {
+    let mut studies = vec![collaboration::paper(effort)];
+    studies.extend(graphs::studies(effort));
+    studies.extend(theory::studies(effort));
+    studies.extend(scale::studies(effort));
+    studies.extend(collaboration::studies(effort));
+    studies
 }

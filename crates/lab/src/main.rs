@@ -8,13 +8,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use maglor_telemetry::command_line::{arguments, output};
 
-mod figures;
-mod format;
-mod list;
-mod load;
-mod model;
-mod progress;
-mod sim;
+mod commands;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,13 +36,13 @@ enum Command {
         shell: Shell,
     },
     /// Draw the figures of the documentation, from the models and the simulator.
-    Figures(figures::Options),
+    Figures(commands::figures::Options),
     /// Send requests to a URL, as users or at a fixed rate, and report latencies.
-    Load(Box<load::options::Options>),
+    Load(Box<commands::load::options::Options>),
     /// Compute the mean latency of least outstanding requests, by the paper's model and the corrected one.
-    Model(model::Options),
+    Model(commands::model::Options),
     /// Simulate balancers and servers under a policy, with the proxy's own balancing code.
-    Sim(Box<sim::options::Options>),
+    Sim(Box<commands::sim::options::Options>),
 }
 
 fn main() -> ExitCode {
@@ -61,10 +55,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> ExitCode {
     match command {
         Command::Completions { shell } => completions(shell),
-        Command::Figures(options) => figures::run(&options),
-        Command::Load(options) => load::run(&options),
-        Command::Model(options) => model::run(&options),
-        Command::Sim(options) => sim::run(&options),
+        Command::Figures(options) => commands::figures::run(&options),
+        Command::Load(options) => commands::load::run(&options),
+        Command::Model(options) => commands::model::run(&options),
+        Command::Sim(options) => commands::sim::run(&options),
     }
 }
 

@@ -2,7 +2,7 @@
 //! takes microseconds, so that a controller can evaluate the rule for every service continuously.
 //!
 //! The predictions (`laws.rs`) are formulas where theory provides them (the supermarket model, Erlang's loss formula,
-//! random queues as the limit of many balancers) and fits to the simulator otherwise; `crates/sim/tests/rule.rs`
+//! random queues as the limit of many balancers) and fits to the simulator otherwise; `crates/lab/tests/rule.rs`
 //! compares the predictions with the simulator. They assume Poisson arrivals and exponential service. Heavier tails
 //! favour policies that know the true queues more than the rule predicts; so the rule tends to recommend no change.
 //!

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maglor_sim::chart::{Figure, Point, Series};
+use maglor_lab::chart::{Figure, Point, Series};
 
 use super::INSTANCES;
 use super::cell::{Cell, Run, Runs, Value};

@@ -1,6 +1,6 @@
 //! The findings of Fig. 8: tables, bars, a chart.
 
-use maglor_sim::chart::Figure;
+use maglor_lab::chart::Figure;
 
 use super::passage::{self, Passage};
 use super::{Cell, Highest, STEPS_OF_LOAD, Stretch, USERS, Way};

@@ -39,7 +39,7 @@ pub(crate) fn name(service: usize) -> String {
 }
 
 impl Model {
-    /// As `maglor_sim::autoscale::Application::random` draws them, with five times the work: each service is called
+    /// As `maglor_lab::autoscale::Application::random` draws them, with five times the work: each service is called
     /// by one before it, the more probably the more that one calls (Barabási and Albert).
     pub(crate) fn random(services: usize, seed: u64) -> Self {
         let mut rng = Rng::seed(seed);

@@ -9,7 +9,10 @@ pub(super) const RESULTS: &str = "benches/results";
 
 /// The code that results measure, by a word of the folder's name; all others measure [`DATA_PATH`].
 const MEASURED: [(&str, &[&str]); 8] = [
-    ("autoscale", &["crates/service-graph/src", "crates/sim/src"]),
+    (
+        "autoscale",
+        &["crates/lab/src/autoscale", "crates/service-graph/src"],
+    ),
     ("control", CONTROL_PLANE),
     ("dashboard", &["controller/src", "crates/dashboard/src"]),
     ("distribution", CONTROL_PLANE),
@@ -25,9 +28,14 @@ const DATA_PATH: &[&str] = &[
     ":(exclude)proxy/src/cli",
     ":(exclude)proxy/src/control",
 ];
-/// The last one is where the server was until 2026-11-28.
-const CONTROL_PLANE: &[&str] = &["controller/src", "crates/xds/src", "crates/xds-server/src"];
-const SIMULATOR: &[&str] = &["crates/balance/src", "crates/sim/src"];
+const CONTROL_PLANE: &[&str] = &["controller/src", "crates/xds/src"];
+/// Without the command line.
+const SIMULATOR: &[&str] = &[
+    "crates/balance/src",
+    "crates/lab/src",
+    ":(exclude)crates/lab/src/commands",
+    ":(exclude)crates/lab/src/main.rs",
+];
 /// Tests are not measured.
 const NO_TESTS: [&str; 2] = [":(exclude,glob)**/tests.rs", ":(exclude,glob)**/tests/**"];
 /// The row of a table that names the measured commit.

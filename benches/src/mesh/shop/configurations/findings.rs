@@ -1,6 +1,6 @@
 //! The findings: Fig. 8b beside the authors' values, Figs. 8c and 8d, the share of Proxy-Services.
 
-use maglor_sim::des::Estimate;
+use maglor_lab::des::Estimate;
 use maglor_testkit::app::Shape;
 
 use super::{Cell, INVENTED, PODS, PUBLISHED, RATE, WAYS};
@@ -273,7 +273,7 @@ fn bars(cells: &[Cell], published: &Published, stretch: Stretch) -> Vec<Bar> {
     ]
 }
 
-fn figure(cells: &[Cell], published: &Published, stretch: Stretch) -> maglor_sim::chart::Figure {
+fn figure(cells: &[Cell], published: &Published, stretch: Stretch) -> maglor_lab::chart::Figure {
     let mut lines = Vec::new();
     for way in &WAYS {
         let own = cells

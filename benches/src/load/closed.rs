@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use maglor_load::closed::{Users, start};
+use maglor_testkit::load_generator::closed::{Users, start};
 use tokio::time::sleep;
 
 use super::connection::open_all;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use maglor_load::Session;
+use maglor_testkit::load_generator::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;

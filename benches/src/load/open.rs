@@ -5,8 +5,8 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use maglor_load::Clock;
-use maglor_load::open::Open;
+use maglor_testkit::load_generator::Clock;
+use maglor_testkit::load_generator::open::Open;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::connection::open_all;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use maglor_load::record::Latencies;
-use maglor_load::{Observer, Sample};
+use maglor_testkit::load_generator::record::Latencies;
+use maglor_testkit::load_generator::{Observer, Sample};
 
 use super::Report;
 use crate::error::Result;

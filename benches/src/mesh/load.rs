@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use maglor_balance::Rng;
-use maglor_load::Clock;
+use maglor_testkit::load_generator::Clock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

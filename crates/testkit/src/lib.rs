@@ -10,6 +10,8 @@
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
 //! - [`hostile`]: hostile input as tables, and their runners.
 //! - [`listed_pages`]: the pages of an admin port.
+//! - [`load_generator`]: users and open loops with due times, HTTP and gRPC clients, latencies; also that of
+//!   `maglor-lab load` and of the benchmarks.
 //! - [`process`]: the real `maglor-proxy` as a child process.
 //! - [`Load`]: clients that send requests without pause, and report every failure.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
@@ -35,6 +37,7 @@ pub mod certs;
 pub mod hostile;
 mod index;
 mod load;
+pub mod load_generator;
 pub mod netns;
 pub mod pattern;
 pub mod process;

@@ -95,15 +95,14 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "maglor-lab",
         &[
             "maglor-balance",
-            "maglor-load",
             "maglor-service-graph",
             // For its command line.
             "maglor-telemetry",
+            // Its load generator is that of the benchmarks.
+            "maglor-testkit",
         ],
     ),
-    // Clients of any program.
-    ("maglor-load", &[]),
-    // Tools. Only tools depend on them.
+    // Tools. Only tools and the laboratory depend on them.
     (
         "maglor-benches",
         &[
@@ -113,11 +112,9 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-config",
             "maglor-identity",
             "maglor-lab",
-            // Its loops, with a client of less CPU.
-            "maglor-load",
             "maglor-proxy",
             "maglor-telemetry",
-            // For its emulated applications.
+            // For its emulated applications, and its load generator with a client of less CPU.
             "maglor-testkit",
             // To query the controller like a sidecar.
             "maglor-xds",
@@ -126,7 +123,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // It starts our programs and links none.
     ("maglor-cluster", &[]),
     // For the generator of random numbers, and the clock.
-    ("maglor-testkit", &["maglor-balance", "maglor-load"]),
+    ("maglor-testkit", &["maglor-balance"]),
     (
         "maglor-xtask",
         &[

@@ -18,12 +18,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use maglor_load::Clock;
-use maglor_load::closed::{self, Users};
-use maglor_load::http::{Call, Client};
-use maglor_load::open::Open;
-use maglor_load::record::Record;
 use maglor_telemetry::command_line::output;
+use maglor_testkit::load_generator::Clock;
+use maglor_testkit::load_generator::closed::{self, Users};
+use maglor_testkit::load_generator::http::{Call, Client};
+use maglor_testkit::load_generator::open::Open;
+use maglor_testkit::load_generator::record::Record;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 

@@ -21,7 +21,7 @@ use super::distribution::Work;
 use super::fault::Fault;
 use super::queue::Queue;
 use super::workmodel::{Group, Service, WorkModel};
-use maglor_load::Clock;
+use crate::load_generator::Clock;
 
 /// The counts of an instance.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -25,7 +25,7 @@ use super::error::AppError;
 use super::instance::{Answer, Instance, LONGEST};
 use super::server;
 use super::workmodel::WorkModel;
-use maglor_load::Clock;
+use crate::load_generator::Clock;
 
 /// The command line of an application.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use maglor_load::http::{Call, Protocol};
+use maglor_testkit::load_generator::http::{Call, Protocol};
 
 use super::arrivals::Intervals;
 use super::tls::{self, Tls};

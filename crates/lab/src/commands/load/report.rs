@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use maglor_lab::chart::{self, Figure, Point, Series};
-use maglor_load::record::{Record, Second};
+use maglor_testkit::load_generator::record::{Record, Second};
 use serde_json::{Value, json};
 
 use super::options::Options;

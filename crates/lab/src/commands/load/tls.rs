@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use http::Uri;
-use maglor_load::tls::{Certificate, Settings, Trust};
+use maglor_testkit::load_generator::tls::{Certificate, Settings, Trust};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tls {

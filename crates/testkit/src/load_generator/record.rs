@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::{Observer, Sample};
+use crate::load_generator::{Observer, Sample};
 
 /// The longest latency.
 const LONGEST: Duration = Duration::from_secs(3600);

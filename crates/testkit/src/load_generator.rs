@@ -8,6 +8,12 @@
 //! Everything runs in a `LocalSet` on one thread. [`Session`] is the client, [`Observer`] receives the results;
 //! [`http::Client`] and [`record::Record`] are those of `maglor-lab load`, the benchmarks have their own.
 
+#![deny(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a program of operators, too: `maglor-lab load`"
+)]
+
 mod alarm;
 mod clock;
 pub mod closed;

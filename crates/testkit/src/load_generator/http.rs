@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::Session;
-use crate::tls::{self, Settings, SettingsError};
+use crate::load_generator::Session;
+use crate::load_generator::tls::{self, Settings, SettingsError};
 
 /// The protocol of the requests.
 #[derive(Debug, Clone, Copy, Eq, PartialEq)]

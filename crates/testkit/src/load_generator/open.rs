@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
-use crate::{Clock, Observer, Sample, Session};
+use crate::load_generator::{Clock, Observer, Sample, Session};
 
 /// How many requests may wait for one session; further ones are missed, so that a hanging server does not fill the
 /// memory.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::{Observer, Sample, Session};
+use crate::load_generator::{Observer, Sample, Session};
 
 /// The pause of a user after a failed request: a closed port is not polled without end.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);

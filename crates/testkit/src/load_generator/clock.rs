@@ -10,7 +10,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::alarm::Alarm;
+use crate::load_generator::alarm::Alarm;
 
 /// The clock of the tasks of the thread that created it; see the module's documentation.
 #[derive(Debug)]

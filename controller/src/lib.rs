@@ -21,7 +21,7 @@
 //! | [`events`] | events about rejections, attached to the affected objects |
 //! | [`status_writer`], [`lease`], [`conditional_writes`] | writes to the API server |
 //! | [`graph`] | the communication graph, from proxies' reports |
-//! | [`dashboard`] | the data of the web page, and its sockets |
+//! | [`dashboard`] | the web page of a mesh: its data, its sockets, the page and its API |
 //! | [`webhook`] | admission webhooks: sidecar injection and validation |
 //! | `external_metrics` | the external metrics API: proxies' load, for their autoscalers |
 //! | [`gateway`] | proxies that serve Gateways |

@@ -12,6 +12,7 @@ mod support;
 mod accepted;
 mod any_input;
 mod crds;
+mod dashboard_http;
 mod documented_yaml;
 mod documents;
 mod index;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use maglor_dashboard::{Access, Dashboard, Reviewer};
+use crate::dashboard::page::{Access, Dashboard, Reviewer};
 
 use super::threads::{Thread, Threads};
 use super::{RunError, bind};

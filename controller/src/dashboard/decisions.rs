@@ -3,8 +3,8 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use crate::dashboard::page::Move;
 use kube::{Api, Client, Resource, ResourceExt};
-use maglor_dashboard::Move;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use maglor_dashboard::{Details, Endpoint, Proxy};
+use crate::dashboard::page::{Details, Endpoint, Proxy};
 use maglor_xds::Kind;
 use serde_json::Value;
 

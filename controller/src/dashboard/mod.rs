@@ -1,4 +1,4 @@
-//! The state of the mesh for the dashboard ([`maglor_dashboard`]): the graph of the last seconds, published resources,
+//! The state of the mesh for the dashboard ([`page`]): the graph of the last seconds, published resources,
 //! receipts, and the decisions of operators.
 //!
 //! A replica has the reports of the proxies that are connected to it; those of the other replicas are requested every
@@ -10,6 +10,7 @@ mod details;
 mod moves;
 #[cfg(feature = "kubernetes")]
 mod other_replicas;
+pub mod page;
 #[cfg(feature = "kubernetes")]
 mod port_forward;
 #[cfg(feature = "kubernetes")]
@@ -21,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use maglor_dashboard::{
+use crate::dashboard::page::{
     About, AdminPort, Details, Mesh, Move, Permissions, Proxies, Source, Taps, View,
 };
 use maglor_xds::server::{Delivery, Receipt};

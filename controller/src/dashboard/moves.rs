@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_dashboard::Move;
+use crate::dashboard::page::Move;
 use maglor_service_graph::Options;
 
 use super::{Feed, locked};

@@ -8,6 +8,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::dashboard::page::{
+    AdminPort, Connecting, Connector, Denied, Io, Permissions, Permitted, Proxies,
+};
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -16,9 +19,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
-use maglor_dashboard::{
-    AdminPort, Connecting, Connector, Denied, Io, Permissions, Permitted, Proxies,
-};
 use maglor_inject::ADMIN_PORT;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

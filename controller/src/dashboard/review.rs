@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::dashboard::page::{Denied, Review, Reviewer};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::api::PostParams;
 use kube::{Api, Client};
-use maglor_dashboard::{Denied, Review, Reviewer};
 
 /// Timeout of a review.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maglor_dashboard::{Edge, Mesh, Share, Signals, Vertex, View};
+use crate::dashboard::page::{Edge, Mesh, Share, Signals, Vertex, View};
 
 use crate::graph::parts::Part;
 use crate::graph::{self, Recent, sums};

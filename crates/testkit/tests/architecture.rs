@@ -27,10 +27,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
     ("maglor-balance", &[]),
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
-    (
-        "maglor-dashboard",
-        &["maglor-service-graph", "maglor-telemetry"],
-    ),
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
     ("maglor-istio", &["maglor-balance", "maglor-config"]),
@@ -56,7 +52,6 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         &[
             "maglor-balance",
             "maglor-config",
-            "maglor-dashboard",
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",

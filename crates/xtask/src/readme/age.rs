@@ -14,7 +14,7 @@ const MEASURED: [(&str, &[&str]); 8] = [
         &["crates/lab/src/autoscale", "crates/service-graph/src"],
     ),
     ("control", CONTROL_PLANE),
-    ("dashboard", &["controller/src", "crates/dashboard/src"]),
+    ("dashboard", &["controller/src"]),
     ("distribution", CONTROL_PLANE),
     ("h3", SIMULATOR),
     ("placement", &["crates/service-graph/src"]),

@@ -1,5 +1,5 @@
 //! How fast the page is, printed. Not asserted with every other test, because a busy machine is slow:
-//! `cargo test --release -p maglor-dashboard --test page -- --ignored --nocapture speed`.
+//! `cargo test --release -p maglor-controller --test page -- --ignored --nocapture speed`.
 
 use maglor_testkit::browser::{Device, Page};
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use maglor_service_graph::layout::{self, Graph, Line, Point, Rect, Size};
 
-use crate::model::Mesh;
+use crate::dashboard::page::model::Mesh;
 
 /// Size of a vertex's box: the width of its longest line of text, and three lines.
 const BOX_HEIGHT: f64 = 64.0;
@@ -154,7 +154,7 @@ fn data(points: &[Point]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Edge, Signals, Vertex};
+    use crate::dashboard::page::model::{Edge, Signals, Vertex};
 
     fn mesh(edges: &[(usize, usize)], vertices: usize) -> Mesh {
         let name = |number: usize| format!("shop/service-{number}");

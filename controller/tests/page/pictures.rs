@@ -1,5 +1,5 @@
 //! The pictures of docs/dashboard.md. They are drawn again by
-//! `cargo test -p maglor-dashboard --test page -- --ignored pictures`.
+//! `cargo test -p maglor-controller --test page -- --ignored pictures`.
 
 use std::fs;
 use std::path::Path;
@@ -72,6 +72,6 @@ async fn draw(fixture: &Fixture, name: &str, view: &str, device: Device) {
     let picture = page.screenshot(format).await;
     page.close().await;
     assert!(picture.len() <= LIMIT, "{name}: {} bytes", picture.len());
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures");
     fs::write(folder.join(name), picture).unwrap();
 }

@@ -11,7 +11,7 @@ mod axe;
 mod fixture;
 mod pictures;
 mod speed;
-#[path = "../support/mod.rs"]
+
 mod support;
 mod tokens;
 
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fixture::Fixture;
-use maglor_dashboard::{Source as _, View};
+use maglor_controller::dashboard::page::{Source as _, View};
 use maglor_testkit::browser::{Device, Page};
 use serde_json::{Value, json};
 

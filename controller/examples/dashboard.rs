@@ -1,4 +1,4 @@
-//! Serves the page with a simulated mesh, for work on the page: `cargo run -p maglor-dashboard --example serve --
+//! Serves the page with a simulated mesh, for work on the page: `cargo run -p maglor-controller --example dashboard --
 //! 127.0.0.1:8088 50 500` with 50 services and 500 edges. The first service loses a replica for 10 s of each 30 s. The
 //! second address that it prints has the true graph as JSON.
 
@@ -7,7 +7,7 @@
     reason = "for work on the page; it shares the simulated mesh with tests"
 )]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/page/support.rs"]
 mod support;
 
 use std::error::Error;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use maglor_dashboard::{Access, Dashboard, Source as _, View};
+use maglor_controller::dashboard::page::{Access, Dashboard, Source as _, View};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

@@ -20,17 +20,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use crate::admin_port::{Proxies, Taps};
-use crate::answer::{self, Answer};
-use crate::history::{COARSE, FINE, LIMIT, Of};
-use crate::hub::{Document, Hub, MOST_STREAMS, Topic, seconds};
-use crate::model::{Source, View};
-use crate::query::{Query, QueryError};
-use crate::stream::Content;
-use crate::tap::{self, Tap};
-use crate::tokens::{Reviewer, Tokens, bearer};
-use crate::why::{self, Why};
-use crate::{assets, documents, stream};
+use crate::dashboard::page::admin_port::{Proxies, Taps};
+use crate::dashboard::page::answer::{self, Answer};
+use crate::dashboard::page::history::{COARSE, FINE, LIMIT, Of};
+use crate::dashboard::page::hub::{Document, Hub, MOST_STREAMS, Topic, seconds};
+use crate::dashboard::page::model::{Source, View};
+use crate::dashboard::page::query::{Query, QueryError};
+use crate::dashboard::page::stream::Content;
+use crate::dashboard::page::tap::{self, Tap};
+use crate::dashboard::page::tokens::{Reviewer, Tokens, bearer};
+use crate::dashboard::page::why::{self, Why};
+use crate::dashboard::page::{assets, documents, stream};
 
 /// Timeout for a request's head, which includes the wait for a further request.
 const HEAD: Duration = Duration::from_secs(10);

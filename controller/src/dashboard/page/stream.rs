@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use maglor_telemetry::admin::Busy;
 use tokio::sync::mpsc;
 
-use crate::hub::{self, Hub, Stream, Topic};
+use crate::dashboard::page::hub::{self, Hub, Stream, Topic};
 
 /// The body of a response: all of it, or events as they come.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use maglor_dashboard::{
+use maglor_controller::dashboard::page::{
     About, AdminPort, Connecting, Connector, Denied, Details, Edge, Endpoint, Mesh, Move,
     Permissions, Permitted, Proxies, Proxy, Signals, Source, Taps, Vertex, View,
 };
@@ -63,7 +63,8 @@ impl Connector for Forward {
         Box::pin(async move {
             let address = address.ok_or_else(|| "no such pod".to_owned())?;
             let tcp = TcpStream::connect(address).await;
-            Ok(Box::new(tcp.map_err(|error| error.to_string())?) as Box<dyn maglor_dashboard::Io>)
+            Ok(Box::new(tcp.map_err(|error| error.to_string())?)
+                as Box<dyn maglor_controller::dashboard::page::Io>)
         })
     }
 }

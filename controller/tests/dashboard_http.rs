@@ -5,6 +5,7 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "page/support.rs"]
 mod support;
 
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use maglor_dashboard::{Access, Dashboard, Denied, Review, Reviewer};
+use maglor_controller::dashboard::page::{Access, Dashboard, Denied, Review, Reviewer};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

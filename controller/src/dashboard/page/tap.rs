@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 
-use crate::admin_port::{self, Proxies};
-use crate::hub::Stream;
-use crate::query::{Query, QueryError};
+use crate::dashboard::page::admin_port::{self, Proxies};
+use crate::dashboard::page::hub::Stream;
+use crate::dashboard::page::query::{Query, QueryError};
 
 /// Parameters of a tap.
 pub(crate) const PARAMETERS: [&str; 7] = [
@@ -162,7 +162,7 @@ fn event(kind: &str, data: &Value) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin_port::AdminPort;
+    use crate::dashboard::page::admin_port::AdminPort;
 
     fn proxies(count: usize) -> Proxies {
         let port = AdminPort::At(([127, 0, 0, 1], 1).into());

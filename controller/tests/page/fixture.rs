@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use maglor_dashboard::{Access, Dashboard, Denied, Review, Reviewer};
+use maglor_controller::dashboard::page::{Access, Dashboard, Denied, Review, Reviewer};
 use maglor_testkit::browser::{Browser, Device, Page};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

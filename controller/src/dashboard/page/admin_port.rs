@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::tokens::Denied;
+use crate::dashboard::page::tokens::Denied;
 
 /// Timeout to connect to a proxy, and to receive the head of its response.
 const CONNECT: Duration = Duration::from_secs(3);

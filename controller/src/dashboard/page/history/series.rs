@@ -3,7 +3,7 @@
 use super::names::Names;
 use super::ring::{Ring, Sample};
 use super::{COARSE, FINE, History};
-use crate::model::Signals;
+use crate::dashboard::page::model::Signals;
 
 /// What a series is of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::graph_layout::Places;
-use crate::model::{Details, Edge, Endpoint, Mesh, Proxy, Share, Signals, Vertex, View};
-use crate::number::{Fields, rounded};
+use crate::dashboard::page::graph_layout::Places;
+use crate::dashboard::page::model::{
+    Details, Edge, Endpoint, Mesh, Proxy, Share, Signals, Vertex, View,
+};
+use crate::dashboard::page::number::{Fields, rounded};
 
 /// The time and kind of a document.
 #[derive(Clone, Copy, Debug)]
@@ -266,7 +268,7 @@ pub(crate) fn list(name: &str, values: Vec<Value>, when: When) -> Value {
 }
 
 /// Returns a series over time.
-pub(crate) fn series(name: Option<&str>, to: u64, series: &crate::history::Series) -> Value {
+pub(crate) fn series(name: Option<&str>, to: u64, series: &super::history::Series) -> Value {
     type Pick = fn(&Signals) -> Option<f64>;
     let picks: [(&str, Pick); 5] = [
         ("rps", |one| Some(one.rps)),

@@ -6,10 +6,10 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use serde_json::json;
 
-use crate::assets::Asset;
-use crate::hub::Document;
-use crate::stream::Content;
-use crate::tokens::Denied;
+use crate::dashboard::page::assets::Asset;
+use crate::dashboard::page::hub::Document;
+use crate::dashboard::page::stream::Content;
+use crate::dashboard::page::tokens::Denied;
 
 /// A response.
 pub(crate) type Answer = Response<Content>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::admin_port::Taps;
+use crate::dashboard::page::admin_port::Taps;
 
 /// What the vertices of the graph are.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::code::Record;
-use crate::model::Signals;
+use crate::dashboard::page::model::Signals;
 
 /// All series at one time.
 #[derive(Debug)]

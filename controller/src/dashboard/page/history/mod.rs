@@ -13,7 +13,7 @@ use std::time::Duration;
 use self::names::Names;
 use self::ring::{Minute, Ring, Sample};
 pub(crate) use self::series::{Of, Series};
-use crate::model::{Edge, Mesh, Signals, Vertex};
+use crate::dashboard::page::model::{Edge, Mesh, Signals, Vertex};
 
 /// Interval and number of the samples of the last hour.
 pub(crate) const FINE: (u64, usize) = (10, 360);

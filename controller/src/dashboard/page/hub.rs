@@ -11,11 +11,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::documents::{self, When};
-use crate::graph_layout::Layouts;
-use crate::history::{FINE, History};
-use crate::merge_patch;
-use crate::model::{Mesh, Source, View};
+use crate::dashboard::page::documents::{self, When};
+use crate::dashboard::page::graph_layout::Layouts;
+use crate::dashboard::page::history::{FINE, History};
+use crate::dashboard::page::merge_patch;
+use crate::dashboard::page::model::{Mesh, Source, View};
 
 /// Interval of the patches.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Fixed-point codes of measured values, a series' sample in 8 bytes.
 
-use crate::model::Signals;
+use crate::dashboard::page::model::Signals;
 
 /// A sample of a vertex or an edge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::admin_port::{self, AdminPort, Proxies};
-use crate::hub::seconds;
-use crate::model::Source;
-use crate::query::{Query, QueryError};
+use crate::dashboard::page::admin_port::{self, AdminPort, Proxies};
+use crate::dashboard::page::hub::seconds;
+use crate::dashboard::page::model::Source;
+use crate::dashboard::page::query::{Query, QueryError};
 
 /// Parameters of a request for stories.
 pub(crate) const PARAMETERS: [&str; 8] = [

@@ -12,8 +12,8 @@ mod unread;
 use std::fmt;
 
 use maglor_config::resource::line_of;
-use maglor_inject::keys::{self, Fault};
-use maglor_inject::yaml;
+use maglor_manifests::inject::keys::{self, Fault};
+use maglor_manifests::inject::yaml;
 use serde_json::Value;
 
 use self::fronts::Fronts;

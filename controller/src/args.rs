@@ -115,7 +115,7 @@ struct Run {
     external_metrics: Option<SocketAddr>,
     /// Sidecar settings, YAML or JSON: {image: …, logLevel: …}; see docs/injection.md.
     #[arg(long, value_name = "SETTINGS", default_value = "{}", value_parser = sidecar)]
-    sidecar: maglor_inject::Settings,
+    sidecar: maglor_manifests::inject::Settings,
     /// Namespace of the controller, its Lease and the Secret of its authority.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
@@ -316,8 +316,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn sidecar(text: &str) -> Result<maglor_inject::Settings, String> {
-    maglor_inject::Settings::parse(text).map_err(|error| error.to_string())
+fn sidecar(text: &str) -> Result<maglor_manifests::inject::Settings, String> {
+    maglor_manifests::inject::Settings::parse(text).map_err(|error| error.to_string())
 }
 
 /// Runs a task to its end.

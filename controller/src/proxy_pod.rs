@@ -1,7 +1,7 @@
 //! Common parts of the pods of standalone proxies, for Proxy-Services and Gateways.
 
 use kube::Client;
-use maglor_inject::{ADMIN_PORT, PROXY};
+use maglor_manifests::inject::{ADMIN_PORT, PROXY};
 use serde_json::{Value, json};
 
 use crate::api_server;
@@ -62,7 +62,7 @@ pub(crate) fn arguments(role: &str, drain: u32, settings: &Settings) -> Vec<Stri
     match &settings.trust_domain {
         Some(domain) => {
             arguments.push(format!("--trust-domain={domain}"));
-            arguments.extend(maglor_inject::credentials());
+            arguments.extend(maglor_manifests::inject::credentials());
         }
         None => arguments.push("--plain-text".to_owned()),
     }
@@ -90,10 +90,10 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
         ],
         "resources": resources,
         // Monitoring finds the proxies by this name.
-        "ports": [{"name": maglor_inject::ADMIN_PORT_NAME, "containerPort": ADMIN_PORT, "protocol": "TCP"}],
+        "ports": [{"name": maglor_manifests::inject::ADMIN_PORT_NAME, "containerPort": ADMIN_PORT, "protocol": "TCP"}],
         "readinessProbe": probe("/ready", 1, 2),
         "livenessProbe": probe("/live", 10, 3),
-        "securityContext": maglor_inject::security_context(),
+        "securityContext": maglor_manifests::inject::security_context(),
     });
     if settings.sleeps {
         container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}});
@@ -130,7 +130,7 @@ pub(crate) fn low_ports() -> Value {
 pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value, settings: &Settings) -> Value {
     let mut metadata = metadata.clone();
     if settings.prometheus_annotations {
-        for (name, value) in maglor_inject::prometheus_annotations() {
+        for (name, value) in maglor_manifests::inject::prometheus_annotations() {
             metadata["annotations"][name] = value;
         }
     }

@@ -111,7 +111,9 @@ mod tests {
     use std::time::Duration;
 
     use maglor_balance::Time;
-    use maglor_istio::{DestinationRule, VirtualService, destination_rule, virtual_service};
+    use maglor_manifests::istio::{
+        DestinationRule, VirtualService, destination_rule, virtual_service,
+    };
     use maglor_service_graph::advise::{Advisor, Params};
     use maglor_service_graph::file;
 

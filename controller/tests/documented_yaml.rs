@@ -143,7 +143,8 @@ fn proxy_file(piece: Value) -> Result<(), String> {
 }
 
 fn judge(text: &str) -> Result<(), String> {
-    let documents = maglor_inject::yaml::documents(text).map_err(|error| error.to_string())?;
+    let documents =
+        maglor_manifests::inject::yaml::documents(text).map_err(|error| error.to_string())?;
     let Some(first) = documents.first() else {
         // Comments only.
         return Ok(());

@@ -1,6 +1,6 @@
 //! Collects the problems of a resource in a file: those in its statuses, and those that statuses do not report.
 
-use maglor_istio::ALLOWS_NOTHING;
+use maglor_manifests::istio::ALLOWS_NOTHING;
 use serde::Deserialize as _;
 
 use super::{Place, Problem, Severity, parts};

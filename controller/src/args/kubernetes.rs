@@ -105,7 +105,7 @@ fn settings(run: &Run) -> Settings {
 /// Returns the settings of all proxies.
 fn proxies(
     arguments: &super::Proxies,
-    sidecar: &maglor_inject::Settings,
+    sidecar: &maglor_manifests::inject::Settings,
     trust_domain: Option<String>,
 ) -> proxy_service::Settings {
     let or = |input: &Option<String>, other: &String| input.as_ref().unwrap_or(other).clone();

@@ -68,7 +68,7 @@ pub fn yaml() -> Result<Vec<(String, String)>, DefinitionError> {
     let mut documents = Vec::new();
     for definition in definitions()? {
         let name = definition.metadata.name.clone().unwrap_or_default();
-        let text = maglor_inject::yaml::to_string(&definition).unwrap_or_default();
+        let text = maglor_manifests::inject::yaml::to_string(&definition).unwrap_or_default();
         documents.push((name, text));
     }
     Ok(documents)

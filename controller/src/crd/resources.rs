@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use maglor_inject::quantity;
+use maglor_manifests::inject::quantity;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 

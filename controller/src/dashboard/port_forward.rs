@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
-use maglor_inject::ADMIN_PORT;
+use maglor_manifests::inject::ADMIN_PORT;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;

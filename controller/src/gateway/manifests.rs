@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use maglor_inject::INJECTED;
+use maglor_manifests::inject::INJECTED;
 use serde_json::{Map, Value, json};
 
 use super::SERVICE_TYPE;
@@ -15,7 +15,7 @@ use crate::proxy_service::manifests::marked;
 /// The label that distinguishes this mesh's objects from those of other controllers' Gateways.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
 /// The allowed types of a Service.
-const TYPES: [&str; 3] = maglor_inject::keys::SERVICE_TYPES;
+const TYPES: [&str; 3] = maglor_manifests::inject::keys::SERVICE_TYPES;
 
 /// Returns the ServiceAccount, Deployment, Service and PodDisruptionBudget of a Gateway as the API server formats
 /// them. `service_type` is the type of the Service if the Gateway sets none.
@@ -119,8 +119,8 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     let mut annotations = meta.annotations.clone();
     // The proxy accepts the clients' protocols and terminates mutual TLS itself.
     annotations.insert(INJECTED.to_owned(), json!("outbound"));
-    let [identity, _] = maglor_inject::volumes();
-    let [identity_mount, cache_mount] = maglor_inject::mounts();
+    let [identity, _] = maglor_manifests::inject::volumes();
+    let [identity_mount, cache_mount] = maglor_manifests::inject::mounts();
     // The cache contains private keys.
     let cache =
         json!({"name": cache_mount["name"], "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}});
@@ -147,7 +147,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
 fn container(settings: &Settings) -> Value {
     let mut arguments = proxy_pod::arguments("gateway", DRAIN_SECONDS, settings);
     if settings.trust_domain.is_none() {
-        let [_, _, cache] = maglor_inject::credentials();
+        let [_, _, cache] = maglor_manifests::inject::credentials();
         arguments.push(cache);
     }
     let resources = json!({

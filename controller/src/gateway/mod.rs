@@ -12,4 +12,4 @@ pub mod run;
 /// The field manager of applied objects.
 pub const FIELD_MANAGER: &str = "maglor-gateway";
 /// The annotation of a Gateway with the type of its Service: `ClusterIP`, `LoadBalancer`, `NodePort`.
-pub const SERVICE_TYPE: &str = maglor_inject::keys::SERVICE_TYPE;
+pub const SERVICE_TYPE: &str = maglor_manifests::inject::keys::SERVICE_TYPE;

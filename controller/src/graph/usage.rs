@@ -11,7 +11,7 @@ use std::time::Duration;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use maglor_inject::quantity;
+use maglor_manifests::inject::quantity;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 

@@ -37,11 +37,11 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 const NAMED: usize = 20;
 
 /// The label of replicas' Leases.
-const REPLICA: &str = maglor_inject::keys::REPLICA;
+const REPLICA: &str = maglor_manifests::inject::keys::REPLICA;
 /// The annotation with the version of the bundle that a replica serves.
-const BUNDLE: &str = maglor_inject::keys::TRUST_BUNDLE;
+const BUNDLE: &str = maglor_manifests::inject::keys::TRUST_BUNDLE;
 /// The annotation with the clients that do not have the bundle yet: names, followed by the number of further clients.
-const MISSING: &str = maglor_inject::keys::MISSING;
+const MISSING: &str = maglor_manifests::inject::keys::MISSING;
 
 fn lease_name(replica: &str) -> String {
     format!("maglor-replica-{replica}")

@@ -33,11 +33,11 @@ const NEXT_KEY: &str = "next.key";
 const CHAIN: &str = "chain.crt";
 
 /// The annotation that requests a new root, whenever its value differs from that of [`ROTATED`].
-pub const ROTATE: &str = maglor_inject::keys::ROTATE;
+pub const ROTATE: &str = maglor_manifests::inject::keys::ROTATE;
 /// The annotation with the last value of [`ROTATE`] for which a rotation was started.
-pub const ROTATED: &str = maglor_inject::keys::ROTATED;
+pub const ROTATED: &str = maglor_manifests::inject::keys::ROTATED;
 /// The annotation with the time when the phase began.
-const SINCE: &str = maglor_inject::keys::ROTATION_SINCE;
+const SINCE: &str = maglor_manifests::inject::keys::ROTATION_SINCE;
 
 /// Maximum assumed difference between the clocks of machines.
 pub(super) const SKEW: Duration = Duration::from_secs(300);

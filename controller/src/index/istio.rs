@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use maglor_config::raw::{self, MeshMode};
-use maglor_istio::DestinationRule;
+use maglor_manifests::istio::DestinationRule;
 
 use super::facts::istio::{self, Facts, ROOTS, Translated};
 use super::facts::route::{RouteKind, Rule};

@@ -2,7 +2,7 @@
 //! it, from the widest level to the narrowest: a root namespace, the workload's namespace, the workload.
 
 use maglor_config::raw;
-use maglor_istio::Telemetry;
+use maglor_manifests::istio::Telemetry;
 
 use super::Index;
 use super::facts::istio::ROOTS;

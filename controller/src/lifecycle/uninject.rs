@@ -15,8 +15,8 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client, ResourceExt};
-use maglor_inject::keys::{MTLS, REVISION};
-use maglor_inject::{INJECTED, INJECTED_BY};
+use maglor_manifests::inject::keys::{MTLS, REVISION};
+use maglor_manifests::inject::{INJECTED, INJECTED_BY};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -30,7 +30,8 @@ impl AdmissionMetrics {
 /// Returns each webhook with each of its possible outcomes.
 pub(crate) fn decisions() -> impl Iterator<Item = (&'static str, &'static str)> {
     let inject = ["failed", "injected", "refused", "repaired"].into_iter();
-    let inject = inject.chain(maglor_inject::Skip::ALL.map(maglor_inject::Skip::word));
+    let inject =
+        inject.chain(maglor_manifests::inject::Skip::ALL.map(maglor_manifests::inject::Skip::word));
     let keys = ["accepted", "refused", "warned"].map(|word| ("keys", word));
     let validate = ["accepted", "refused"].map(|word| ("validate", word));
     let inject = inject.map(|word| ("inject", word));

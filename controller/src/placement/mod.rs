@@ -26,11 +26,11 @@ pub mod ticket;
 pub(crate) mod wanted_nodes;
 
 /// Label of a moving pod, and the annotation that contains its [`moving::Ticket`].
-pub const MOVING: &str = maglor_inject::keys::MOVING;
+pub const MOVING: &str = maglor_manifests::inject::keys::MOVING;
 /// Label or annotation of pods; with the value `disabled` they are not moved.
-pub const PLACEMENT: &str = maglor_inject::keys::PLACEMENT;
+pub const PLACEMENT: &str = maglor_manifests::inject::keys::PLACEMENT;
 /// Annotation of a new pod with its preferred node and the reason.
-pub const PLACED: &str = maglor_inject::keys::PLACED;
+pub const PLACED: &str = maglor_manifests::inject::keys::PLACED;
 /// The label by which a ReplicaSet selects its pods.
 pub const HASH: &str = "pod-template-hash";
 /// The annotation by which the ReplicaSet controller chooses the pod to remove: the one with the lowest value.

@@ -209,8 +209,9 @@ impl Server {
         let pods = self
             .list(Kind::Pod, namespace, Some(&labels.join(",")))
             .await?;
-        let reports =
-            |pod: &Value| pod["metadata"]["annotations"][maglor_inject::INJECTED] == "true";
+        let reports = |pod: &Value| {
+            pod["metadata"]["annotations"][maglor_manifests::inject::INJECTED] == "true"
+        };
         Ok(!pods.is_empty() && pods.iter().all(reports))
     }
 

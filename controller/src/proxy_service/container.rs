@@ -1,6 +1,6 @@
 //! The container of a proxy.
 
-use maglor_inject::quantity;
+use maglor_manifests::inject::quantity;
 use serde_json::{Value, json};
 
 use super::fields::text;
@@ -40,7 +40,7 @@ pub(super) fn container(
     let admin = admin.as_array().into_iter().flatten().cloned();
     container["ports"] = listening.iter().map(port).chain(admin).collect();
     if settings.trust_domain.is_some() {
-        container["volumeMounts"] = json!(maglor_inject::mounts());
+        container["volumeMounts"] = json!(maglor_manifests::inject::mounts());
     }
     container
 }
@@ -49,11 +49,11 @@ pub(super) fn container(
 /// without replacing pods.
 pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     let mut args = proxy_pod::arguments("service", claim.drain_seconds(), settings);
-    let [identity, cache] = maglor_inject::mounts();
+    let [identity, cache] = maglor_manifests::inject::mounts();
     let mounts = match settings.trust_domain.is_some() {
         true => vec![identity, cache],
         false => {
-            let [_, _, folder] = maglor_inject::credentials();
+            let [_, _, folder] = maglor_manifests::inject::credentials();
             args.push(folder);
             vec![cache]
         }

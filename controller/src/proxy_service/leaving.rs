@@ -20,7 +20,7 @@ use crate::proxy_pod::{FAREWELL_SECONDS, grace_seconds};
 
 /// The annotation of the target Service that contains the time since which no client of the Service is sent to shared
 /// proxies (RFC 3339).
-pub(super) const LEFT: &str = maglor_inject::keys::LEFT;
+pub(super) const LEFT: &str = maglor_manifests::inject::keys::LEFT;
 
 /// The next action for a leaving Service.
 #[derive(Debug, PartialEq)]

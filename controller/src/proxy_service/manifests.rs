@@ -17,9 +17,9 @@ use crate::proxy_pod::{self, Settings};
 
 /// The annotation that contains a hash of the object as it was last applied, so that additions of the API server do
 /// not count as differences.
-const APPLIED: &str = maglor_inject::keys::APPLIED;
+const APPLIED: &str = maglor_manifests::inject::keys::APPLIED;
 /// The annotation of a Deployment that contains the ports on which its proxies listen.
-const PORTS: &str = maglor_inject::keys::PORTS;
+const PORTS: &str = maglor_manifests::inject::keys::PORTS;
 
 /// The owner of the proxies' objects: a Service, or a group.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ pub(super) fn pod_labels<'a>(front: &Front, selected: impl IntoIterator<Item = &
     let mut labels = json!({
         label: name,
         "app.kubernetes.io/part-of": "maglor",
-        maglor_inject::INJECT: "disabled",
+        maglor_manifests::inject::INJECT: "disabled",
     });
     for key in selected {
         labels[key] = json!(front.marker());
@@ -203,9 +203,9 @@ pub(super) fn deployment(
     }
     let mut meta = json!({"labels": labels});
     if settings.trust_domain.is_some() {
-        pod["volumes"] = json!(maglor_inject::volumes());
+        pod["volumes"] = json!(maglor_manifests::inject::volumes());
         // The pod accepts mutual TLS.
-        meta["annotations"] = json!({maglor_inject::INJECTED: "true"});
+        meta["annotations"] = json!({maglor_manifests::inject::INJECTED: "true"});
     }
     if listening.iter().any(|one| one.number < 1024) {
         pod["securityContext"] = proxy_pod::low_ports();
@@ -470,7 +470,7 @@ mod tests {
             let template = &made["spec"]["template"];
             assert_eq!(template["spec"]["serviceAccountName"], expected);
             assert_eq!(
-                template["metadata"]["annotations"][maglor_inject::INJECTED],
+                template["metadata"]["annotations"][maglor_manifests::inject::INJECTED],
                 "true"
             );
             let args = template["spec"]["containers"][0]["args"].to_string();

@@ -68,9 +68,9 @@ use crate::index::facts::service::PROXIED;
 /// The label of all objects created for a Service; its value is the Service's name.
 pub const LABEL: &str = PROXIED;
 /// The annotation of a Service whose requests go through proxies. It contains the Service's own selector as JSON.
-pub const RECORD: &str = maglor_inject::keys::PROXIED_SELECTOR;
+pub const RECORD: &str = maglor_manifests::inject::keys::PROXIED_SELECTOR;
 /// The annotation of a Service with shared proxies. It contains the Service's own target ports as JSON.
-pub const PORTS_RECORD: &str = maglor_inject::keys::PROXIED_PORTS;
+pub const PORTS_RECORD: &str = maglor_manifests::inject::keys::PROXIED_PORTS;
 /// The finalizer of a `ProxyService`, which must not be deleted before its Service is restored.
 pub const FINALIZER: &str = "maglor.dev/proxy-service";
 /// The field manager of applied objects.

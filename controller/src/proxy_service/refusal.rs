@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maglor_config::proxy_service::Spoken;
-use maglor_inject::ADMIN_PORT;
+use maglor_manifests::inject::ADMIN_PORT;
 use serde_json::Value;
 
 use super::claim::Claim;
@@ -138,7 +138,7 @@ const LONGEST: usize = 63;
 
 /// Labels that Kubernetes overwrites in the pods of a Deployment, regardless of its template.
 const RESERVED: [&str; 4] = [
-    maglor_inject::INJECT,
+    maglor_manifests::inject::INJECT,
     "pod-template-hash",
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",

@@ -21,7 +21,7 @@ use crate::index::facts::Key;
 
 /// The annotation that, with the value `disabled`, excludes a Service from all of them, or a namespace from those of
 /// the mesh. Existing proxies are removed.
-pub const OPT_OUT: &str = maglor_inject::keys::AUTO_PROXIES;
+pub const OPT_OUT: &str = maglor_manifests::inject::keys::AUTO_PROXIES;
 
 /// Returns whether a Service or namespace is excluded.
 pub(super) fn opts_out(resource: &Value) -> bool {

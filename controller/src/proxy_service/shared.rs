@@ -70,7 +70,7 @@ pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Set
     if let Some(account) = account_name(&owned.front, claim, settings) {
         pod["serviceAccountName"] = json!(account);
     }
-    let [identity, cache] = maglor_inject::volumes();
+    let [identity, cache] = maglor_manifests::inject::volumes();
     // The proxy's ports are configured like those of a workload. Without an identity, it accepts the clients'
     // protocol.
     let (injected, volumes) = match settings.trust_domain.is_some() {
@@ -78,7 +78,7 @@ pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Set
         false => ("outbound", vec![cache]),
     };
     pod["volumes"] = json!(volumes);
-    let annotations = json!({maglor_inject::INJECTED: injected});
+    let annotations = json!({maglor_manifests::inject::INJECTED: injected});
     let meta = json!({"labels": labels, "annotations": annotations});
     let mut deployment = owned.resource("apps/v1", "Deployment");
     deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod, settings);

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use maglor_inject::yaml;
+use maglor_manifests::inject::yaml;
 use notify::{EventKind, RecursiveMode, Watcher as _};
 use serde_json::Value;
 use tokio::sync::mpsc;

@@ -20,11 +20,11 @@ pub mod traffic;
 pub mod workload;
 
 /// Label or annotation of Deployments and their pods; with the value `disabled` they are not changed.
-pub const TUNING: &str = maglor_inject::keys::TUNING;
+pub const TUNING: &str = maglor_manifests::inject::keys::TUNING;
 /// Annotation of a Deployment that contains the written and the previous values.
-pub const TUNED: &str = maglor_inject::keys::TUNED;
+pub const TUNED: &str = maglor_manifests::inject::keys::TUNED;
 /// Annotation of a generated `TrafficPolicy` that contains its `spec` before the last change.
-pub const FORMER: &str = maglor_inject::keys::FORMER;
+pub const FORMER: &str = maglor_manifests::inject::keys::FORMER;
 /// The field manager of changes. It differs from that of statuses, so that the origin of a value is visible.
 pub const FIELD_MANAGER: &str = "maglor-tuning";
 

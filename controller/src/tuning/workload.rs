@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use maglor_inject::quantity;
+use maglor_manifests::inject::quantity;
 use maglor_service_graph::tune::{Part, Rollout};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

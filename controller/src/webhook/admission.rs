@@ -1,8 +1,8 @@
 //! The decisions of the webhooks. Pure.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use maglor_inject::review::{Review, Verdict};
-use maglor_inject::{Namespace, Outcome, Settings, keys, patch};
+use maglor_manifests::inject::review::{Review, Verdict};
+use maglor_manifests::inject::{Namespace, Outcome, Settings, keys, patch};
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub struct Decision {
     pub word: Word,
 }
 
-/// The outcome of a decision, as a label: `injected`, a reason of [`maglor_inject::Skip`], `accepted`, `refused`,
+/// The outcome of a decision, as a label: `injected`, a reason of [`maglor_manifests::inject::Skip`], `accepted`, `refused`,
 /// `warned`.
 pub type Word = &'static str;
 
@@ -77,26 +77,29 @@ pub fn inject(
         }
         patch(&review.object, &pod)
     };
-    let with = |injected: maglor_inject::Injected, word| Decision {
+    let with = |injected: maglor_manifests::inject::Injected, word| Decision {
         verdict: Verdict::Allowed {
             patch: placed(injected.pod),
             warnings: injected.notes,
         },
         word,
     };
-    match maglor_inject::inject(&review.object, namespace, settings) {
+    match maglor_manifests::inject::inject(&review.object, namespace, settings) {
         Err(refusal) => denied(format!("cannot inject a sidecar: {refusal}")),
         Ok(Outcome::Injected(injected)) => with(injected, "injected"),
         Ok(Outcome::Repaired(injected)) => with(injected, "repaired"),
         Ok(Outcome::Skipped(why)) => Decision {
             verdict: Verdict::Allowed {
                 patch: match why {
-                    maglor_inject::Skip::AlreadyInjected => placed(review.object.clone()),
+                    maglor_manifests::inject::Skip::AlreadyInjected => {
+                        placed(review.object.clone())
+                    }
                     _ => Vec::new(),
                 },
                 warnings: match why {
                     // A user may rely on the missing sidecar.
-                    maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
+                    maglor_manifests::inject::Skip::HostNetwork
+                    | maglor_manifests::inject::Skip::OtherSystem => {
                         vec![format!("no sidecar injected: {why}")]
                     }
                     _ => Vec::new(),
@@ -385,7 +388,8 @@ mod tests {
             "it gets no sidecar"
         );
         // A pod that `maglor inject` has injected, without the webhook.
-        let Ok(Outcome::Injected(mut injected)) = maglor_inject::inject(&pod, &shop, &settings)
+        let Ok(Outcome::Injected(mut injected)) =
+            maglor_manifests::inject::inject(&pod, &shop, &settings)
         else {
             panic!("nothing is against it")
         };

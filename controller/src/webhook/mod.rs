@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::Client;
-use maglor_inject::{Form, Settings};
+use maglor_manifests::inject::{Form, Settings};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;

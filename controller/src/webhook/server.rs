@@ -10,9 +10,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
-use maglor_inject::keys::REVISION;
-use maglor_inject::review::{Review, Verdict};
-use maglor_inject::{Namespace, Settings};
+use maglor_manifests::inject::keys::REVISION;
+use maglor_manifests::inject::review::{Review, Verdict};
+use maglor_manifests::inject::{Namespace, Settings};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use maglor_inject::manifest::{self, ManifestError};
-use maglor_inject::{Form, Redirect, Settings, SettingsError};
+use maglor_manifests::inject::manifest::{self, ManifestError};
+use maglor_manifests::inject::{Form, Redirect, Settings, SettingsError};
 use maglor_telemetry::command_line::output;
 
 use crate::input::read_text;

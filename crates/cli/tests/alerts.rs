@@ -15,7 +15,8 @@ fn read(path: &str) -> String {
 }
 
 fn groups() -> Value {
-    let documents = maglor_inject::yaml::documents(&read("deploy/alerts/maglor.rules.yaml"));
+    let documents =
+        maglor_manifests::inject::yaml::documents(&read("deploy/alerts/maglor.rules.yaml"));
     documents.unwrap().remove(0).value["groups"].clone()
 }
 
@@ -34,7 +35,7 @@ fn the_chart_has_the_rules_of_the_file() {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let documents = maglor_inject::yaml::documents(&text).unwrap();
+    let documents = maglor_manifests::inject::yaml::documents(&text).unwrap();
     let mut documents = documents.into_iter().map(|one| one.value);
     let rule = documents.find(|one| one["kind"] == "PrometheusRule");
     assert_eq!(rule.unwrap()["spec"]["groups"], groups());
@@ -138,7 +139,8 @@ fn each_alert_has_a_runbook_and_each_runbook_is_rehearsed() {
 /// `cargo xtask e2e` runs the tests with promtool.
 #[test]
 fn each_alert_has_a_test_in_which_it_is_raised_and_one_in_which_it_is_not() {
-    let documents = maglor_inject::yaml::documents(&read("deploy/alerts/tests/maglor.tests.yaml"));
+    let documents =
+        maglor_manifests::inject::yaml::documents(&read("deploy/alerts/tests/maglor.tests.yaml"));
     let tests = documents.unwrap().remove(0).value["tests"].clone();
     let mut expected = BTreeSet::new();
     for test in tests.as_array().unwrap() {

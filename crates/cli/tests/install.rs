@@ -85,7 +85,7 @@ fn documents(output: &Output) -> Vec<Value> {
     );
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     // As Kubernetes reads it.
-    let documents = maglor_inject::yaml::documents(&text).unwrap();
+    let documents = maglor_manifests::inject::yaml::documents(&text).unwrap();
     let mut documents: Vec<_> = documents.into_iter().map(|one| one.value).collect();
     let name = |one: &Value| (one["kind"].to_string(), one["metadata"]["name"].to_string());
     documents.sort_by_key(name);

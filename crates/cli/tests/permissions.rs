@@ -97,7 +97,7 @@ fn grant(kubectl: &Kubectl, sets: &[&str]) {
         "Role",
         "RoleBinding",
     ];
-    for document in maglor_inject::yaml::documents(&text).unwrap() {
+    for document in maglor_manifests::inject::yaml::documents(&text).unwrap() {
         let value = document.value;
         if value["kind"]
             .as_str()

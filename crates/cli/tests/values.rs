@@ -214,7 +214,7 @@ fn outcome(output: &Output) -> Result<Vec<Value>, String> {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let documents = maglor_inject::yaml::documents(&text).unwrap();
+    let documents = maglor_manifests::inject::yaml::documents(&text).unwrap();
     let objects = documents.into_iter().map(|one| one.value);
     let is_hook = |one: &Value| one["metadata"]["annotations"]["helm.sh/hook"].is_string();
     let mut objects: Vec<_> = objects

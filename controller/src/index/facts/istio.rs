@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use maglor_config::raw;
-use maglor_istio as istio;
-use maglor_istio::{Effect, Finding, Read};
+use maglor_manifests::istio;
+use maglor_manifests::istio::{Effect, Finding, Read};
 use serde_json::Value;
 
 use super::policy::Closes;

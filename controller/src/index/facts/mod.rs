@@ -176,7 +176,7 @@ impl Kind {
             Self::Gateway | Self::GatewayClass | Self::HttpRoute => &["v1beta1"][..],
             Self::GrpcRoute => &["v1alpha2"],
             Self::ReferenceGrant => &["v1", "v1alpha2"],
-            _ if group.ends_with(".istio.io") => &maglor_istio::VERSIONS[..],
+            _ if group.ends_with(".istio.io") => &maglor_manifests::istio::VERSIONS[..],
             _ => &[],
         };
         own.split_once('/').is_some_and(|own| own.0 == group) && others.contains(&version)

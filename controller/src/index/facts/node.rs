@@ -72,7 +72,7 @@ impl Node {
 }
 
 /// The annotation of a namespace that overrides the mesh's `mtls`.
-pub const MTLS: &str = maglor_inject::keys::MTLS;
+pub const MTLS: &str = maglor_manifests::inject::keys::MTLS;
 
 /// A namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

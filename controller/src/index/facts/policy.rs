@@ -10,11 +10,11 @@ use super::{Age, Meta};
 use crate::crd::{self, AuthorizationPolicySpec, MeshConfigSpec, TrafficPolicySpec};
 
 /// The label of a generated `TrafficPolicy` with the name of its `TuningPolicy`.
-pub const TUNED_BY: &str = maglor_inject::keys::TUNED_BY;
+pub const TUNED_BY: &str = maglor_manifests::inject::keys::TUNED_BY;
 
 /// The annotation by which an operator confirms that a version of an `AuthorizationPolicy` is complete, although the
 /// CustomResourceDefinition was older than the controller when the version was written.
-pub const CONFIRMED: &str = maglor_inject::keys::CONFIRMED;
+pub const CONFIRMED: &str = maglor_manifests::inject::keys::CONFIRMED;
 /// The status reason of a policy that may lack a part of what was written.
 pub const OUTDATED: &str = "DefinitionOutdated";
 

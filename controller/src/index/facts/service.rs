@@ -10,16 +10,16 @@ use serde_json::Value;
 use super::{Meta, ReadError, part};
 
 /// The label of all objects created for a Service with proxies (`ProxyService`); its value is the Service's name.
-pub const PROXIED: &str = maglor_inject::keys::PROXY_SERVICE;
+pub const PROXIED: &str = maglor_manifests::inject::keys::PROXY_SERVICE;
 /// The annotation of a target Service that contains the proxies' service account.
-pub const PROXY_ACCOUNT: &str = maglor_inject::keys::PROXY_ACCOUNT;
+pub const PROXY_ACCOUNT: &str = maglor_manifests::inject::keys::PROXY_ACCOUNT;
 
 /// The label of all objects created for a group of Services that share proxies, and of their target Services; its
 /// value is the group's name.
-pub const PROXY_GROUP: &str = maglor_inject::keys::PROXY_GROUP;
+pub const PROXY_GROUP: &str = maglor_manifests::inject::keys::PROXY_GROUP;
 /// The annotation of a target Service with shared proxies that maps each of the Service's ports to one of the
 /// proxies: `80=20001,5432=20002`.
-pub const PROXY_PORTS: &str = maglor_inject::keys::PROXY_PORTS;
+pub const PROXY_PORTS: &str = maglor_manifests::inject::keys::PROXY_PORTS;
 
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

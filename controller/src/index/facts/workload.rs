@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use maglor_inject::{INJECTED, SKIP_INBOUND_PORTS, quantity};
+use maglor_manifests::inject::{INJECTED, SKIP_INBOUND_PORTS, quantity};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -213,7 +213,7 @@ fn owner(meta: &Meta, value: &Value) -> String {
 /// Parses a list of ports. The injector would have rejected a malformed one.
 fn bypassed(text: &str) -> Vec<(u16, u16)> {
     let text: String = text.split_whitespace().collect();
-    maglor_inject::ports(&text).unwrap_or_default()
+    maglor_manifests::inject::ports(&text).unwrap_or_default()
 }
 
 impl Workload {

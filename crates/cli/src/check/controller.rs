@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use maglor_controller::revision::{PODS, Revision};
-use maglor_inject::keys::REVISION;
+use maglor_manifests::inject::keys::REVISION;
 use maglor_telemetry::scrape::Meter;
 use serde::Deserialize;
 

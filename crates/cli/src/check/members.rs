@@ -18,7 +18,7 @@ use crate::live::access::{Cluster, Instance, Pods, asked, has_proxy, workload};
 const PROXIES: &str = "proxies";
 const PODS: &str = "pods";
 /// The label of namespaces, and label or annotation of pods, that enables injection.
-const INJECT: &str = maglor_inject::INJECT;
+const INJECT: &str = maglor_manifests::inject::INJECT;
 /// Namespaces without injection.
 const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 /// Remaining validity in seconds below which a certificate should already have been renewed.

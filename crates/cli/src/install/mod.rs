@@ -168,7 +168,7 @@ enum InstallError {
     #[error("{0}")]
     Values(#[from] ValuesError),
     #[error("--set sidecar: {0}")]
-    Sidecar(#[from] maglor_inject::SettingsError),
+    Sidecar(#[from] maglor_manifests::inject::SettingsError),
 }
 
 /// Prints the installation manifests.
@@ -193,7 +193,7 @@ fn print(command: &str, documents: Result<Vec<Value>, InstallError>) -> ExitCode
         let mut text = String::new();
         for document in documents {
             text.push_str("---\n");
-            text.push_str(&maglor_inject::yaml::to_string(&document)?);
+            text.push_str(&maglor_manifests::inject::yaml::to_string(&document)?);
         }
         Ok(text)
     });
@@ -289,7 +289,7 @@ fn values(common: &Common) -> Result<Value, InstallError> {
 fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
     let chosen = values(common)?;
     // Settings that the controller would reject at its start are rejected here.
-    maglor_inject::Settings::parse(&chosen["sidecar"].to_string())?;
+    maglor_manifests::inject::Settings::parse(&chosen["sidecar"].to_string())?;
     let data = json!({"Values": chosen, "Release": {"Namespace": common.namespace}});
     let mut documents = Vec::new();
     for (file, text) in TEMPLATES {
@@ -438,7 +438,7 @@ mod tests {
             .map(|one| one.as_str().unwrap())
             .collect();
         let at = args.iter().position(|one| *one == "--sidecar").unwrap();
-        let settings = maglor_inject::Settings::parse(args[at + 1]).unwrap();
+        let settings = maglor_manifests::inject::Settings::parse(args[at + 1]).unwrap();
         assert_eq!(settings.log_level, "debug");
         assert_eq!(find("MeshConfig")["spec"]["mtls"], "strict");
         let webhooks = find("MutatingWebhookConfiguration")["webhooks"]
@@ -473,7 +473,8 @@ mod tests {
     #[test]
     fn the_chart_has_the_defaults_of_settings() {
         let chosen = values::parse("values.yaml", VALUES).unwrap();
-        let settings = maglor_inject::Settings::parse(&chosen["sidecar"].to_string()).unwrap();
-        assert_eq!(settings, maglor_inject::Settings::default());
+        let settings =
+            maglor_manifests::inject::Settings::parse(&chosen["sidecar"].to_string()).unwrap();
+        assert_eq!(settings, maglor_manifests::inject::Settings::default());
     }
 }

@@ -222,8 +222,8 @@ fn evaluate(code: &str, scope: Scope<'_>) -> Result<String, String> {
         match (words.next(), words.next()) {
             (Some("toJson"), None) if first => text = value.to_string(),
             (Some("toYaml"), None) if first => {
-                let yaml =
-                    maglor_inject::yaml::to_string(value).map_err(|error| error.to_string())?;
+                let yaml = maglor_manifests::inject::yaml::to_string(value)
+                    .map_err(|error| error.to_string())?;
                 yaml.trim_end().clone_into(&mut text);
             }
             // Quoted as a JSON string, which YAML can read.

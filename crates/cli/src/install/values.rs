@@ -101,7 +101,7 @@ fn refused(sources: &[(String, Value)], fault: &Fault) -> ValuesError {
 
 /// Parses a document of values.
 pub(super) fn parse(place: &str, text: &str) -> Result<Value, ValuesError> {
-    let documents = maglor_inject::yaml::documents(text);
+    let documents = maglor_manifests::inject::yaml::documents(text);
     let documents = documents.map_err(|error| syntax(place, &error.to_string()))?;
     let mut values = documents.into_iter().map(|document| document.value);
     match (values.next(), values.next()) {

@@ -23,7 +23,7 @@ pub(super) fn documents(
         let document = deployment(graph, nodes, placement, (service, label));
         format!(
             "---\n{}",
-            maglor_inject::yaml::to_string(&document).unwrap_or_default()
+            maglor_manifests::inject::yaml::to_string(&document).unwrap_or_default()
         )
     };
     let services = graph.services().iter().enumerate();

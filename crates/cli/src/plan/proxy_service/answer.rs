@@ -70,7 +70,7 @@ impl Answer {
     pub(super) fn manifests(&self) -> String {
         let mut text = String::new();
         for resource in self.resources() {
-            let yaml = maglor_inject::yaml::to_string(&resource).unwrap_or_default();
+            let yaml = maglor_manifests::inject::yaml::to_string(&resource).unwrap_or_default();
             // Writing to a string does not fail.
             let _ = write!(text, "---\n{yaml}");
         }

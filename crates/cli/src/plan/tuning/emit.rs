@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use maglor_controller::recommended_policy;
-use maglor_istio::{Written, destination_rule, virtual_service};
+use maglor_manifests::istio::{Written, destination_rule, virtual_service};
 use maglor_service_graph::advise::{Advice, Advised, SplitAdvice};
 use serde_json::{Map, Value, json};
 
@@ -224,7 +224,7 @@ fn reasons(text: &mut String, service: &str, rows: &[Setting], of: impl Fn(&str)
 }
 
 fn document(text: &mut String, value: Value) {
-    text.push_str(&maglor_inject::yaml::to_string(&pruned(value)).unwrap_or_default());
+    text.push_str(&maglor_manifests::inject::yaml::to_string(&pruned(value)).unwrap_or_default());
 }
 
 /// Removes fields that are not set.

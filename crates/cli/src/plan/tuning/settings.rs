@@ -1,8 +1,8 @@
 //! Recommended and current value of each setting.
 
 use maglor_controller::recommended_policy;
-use maglor_inject::keys::TUNED_BY;
-use maglor_inject::yaml;
+use maglor_manifests::inject::keys::TUNED_BY;
+use maglor_manifests::inject::yaml;
 use maglor_service_graph::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -192,7 +192,7 @@ pub(super) fn each_reason_once(rows: &[Setting]) -> Vec<Setting> {
 /// Returns the containers with known usage, except the sidecar, whose requests the mesh sets.
 pub(super) fn own(advice: &Advice) -> impl Iterator<Item = &ContainerAdvice> {
     let containers = advice.containers.iter();
-    containers.filter(|one| one.name != maglor_inject::PROXY)
+    containers.filter(|one| one.name != maglor_manifests::inject::PROXY)
 }
 
 fn resources(advice: &Advice, last: &Snapshot) -> Vec<Setting> {

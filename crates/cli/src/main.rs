@@ -53,7 +53,7 @@ enum Command {
     /// Serves the controller's page on this machine, through a port-forward. The page has the graph, services with
     /// their endpoints, changes, decisions, and a day of history.
     Dashboard(Box<live::dashboard::Options>),
-    Demo(maglor_demo::Options),
+    Demo(maglor_cli::demo::Options),
     /// Show the endpoints of a service, their health and load.
     ///
     /// The endpoints are those that the controller has configured or, with `--of` or `--proxy`, those that a proxy
@@ -124,7 +124,7 @@ fn run(command: Command) -> ExitCode {
         Command::Completions { shell } => completions(shell),
         Command::Dashboard(options) => live::dashboard::run(&options),
         Command::Endpoints(options) => live::endpoints::run(&options),
-        Command::Demo(options) => maglor_demo::run(&options),
+        Command::Demo(options) => maglor_cli::demo::run(&options),
         Command::Graph(options) => graph::run(&options),
         Command::Identity(options) => identity::run(&options),
         Command::Inject(options) => inject::run(&options),

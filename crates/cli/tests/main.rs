@@ -11,6 +11,8 @@ mod support;
 mod alerts;
 mod commands;
 mod demo;
+mod demo_help;
+mod demo_page;
 mod graph;
 mod hostile;
 mod identity;

@@ -15,7 +15,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("maglor", "maglor-cli"),
     ("maglor-app", "maglor-testkit"),
     ("maglor-controller", "maglor-controller"),
-    ("maglor-demo", "maglor-demo"),
+    ("maglor-demo", "maglor-cli"),
     ("maglor-proxy", "maglor-proxy"),
 ];
 

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use crate::shell::{Cargo, target};
 
 /// The help text of the demo's program, which is needed before anything is built;
-/// `crates/demo/tests/help.rs` checks it.
-const HELP: &str = include_str!("../../demo/help.txt");
-const HELP_OF_BALANCING: &str = include_str!("../../demo/help-balancing.txt");
+/// `crates/cli/tests/demo_help.rs` checks it.
+const HELP: &str = include_str!("../../cli/src/demo/help.txt");
+const HELP_OF_BALANCING: &str = include_str!("../../cli/src/demo/help-balancing.txt");
 
 /// Builds the programs of the demo, and executes it in place of this process; or prints its help.
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
@@ -25,12 +25,13 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         );
     }
     // All in one build: common dependencies are built once, and the mesh finds the other programs in the directory of
-    // the demo. No package of these depends on the controller, so its feature is that of this command.
+    // the demo. Without its own feature, the demo's package does not depend on the controller, whose feature is that of
+    // this command.
     let built = Cargo::new("build")
         .args(["--locked", "--profile", "demo", "--no-default-features"])
         .args(["-p", "maglor-proxy", "--bin", "maglor-proxy"])
         .args(["-p", "maglor-controller", "--bin", "maglor-controller"])
-        .args(["-p", "maglor-demo", "--bin", "maglor-demo"])
+        .args(["-p", "maglor-cli", "--bin", "maglor-demo"])
         .succeeds();
     if !built {
         return ExitCode::FAILURE;

@@ -148,7 +148,7 @@ impl Step {
         match self {
             Self::Fmt => checks::fmt(),
             Self::Build => match programs::check(&ALL) {
-                Outcome::Passed => checks::controller_of_the_demo(),
+                Outcome::Passed => checks::programs_of_the_demo(),
                 other => other,
             },
             Self::Spelling => checks::spelling(),

@@ -21,7 +21,7 @@ const PROGRAMS: [(&str, &str, &str); 16] = [
         "benches/src/control_planes/options.rs",
         "Options",
     ),
-    ("demo", "crates/demo/src/main.rs", "Cli"),
+    ("demo", "crates/cli/src/bin/maglor-demo.rs", "Cli"),
     (
         "distribution",
         "benches/src/distribution/options.rs",

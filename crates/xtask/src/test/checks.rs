@@ -28,13 +28,15 @@ pub(super) fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
     outcome
 }
 
-/// Checks the controller without Kubernetes, as `cargo xtask demo` builds it: features of a workspace are unified, so no
-/// other step compiles it.
-pub(super) fn controller_of_the_demo() -> Outcome {
+/// Checks the programs of `cargo xtask demo`, which builds them without Kubernetes: features of a workspace are unified,
+/// so no other step compiles them so.
+pub(super) fn programs_of_the_demo() -> Outcome {
     let clippy = Cargo::new("clippy").args([
         "--locked",
         "--package",
         "maglor-controller",
+        "--package",
+        "maglor-cli",
         "--no-default-features",
         "--lib",
         "--bins",

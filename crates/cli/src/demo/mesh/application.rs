@@ -25,8 +25,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::fault::{ERRORS, SLOWER};
 use super::members;
 use super::services::{Replica, SERVICES, callers};
-use crate::client::Client;
-use crate::exponential;
+use crate::demo::client::Client;
+use crate::demo::exponential;
 
 /// The headers that an application forwards to called services, so that a request can be traced.
 const PASSED_ON: [HeaderName; 3] = [

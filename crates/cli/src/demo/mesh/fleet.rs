@@ -23,7 +23,7 @@ use super::plan::Plan;
 use super::process::Program;
 use super::services::{INGRESS, Replica, SERVICES};
 use super::sidecar::Sidecar;
-use crate::client::Client;
+use crate::demo::client::Client;
 
 /// The time within which a proxy has the settings of its control plane.
 const READY_WITHIN: Duration = Duration::from_secs(10);

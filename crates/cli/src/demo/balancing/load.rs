@@ -18,9 +18,9 @@ use super::proxy::Proxy;
 use super::screen::{Frame, Screen};
 use super::servers::{SERVED_BY, WORK};
 use super::tally::Tally;
-use crate::client::{Client, Failure};
-use crate::exponential;
-use crate::stop::Stop;
+use crate::demo::client::{Client, Failure};
+use crate::demo::exponential;
+use crate::demo::stop::Stop;
 
 /// The limit of requests in progress; beyond that arrivals wait, so that the demo stays a small
 /// load in any case.

@@ -9,7 +9,7 @@ use maglor_telemetry::command_line::output;
 
 use super::plan::Plan;
 use super::tally::{Tally, Window};
-use crate::latencies::millis;
+use crate::demo::latencies::millis;
 
 /// The length in characters of a bar for all requests.
 const BAR: f64 = 60.0;
@@ -196,7 +196,7 @@ mod tests {
         }
         tally.took = Duration::from_secs(2);
         if failures {
-            tally.failed(&crate::client::Failure::Timeout);
+            tally.failed(&crate::demo::client::Failure::Timeout);
         }
         tally
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::client::Failure;
-use crate::latencies::Latencies;
+use crate::demo::client::Failure;
+use crate::demo::latencies::Latencies;
 
 /// The number of different failure reasons that are kept.
 const REASONS: usize = 5;

@@ -1,5 +1,5 @@
 //! `cargo xtask demo --help` prints stored texts, so that nothing has to be built: they equal the program's output.
-//! `UPDATE=1 cargo test -p maglor-demo --test help` writes them.
+//! `UPDATE=1 cargo test -p maglor-cli --test main demo_help` writes them.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,7 @@ use clap::{Args as _, Command};
 #[test]
 fn the_kept_help_is_what_the_program_says() {
     let command = Command::new("cargo xtask demo").bin_name("cargo xtask demo");
-    let mut command = maglor_demo::Options::augment_args(command).term_width(100);
+    let mut command = maglor_cli::demo::Options::augment_args(command).term_width(100);
     command.build();
     let whole = command.render_long_help().to_string();
     let balancing = command.find_subcommand_mut("balancing").unwrap();
@@ -22,7 +22,9 @@ fn the_kept_help_is_what_the_program_says() {
         ("help.txt", whole),
         ("help-balancing.txt", balancing.to_string()),
     ] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("src/demo")
+            .join(file);
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, &text).unwrap();
         }

@@ -9,7 +9,7 @@ use maglor_telemetry::command_line::output;
 use super::flow::{Flow, Flows};
 use super::prompt;
 use super::record::Pages;
-use crate::latencies::millis;
+use crate::demo::latencies::millis;
 
 /// The interval between frames, in seconds: the numbers of a frame are per second.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::flow::Flows;
 use super::intruders::Attempt;
-use crate::client::Failure;
-use crate::latencies::Latencies;
+use crate::demo::client::Failure;
+use crate::demo::latencies::Latencies;
 
 /// The number of different failure reasons that are kept.
 const REASONS: usize = 5;

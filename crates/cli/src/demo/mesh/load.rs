@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::record::Record;
-use crate::client::Client;
-use crate::exponential;
+use crate::demo::client::Client;
+use crate::demo::exponential;
 
 /// The limit of requests in progress; beyond that arrivals wait, so that the demo stays a small
 /// load in any case.

@@ -10,9 +10,9 @@ use maglor_telemetry::command_line::output;
 #[command(name = "cargo xtask demo", bin_name = "cargo xtask demo")]
 struct Cli {
     #[command(flatten)]
-    options: maglor_demo::Options,
+    options: maglor_cli::demo::Options,
 }
 
 fn main() -> ExitCode {
-    output::exit_code(maglor_demo::run(&Cli::parse().options))
+    output::exit_code(maglor_cli::demo::run(&Cli::parse().options))
 }

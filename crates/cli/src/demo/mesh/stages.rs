@@ -18,8 +18,8 @@ use super::prompt;
 use super::record::Record;
 use super::screen::Screen;
 use super::services::INGRESS;
-use crate::client::Client;
-use crate::stop::Stop;
+use crate::demo::client::Client;
+use crate::demo::stop::Stop;
 
 const FRAME: Duration = Duration::from_secs(1);
 /// The time within which the proxies have sent the spans of ended requests: twice the longest wait for a batch.

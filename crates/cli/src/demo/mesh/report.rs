@@ -10,7 +10,7 @@ use super::flow::Flow;
 use super::intruders::Attempt;
 use super::plan::INTRUSIONS;
 use super::record::{Record, Stage};
-use crate::latencies::millis;
+use crate::demo::latencies::millis;
 
 /// All results; times are in milliseconds, shares in percent.
 #[derive(Debug, Serialize)]
@@ -341,7 +341,7 @@ fn shown(ms: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Failure;
+    use crate::demo::client::Failure;
 
     fn report(failures: u64) -> Report {
         let mut record = Record::new();

@@ -11,7 +11,7 @@ use super::fleet::{Fleet, free};
 use super::flow::Flows;
 use super::services::{DETAILS, RATINGS, Replica, SERVICES};
 use super::sidecar::Sidecar;
-use crate::client::{Client, Failure};
+use crate::demo::client::{Client, Failure};
 
 /// The time within which counters follow.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);

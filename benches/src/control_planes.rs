@@ -22,7 +22,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, Kubectl};
+use maglor_testkit::cluster::{Cluster, Kubectl};
 
 pub use options::Options;
 
@@ -51,13 +51,13 @@ pub fn run(options: &Options) -> Result<bool> {
     let machine = Machine::look(&[]);
     let versions = versions(options)?;
     // Its modules cannot be downloaded in the network of the cluster, which leads nowhere else.
-    maglor_cluster::helm(true)?;
-    let cluster = Cluster::start(maglor_cluster::Options {
+    maglor_testkit::cluster::helm(true)?;
+    let cluster = Cluster::start(maglor_testkit::cluster::Options {
         name: NAME.into(),
         nodes: 1,
         simulated_nodes: 1,
         say: |line| eprintln!("{line}"),
-        ..maglor_cluster::Options::default()
+        ..maglor_testkit::cluster::Options::default()
     })?;
     let (kubectl, of_run) = (cluster.kubectl().clone(), options.clone());
     let outcome = cluster.in_network(move || measure(&of_run, &kubectl, planes));

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, scale};
+use maglor_testkit::cluster::{Cluster, scale};
 use tokio::sync::mpsc;
 
 pub use options::{Options, Through};
@@ -51,12 +51,12 @@ pub fn run(options: &Options) -> Result<bool> {
     sys::raise_file_limit().doing("raise the limit of open files")?;
     let machine = Machine::look(&[]);
     let nodes = (options.services * options.endpoints).div_ceil(PODS_A_NODE);
-    let cluster = Cluster::start(maglor_cluster::Options {
+    let cluster = Cluster::start(maglor_testkit::cluster::Options {
         name: "distribution".into(),
         nodes: 1,
         simulated_nodes: nodes.try_into().unwrap_or(u16::MAX),
         say: |line| eprintln!("{line}"),
-        ..maglor_cluster::Options::default()
+        ..maglor_testkit::cluster::Options::default()
     });
     let cluster = cluster?;
     let outcome = measure(options, &cluster);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Instant;
 
-use maglor_cluster::ClusterError;
+use maglor_testkit::cluster::ClusterError;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;

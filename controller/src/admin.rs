@@ -284,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// `crates/cluster/tests/admin_ports.rs` takes the pages that it attacks from the index.
+    /// `crates/testkit/cluster/tests/admin_ports.rs` takes the pages that it attacks from the index.
     #[test]
     fn the_index_lists_every_page() {
         let [public, private] = maglor_testkit::listed_pages(INDEX);

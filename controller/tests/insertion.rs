@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use maglor_cluster::{Cluster, Image, Kubectl, Options, static_program};
 use maglor_controller::index::facts::Key;
 use maglor_controller::proxy_service::run::step;
 use maglor_controller::proxy_service::{Settings, Step};
+use maglor_testkit::cluster::{Cluster, Image, Kubectl, Options, static_program};
 use serde_json::{Value, json};
 
 use load::Load;
@@ -62,7 +62,7 @@ fn no_request_fails_when_proxies_come_and_go() {
         let binary = static_program(program, "dev").unwrap();
         Image::of_program(&format!("{program}:e2e"), &binary)
     });
-    let program = maglor_cluster::streams().unwrap();
+    let program = maglor_testkit::cluster::streams().unwrap();
     let cluster = Cluster::start(Options {
         name: "insertion".into(),
         ..Options::default()

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 use serde_json::Value;
 
 use crate::support;

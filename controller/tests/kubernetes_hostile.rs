@@ -1,6 +1,6 @@
 //! The kept hostile suite against the webhook of a controller on a real API server, by way of its port
 //! (docs/hostile.md). External metrics, which only an API server may request:
-//! `crates/cluster/tests/proxy_service.rs`.
+//! `crates/testkit/cluster/tests/proxy_service.rs`.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and reports when it skips.
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use maglor_cluster::Kubectl;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
+use maglor_testkit::cluster::Kubectl;
 use maglor_xds::grpc_server::CertifyRequest;
 use maglor_xds::{BUNDLE, Kind, decode};
 

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use maglor_cluster::{Cluster, Kubectl, Options};
+use maglor_testkit::cluster::{Cluster, Kubectl, Options};
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Proxy, RawHttp1, Upstream, eventually};
 use serde_json::json;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use maglor_cluster::Kubectl;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
+use maglor_testkit::cluster::Kubectl;
 use maglor_testkit::eventually;
 use maglor_xds::grpc_server::{CertifyRequest, CertifyResponse};
 use serde_json::json;

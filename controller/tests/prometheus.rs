@@ -301,7 +301,7 @@ fn promtool(programs: &Path, arguments: &[&str], input: &str) {
 #[test]
 #[ignore = "builds Prometheus the first time, for five minutes: cargo xtask e2e"]
 fn prometheus_has_what_dashboards_and_alerts_show() {
-    let programs = maglor_cluster::prometheus().unwrap();
+    let programs = maglor_testkit::cluster::prometheus().unwrap();
     promtool(
         &programs,
         &[

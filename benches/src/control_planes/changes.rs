@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 
 use super::plane::ControlPlane;
 use super::pods::{NAMESPACE, Pod};

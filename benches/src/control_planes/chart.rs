@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 use serde_json::{Deserializer, Value, json};
 
 use super::network::HOST;
@@ -66,7 +66,7 @@ pub(super) fn render(
     namespace: &str,
     values: &[String],
 ) -> Result<String> {
-    let helm = maglor_cluster::helm(true)?;
+    let helm = maglor_testkit::cluster::helm(true)?;
     let output = Command::new(helm)
         .args(["template", release, "--namespace", namespace, "--no-hooks"])
         .args(["--kube-version", KUBERNETES])

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, IsCa, KeyPair, KeyUsagePurpose,
 };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 
 use super::chart::{self, Chart};
 use super::network::HOST;

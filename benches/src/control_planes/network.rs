@@ -26,7 +26,7 @@ pub(super) const HOST: &str = "10.231.0.1";
 /// The group of proxies, whose own connections are not redirected.
 pub(super) const PROXIES: u32 = 1337;
 const BRIDGE: &str = "pods";
-/// The bridge's own address, of those of simulated pods (`crates/cluster/src/addresses.rs`).
+/// The bridge's own address, of those of simulated pods (`crates/testkit/src/cluster/addresses.rs`).
 const GATEWAY: &str = "10.233.255.254";
 const PREFIX: u8 = 16;
 

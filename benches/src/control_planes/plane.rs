@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 
 use super::part::Recipe;
 use super::pods::Pod;

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Kubectl, scale};
+use maglor_testkit::cluster::{Kubectl, scale};
 use serde_json::Value;
 
 use crate::error::{Error, Result};

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
@@ -75,7 +75,7 @@ pub(crate) struct Place {
 
 /// Returns the pods of the namespace `scale` by their Services.
 pub(super) fn pods(kubectl: &Kubectl) -> Result<BTreeMap<u32, Vec<Pod>>> {
-    let failed = |error: maglor_cluster::ClusterError| Error::Command {
+    let failed = |error: maglor_testkit::cluster::ClusterError| Error::Command {
         command: "kubectl get pods".into(),
         detail: error.to_string(),
     };

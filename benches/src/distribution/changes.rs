@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 use tokio::sync::mpsc;
 
 use super::api::{Connection, Place, Pod, Proxy};

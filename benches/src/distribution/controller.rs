@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 use serde_json::Value;
 
 use super::members::NAMESPACE;

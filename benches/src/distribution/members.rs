@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use maglor_cluster::Kubectl;
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, LeafRequest, Live, SpiffeId, TrustDomain};
+use maglor_testkit::cluster::Kubectl;
 use serde_json::json;
 use tokio_rustls::rustls::ClientConfig;
 

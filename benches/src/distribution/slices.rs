@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Buf as _;
 use http_body_util::BodyExt as _;
-use maglor_cluster::Kubectl;
+use maglor_testkit::cluster::Kubectl;
 use serde_json::Value;
 
 use super::api::{Connection, PORT, Place, spoke};

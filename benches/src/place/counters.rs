@@ -5,7 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, DELAY_DEVICE};
+use maglor_testkit::cluster::{Cluster, DELAY_DEVICE};
 
 use super::pods::counts;
 use crate::error::{Doing, Error, Result};

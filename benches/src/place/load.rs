@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use maglor_cluster::Cluster;
+use maglor_testkit::cluster::Cluster;
 
 use super::bookinfo::ENTRY;
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, Image, Kubectl, static_program};
+use maglor_testkit::cluster::{Cluster, Image, Kubectl, static_program};
 use serde_json::Value;
 
 use super::bookinfo::{self, ENTRY, NAMESPACE, PORT, SERVICES};
@@ -61,12 +61,12 @@ impl Stage {
             Image::of_linked_program(&format!("{name}:place"), &binary)
         });
         let maglor = program("maglor")?;
-        let cluster = Cluster::start(maglor_cluster::Options {
+        let cluster = Cluster::start(maglor_testkit::cluster::Options {
             name: "place".into(),
             nodes: NODES,
             delay,
             say: |line| eprintln!("{line}"),
-            ..maglor_cluster::Options::default()
+            ..maglor_testkit::cluster::Options::default()
         });
         let cluster = cluster?;
         for image in images {

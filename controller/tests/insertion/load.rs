@@ -17,7 +17,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use maglor_cluster::Machine;
+use maglor_testkit::cluster::Machine;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior};
 

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::Machine;
+use maglor_testkit::cluster::Machine;
 use serde_json::Value;
 
 /// The duration of a long stream: less than the drain time of proxies.

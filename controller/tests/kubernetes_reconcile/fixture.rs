@@ -7,8 +7,8 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config};
-use maglor_cluster::Cluster;
 use maglor_controller::placement::moving::{Ticket, begin};
+use maglor_testkit::cluster::Cluster;
 use serde_json::{Value, json};
 
 use super::events::Events;
@@ -65,7 +65,7 @@ impl Fixture {
     pub(crate) async fn start(name: &str) -> Option<Self> {
         let cluster = on_cluster::cluster(name)?;
         let kubectl = cluster.kubectl();
-        for definition in maglor_cluster::gateway_definitions().unwrap() {
+        for definition in maglor_testkit::cluster::gateway_definitions().unwrap() {
             kubectl.apply(&definition).unwrap();
         }
         kubectl.run(&["cordon", "node-1"]).unwrap();

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, Kubectl, Options};
+use maglor_testkit::cluster::{Cluster, Kubectl, Options};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::json;

@@ -101,7 +101,7 @@ fn maglor(arguments: &[&str]) -> Output {
 
 #[test]
 fn helm_renders_the_same() {
-    match maglor_cluster::helm(false) {
+    match maglor_testkit::cluster::helm(false) {
         Ok(helm) => compare(&helm),
         Err(missing) => println!("skipped: {missing}"),
     }
@@ -110,7 +110,7 @@ fn helm_renders_the_same() {
 #[test]
 #[ignore = "builds Helm the first time, for two minutes: cargo xtask e2e"]
 fn helm_is_built_and_renders_the_same() {
-    compare(&maglor_cluster::helm(true).unwrap());
+    compare(&maglor_testkit::cluster::helm(true).unwrap());
 }
 
 fn rendered(helm: &Path, values: &[&str]) -> Output {

@@ -7,7 +7,7 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, Image, Kubectl, Options, static_program};
+use maglor_testkit::cluster::{Cluster, Image, Kubectl, Options, static_program};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);

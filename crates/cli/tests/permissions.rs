@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, Kubectl, Options};
+use maglor_testkit::cluster::{Cluster, Kubectl, Options};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);

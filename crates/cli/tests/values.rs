@@ -249,7 +249,7 @@ fn check(program: Option<&Path>, values: &[&str], good: bool, wrong: &mut Vec<St
 
 #[test]
 fn helm_accepts_and_refuses_the_same() {
-    let program = maglor_cluster::helm(false);
+    let program = maglor_testkit::cluster::helm(false);
     let program = program.inspect_err(|missing| println!("without Helm: {missing}"));
     let program = program.as_deref().ok();
     let mut wrong = Vec::new();

@@ -8,6 +8,7 @@
 //! - [`raw`]: HTTP/1.1 written by hand: a strict client and a server that may break any rule.
 //! - [`browser`]: a real Chromium, for tests of pages.
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
+//! - `cluster`: a real Kubernetes of several nodes on this machine; feature `cluster`.
 //! - [`hostile`]: hostile input as tables, and their runners.
 //! - [`listed_pages`]: the pages of an admin port.
 //! - [`load_generator`]: users and open loops with due times, HTTP and gRPC clients, latencies; also that of
@@ -34,6 +35,8 @@ use std::time::Duration;
 pub mod app;
 pub mod browser;
 pub mod certs;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod hostile;
 mod index;
 mod load;

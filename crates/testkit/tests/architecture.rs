@@ -89,21 +89,17 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "maglor-benches",
         &[
             "maglor-balance",
-            // A Kubernetes for the controller.
-            "maglor-cluster",
             "maglor-config",
             "maglor-identity",
             "maglor-lab",
             "maglor-proxy",
             "maglor-telemetry",
-            // For its emulated applications, and its load generator with a client of less CPU.
+            // Its emulated applications, its Kubernetes, and its load generator with a client of less CPU.
             "maglor-testkit",
             // To query the controller like a sidecar.
             "maglor-xds",
         ],
     ),
-    // It starts our programs and links none.
-    ("maglor-cluster", &[]),
     // For the generator of random numbers, and the clock.
     ("maglor-testkit", &["maglor-balance"]),
     (
@@ -280,7 +276,16 @@ fn each_file_of_tests_is_in_a_program() {
     for package in metadata::targets() {
         let modules = package.tests.iter().flat_map(|main| sources::modules(main));
         let modules = BTreeSet::from_iter(modules);
-        for file in sources::directly_in(&package.folder.join("tests")) {
+        let mains = package.tests.iter().filter_map(|main| main.parent());
+        let folders = BTreeSet::from_iter(
+            mains
+                .map(Path::to_owned)
+                .chain([package.folder.join("tests")]),
+        );
+        for file in folders
+            .iter()
+            .flat_map(|folder| sources::directly_in(folder))
+        {
             let module = file.file_stem().unwrap().to_string_lossy();
             count += 1;
             if !package.tests.contains(&file) && !modules.contains(&*module) {

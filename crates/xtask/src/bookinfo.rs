@@ -1,5 +1,5 @@
 //! `cargo xtask bookinfo`: follows Istio's documentation with its sample application in a mesh of Maglor, on a real
-//! Kubernetes. The test itself is `crates/cluster/tests/bookinfo.rs`.
+//! Kubernetes. The test itself is `crates/testkit/cluster/tests/bookinfo.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         (Ok(app), Ok(images)) => Cargo::new("test")
             .env("MAGLOR_BOOKINFO", app)
             .env("MAGLOR_BOOKINFO_IMAGES", images)
-            .args(["--locked", "-p", "maglor-cluster", "--test", "bookinfo"])
+            .args(["--locked", "-p", "maglor-testkit", "--test", "bookinfo"])
             .args(["--", "--ignored", "--nocapture"])
             .become_it(),
         (Err(error), _) | (_, Err(error)) => {

@@ -62,7 +62,7 @@ fn tests(names: &[&str]) -> io::Result<(bool, BTreeMap<String, Lines>)> {
     // Compiled like `cargo xtask test`, so that nothing is compiled again after it.
     let command = compiler::with_warnings(Cargo::new("test"))?
         .args(["--locked", "--no-fail-fast"])
-        .args(["-p", "maglor-cluster", "-p", "maglor-controller"])
+        .args(["-p", "maglor-testkit", "-p", "maglor-controller"])
         .args(["-p", "maglor-cli", "-p", "maglor-xtask"])
         .args(["--test", "main", "--test", "package"])
         .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
@@ -150,13 +150,13 @@ failures:
 
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.10s
 
-error: test failed, to rerun pass `-p maglor-cluster --test main`
+error: test failed, to rerun pass `-p maglor-testkit --test main`
      Running tests/main.rs (target/debug/deps/main-4567)
 test kubernetes::works ... ok
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
 
 error: 1 target failed:
-    `-p maglor-cluster --test main`
+    `-p maglor-testkit --test main`
 ";
         let failed = read(log).failed;
         let names: Vec<_> = failed.keys().collect();

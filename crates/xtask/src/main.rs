@@ -26,6 +26,16 @@ use clap::Parser;
 
 use shell::Cargo;
 
+/// The program of `cargo xtask cluster`.
+const CLUSTER: [&str; 6] = [
+    "-p",
+    "maglor-testkit",
+    "--features",
+    "cluster",
+    "--bin",
+    "maglor-cluster",
+];
+
 /// Development tasks of Maglor.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -174,9 +184,7 @@ fn main() -> ExitCode {
     let run = |package: &[&str]| Cargo::new("run").args(package).arg("--");
     match Task::parse() {
         Task::Bookinfo(options) => bookinfo::run(&options),
-        Task::Cluster(passed) => run(&["-p", "maglor-cluster", "--bin", "maglor-cluster"])
-            .args(passed.arguments)
-            .become_it(),
+        Task::Cluster(passed) => run(&CLUSTER).args(passed.arguments).become_it(),
         Task::Compare(passed) => {
             passed.want_peers();
             run(&["--release", "-p", "maglor-benches", "--bin", "compare"])
@@ -196,7 +204,7 @@ fn main() -> ExitCode {
         #[cfg(not(feature = "conformance"))]
         Task::Conformance(passed) if is_of_cluster(&passed.arguments) => {
             let gateways = passed.arguments[0] == "gateway";
-            run(&["-p", "maglor-cluster", "--bin", "maglor-cluster"])
+            run(&CLUSTER)
                 .arg("conformance")
                 .args(gateways.then_some("--gateways"))
                 .args(&passed.arguments[1..])

@@ -12,7 +12,11 @@ const PROGRAMS: [(&str, &str, &str); 16] = [
     ("maglor-lab", "crates/lab/src/main.rs", "Cli"),
     ("maglor-proxy", "proxy/src/cli/mod.rs", "Args"),
     ("cargo xtask", "crates/xtask/src/main.rs", "Task"),
-    ("cluster", "crates/cluster/src/command.rs", "Arguments"),
+    (
+        "cluster",
+        "crates/testkit/src/cluster/command.rs",
+        "Arguments",
+    ),
     ("compare", "benches/src/options.rs", "Cli"),
     ("conformance gateway", CONFORMANCE, "Conformance"),
     ("conformance mesh", CONFORMANCE, "Conformance"),
@@ -32,7 +36,7 @@ const PROGRAMS: [(&str, &str, &str); 16] = [
     ("place", "benches/src/place/options.rs", "Options"),
     ("resilience", "benches/src/resilience/options.rs", "Options"),
 ];
-const CONFORMANCE: &str = "crates/cluster/src/conformance.rs";
+const CONFORMANCE: &str = "crates/testkit/src/cluster/conformance.rs";
 
 /// Other programs, and shell keywords.
 const FOREIGN: [&str; 26] = [
@@ -167,7 +171,8 @@ impl Programs {
             base.join(format!("{name}.rs")).exists() || base.join(name).exists()
         };
         let mut tests = value("--test").into_iter().chain(module(own));
-        if let Some(test) = tests.find(|test| !exists("tests", test)) {
+        let folders = ["tests", "cluster/tests"];
+        if let Some(test) = tests.find(|test| !folders.iter().any(|base| exists(base, test))) {
             return Err(format!("no test {test}"));
         }
         match value("--bin") {

@@ -1,4 +1,4 @@
-//! Static builds of our programs, as `crates/cluster/src/binaries.rs` makes them for images: in the same folder, and in
+//! Static builds of our programs, as `crates/testkit/src/cluster/binaries.rs` makes them for images: in the same folder, and in
 //! the profile `dev` with the same flags, so that what is built for one is there for the other.
 
 use std::env;

@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// The tests in `crates/cluster/tests/admin_ports.rs` take the pages that they attack from the index.
+    /// The tests in `crates/testkit/cluster/tests/admin_ports.rs` take the pages that they attack from the index.
     #[test]
     fn the_index_lists_every_page() {
         let [public, private] = maglor_testkit::listed_pages(INDEX);

@@ -33,8 +33,8 @@ pub(crate) struct Recording {
     readers: Readers,
     /// `None` without tracing.
     tracer: Option<Arc<Tracer>>,
-    /// The text of the request, at its end, with its method.
-    text: Option<Fields>,
+    /// The text of the request, at its end, with its method; without a buffer before.
+    text: Fields,
     /// Where the method is in the text, and its length: a span would be two bytes longer, and not fit here.
     method_start: u32,
     method_length: u16,
@@ -71,7 +71,7 @@ impl Recording {
             record,
             readers,
             tracer,
-            text: None,
+            text: Fields::none(),
             method_start: 0,
             method_length: 0,
             is_forwarded: false,
@@ -159,7 +159,7 @@ impl Recording {
         let mut fields = std::mem::replace(&mut request.fields, Fields::none());
         let is_long = fields.encoded_len() > MOST_TEXT;
         self.keep_method(fields.add_text(request.method.as_str().as_bytes()));
-        self.text = Some(fields);
+        self.text = fields;
         if is_long {
             self.shrink();
         }
@@ -179,9 +179,7 @@ impl Recording {
     /// Keeps only the recorded parts of a long text.
     #[cold]
     fn shrink(&mut self) {
-        let Some(fields) = self.text.take() else {
-            return;
-        };
+        let fields = std::mem::replace(&mut self.text, Fields::none());
         let record = Rc::clone(&self.record);
         let notes = &mut *record.notes_mut();
         let mut kept = Fields::none();
@@ -195,7 +193,7 @@ impl Recording {
         if let Some(id) = fields.get(Known::XRequestId) {
             kept.push(Known::XRequestId, id);
         }
-        self.text = Some(kept);
+        self.text = kept;
         self.keep_method(method);
     }
 
@@ -248,9 +246,10 @@ impl Recording {
             &*attempt
         });
         let notes = &*self.record.notes();
-        let Some(fields) = &self.text else {
+        let fields = &self.text;
+        if fields.encoded_len() == 0 {
             return;
-        };
+        }
         let method = Method::from_bytes(self.method_in(fields)).unwrap_or_default();
         let generated = generate_id(fields, service);
         let mut entry = entry((&method, fields), notes, service, ended);
@@ -279,8 +278,7 @@ impl Recording {
 
     /// Returns whether the duration says nothing: that of a tunnel is its user's.
     fn is_tunnel(&self, ended: &Ended) -> bool {
-        ended.status == StatusCode::SWITCHING_PROTOCOLS
-            || (self.text.as_ref()).is_some_and(|fields| self.method_in(fields) == b"CONNECT")
+        ended.status == StatusCode::SWITCHING_PROTOCOLS || self.method_in(&self.text) == b"CONNECT"
     }
 
     /// Returns the record to the worker.

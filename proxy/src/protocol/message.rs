@@ -33,7 +33,7 @@ pub(crate) struct Request {
 impl Request {
     /// Returns the path, which is never empty.
     pub(crate) fn path(&self) -> &[u8] {
-        match self.fields.slice(self.target.path) {
+        match self.fields.slice(self.target.path()) {
             b"" => b"/",
             path => path,
         }
@@ -41,7 +41,7 @@ impl Request {
 
     /// Returns the query without its question mark; `None` if there is none.
     pub(crate) fn query(&self) -> Option<&[u8]> {
-        self.target.query.map(|query| self.fields.slice(query))
+        self.target.query().map(|query| self.fields.slice(query))
     }
 
     /// Returns the path and query as sent to an origin server.
@@ -52,11 +52,9 @@ impl Request {
     /// Replaces path and query.
     pub(crate) fn set_path_and_query(&mut self, text: &[u8]) {
         let span = self.fields.add_text(text);
-        let target = Target::origin(text, span.start as usize);
-        self.target = Target {
-            authority: self.target.authority,
-            ..target
-        };
+        let authority = self.target.authority;
+        self.target = Target::origin(text, span.start as usize);
+        self.target.authority = authority;
     }
 
     /// Returns the host of the request: the target's authority or the `host` field; `None` if there is neither.

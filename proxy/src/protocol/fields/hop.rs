@@ -1,6 +1,6 @@
 //! Removal of hop-by-hop fields (RFC 9110 §7.6.1).
 
-use super::{Fields, Key, Known};
+use super::{Content, Key, Known};
 
 /// Fields that have no meaning where requests share connections (RFC 9113 §8.2.2).
 pub(crate) const CONNECTION_FIELDS: [Known; 5] = [
@@ -11,7 +11,7 @@ pub(crate) const CONNECTION_FIELDS: [Known; 5] = [
     Known::Upgrade,
 ];
 
-impl Fields {
+impl Content {
     /// Removes the fields that concern only the connection over which the message arrived.
     pub(crate) fn remove_hop_by_hop(&mut self) {
         if self.contains(Known::Connection) {

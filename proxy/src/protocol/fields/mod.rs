@@ -7,14 +7,17 @@
 //!
 //! Order and spelling of names are preserved. Each thread recycles its buffers.
 
+mod field;
 mod hop;
 mod known;
 
 use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
 
 use bytes::BytesMut;
-use http::HeaderName;
 
+use self::field::Field;
+pub(crate) use self::field::{Key, Span};
 pub(crate) use self::hop::CONNECTION_FIELDS;
 pub(crate) use self::known::Known;
 
@@ -29,103 +32,15 @@ const RECYCLED_FIELDS: usize = 128;
 const ADDED_TEXT: usize = 192;
 const ADDED_FIELDS: usize = 6;
 
-/// A name to look up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'a> {
-    known: Known,
-    text: &'a [u8],
-}
-
-impl<'a> Key<'a> {
-    /// Creates a key for any name.
-    pub(crate) fn new(name: &'a [u8]) -> Self {
-        Self {
-            known: Known::of(name),
-            text: name,
-        }
-    }
-
-    /// Creates a key for a name that is none of the known ones.
-    pub(crate) const fn unlisted(name: &'a [u8]) -> Self {
-        Self {
-            known: Known::Other,
-            text: name,
-        }
-    }
-}
-
-impl From<Known> for Key<'static> {
-    fn from(known: Known) -> Self {
-        Self {
-            known,
-            text: known.as_str().as_bytes(),
-        }
-    }
-}
-
-impl<'a> From<&'a HeaderName> for Key<'a> {
-    fn from(name: &'a HeaderName) -> Self {
-        Self::new(name.as_str().as_bytes())
-    }
-}
-
-/// A part of a message's text.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Span {
-    pub(crate) start: u32,
-    pub(crate) end: u32,
-}
-
-impl Span {
-    pub(crate) fn new(start: usize, len: usize) -> Self {
-        // Heads are far smaller than 4 GiB; an out-of-range span would read as empty.
-        let to = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Self {
-            start: to(start),
-            end: to(start + len),
-        }
-    }
-
-    /// Returns the span of `part`, a subslice of a head.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "heads are far smaller than 4 GiB; a check for each part of each field is 5 % of parsing"
-    )]
-    pub(crate) fn within(head: &[u8], part: &[u8]) -> Self {
-        let start = (part.as_ptr() as usize - head.as_ptr() as usize) as u32;
-        Self {
-            start,
-            end: start + part.len() as u32,
-        }
-    }
-
-    fn len(self) -> usize {
-        (self.end - self.start) as usize
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Field {
-    known: Known,
-    name: Span,
-    value: Span,
-}
-
-impl Field {
-    /// Returns the field's line, if the text contains it exactly as it would be written.
-    fn line(self, text: &[u8]) -> Option<Span> {
-        let between = text.get(self.name.end as usize..self.value.start as usize)?;
-        let after = text.get(self.value.end as usize..self.value.end as usize + 2)?;
-        (between == b": " && after == b"\r\n").then_some(Span {
-            start: self.name.start,
-            end: self.value.end + 2,
-        })
-    }
-}
-
 /// The header fields of one message.
+///
+/// Boxed: each future on the way of a message reserves space for them, and moves them.
 #[derive(Debug)]
-pub(crate) struct Fields {
+pub(crate) struct Fields(Option<Box<Content>>);
+
+/// The contents of [`Fields`].
+#[derive(Debug)]
+pub(crate) struct Content {
     text: Vec<u8>,
     list: Vec<Field>,
     /// Bit set of the known names that are present.
@@ -133,7 +48,8 @@ pub(crate) struct Fields {
 }
 
 thread_local! {
-    static POOL: RefCell<Vec<(Vec<u8>, Vec<Field>)>> = const { RefCell::new(Vec::new()) };
+    #[expect(clippy::vec_box, reason = "messages have the boxes")]
+    static POOL: RefCell<Vec<Box<Content>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Default for Fields {
@@ -151,16 +67,27 @@ impl Clone for Fields {
     }
 }
 
+impl Deref for Fields {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        static NONE: Content = Content::new();
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+
+impl DerefMut for Fields {
+    fn deref_mut(&mut self) -> &mut Content {
+        self.0.get_or_insert_with(|| Box::new(Content::new()))
+    }
+}
+
 impl Drop for Fields {
     fn drop(&mut self) {
-        // One of [`Self::none`].
-        if self.text.capacity() == 0 {
+        let Some(mut content) = self.0.take() else {
             return;
-        }
-        let (mut text, mut list) = (
-            std::mem::take(&mut self.text),
-            std::mem::take(&mut self.list),
-        );
+        };
+        let Content { text, list, .. } = &mut *content;
         if text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
             return;
         }
@@ -170,7 +97,7 @@ impl Drop for Fields {
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < RECYCLED {
-                pool.push((text, list));
+                pool.push(content);
             }
         });
     }
@@ -184,31 +111,37 @@ pub(crate) fn forget_buffers() {
 impl Fields {
     /// Creates fields for a head with this text; spans added later refer to it.
     pub(crate) fn with_text(head: &[u8]) -> Self {
-        let new = || match head.len() {
-            0 => (Vec::new(), Vec::new()),
-            len => (Vec::with_capacity(len + ADDED_TEXT), Vec::new()),
+        let new = || {
+            let mut new = Box::new(Content::new());
+            if !head.is_empty() {
+                new.text.reserve_exact(head.len() + ADDED_TEXT);
+            }
+            new
         };
-        let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(new);
-        text.extend_from_slice(head);
-        Self {
-            text,
-            list,
-            present: 0,
-        }
+        let mut content = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(new);
+        content.text.extend_from_slice(head);
+        content.present = 0;
+        Self(Some(content))
     }
 
     /// Returns a copy that is kept for long, in buffers of its size. A plain copy takes recycled buffers, which may be
     /// large.
     pub(crate) fn kept(&self) -> Self {
-        Self {
+        Self(Some(Box::new(Content {
             text: self.text.as_slice().into(),
             list: self.list.as_slice().into(),
             present: self.present,
-        }
+        })))
     }
 
     /// Creates fields without a buffer.
     pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl Content {
+    const fn new() -> Self {
         Self {
             text: Vec::new(),
             list: Vec::new(),
@@ -237,7 +170,7 @@ impl Fields {
 
     /// Adds a field whose text is already present and whose name is known.
     pub(crate) fn push_line(&mut self, known: Known, name: Span, value: Span) {
-        self.list.push(Field { known, name, value });
+        self.list.push(Field::new(known, name, value));
         self.present |= known.bit();
     }
 
@@ -250,7 +183,7 @@ impl Fields {
         let mut present = self.present;
         let fields = fields.map(|(known, name, value)| {
             present |= known.bit();
-            Field { known, name, value }
+            Field::new(known, name, value)
         });
         self.list.extend(fields);
         self.present = present;
@@ -267,11 +200,9 @@ impl Fields {
         let start = self.text.len();
         self.text.extend_from_slice(line);
         let value = start + name + b": ".len();
-        self.list.push(Field {
-            known: Known::Other,
-            name: Span::new(start, name),
-            value: Span::new(value, start + N - b"\r\n".len() - value),
-        });
+        let value = Span::new(value, start + N - b"\r\n".len() - value);
+        self.list
+            .push(Field::new(Known::Other, Span::new(start, name), value));
         self.present |= Known::Other.bit();
     }
 
@@ -286,11 +217,7 @@ impl Fields {
         }
         let value = Span::new(start, self.text.len() - start);
         self.text.extend_from_slice(b"\r\n");
-        self.list.push(Field {
-            known: key.known,
-            name,
-            value,
-        });
+        self.list.push(Field::new(key.known, name, value));
         self.present |= key.known.bit();
     }
 
@@ -304,7 +231,7 @@ impl Fields {
             .extend_from_within((from.start as usize).min(end)..end);
         let value = Span::new(start, self.text.len() - start);
         self.text.extend_from_slice(b"\r\n");
-        self.list.push(Field { known, name, value });
+        self.list.push(Field::new(known, name, value));
         self.present |= known.bit();
     }
 
@@ -322,7 +249,7 @@ impl Fields {
     /// Returns the span of the first value of a name that is none of the known ones, in lower case.
     pub(crate) fn find_named(&self, name: &[u8]) -> Option<Span> {
         let mut others = self.list.iter().filter(|field| field.known == Known::Other);
-        let found = others.find(|field| self.slice(field.name).eq_ignore_ascii_case(name));
+        let found = others.find(|field| self.slice(field.name()).eq_ignore_ascii_case(name));
         found.map(|field| field.value)
     }
 
@@ -354,7 +281,8 @@ impl Fields {
     pub(crate) fn remove_unlisted(&mut self, is_removed: impl Fn(&[u8]) -> bool) {
         let Self { text, list, .. } = self;
         list.retain(|field| {
-            let name = text.get(field.name.start as usize..field.name.end as usize);
+            let name = field.name();
+            let name = text.get(name.start as usize..name.end as usize);
             field.known != Known::Other || !name.is_some_and(&is_removed)
         });
     }
@@ -366,7 +294,7 @@ impl Fields {
         let Self { text, list, .. } = self;
         let same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a, *b) == (b'_', b'-');
         list.retain(|field| {
-            let Field { known, name, .. } = *field;
+            let (known, name) = (field.known, field.name());
             let other = known != Known::Other || name.len() != wanted.len();
             let name = || text.get(name.start as usize..name.end as usize);
             other || !name().is_some_and(|name| name.iter().zip(wanted).all(same))
@@ -421,16 +349,20 @@ impl Fields {
 
     /// Returns every field in order: its known name, name and value.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
-        self.list
-            .iter()
-            .map(|field| (field.known, self.slice(field.name), self.slice(field.value)))
+        self.list.iter().map(|field| {
+            (
+                field.known,
+                self.slice(field.name()),
+                self.slice(field.value),
+            )
+        })
     }
 
     /// Returns the names that are none of the known ones, in order.
     #[inline]
     pub(crate) fn unlisted(&self) -> impl Iterator<Item = &[u8]> {
         let others = self.list.iter().filter(|field| field.known == Known::Other);
-        others.map(|field| self.slice(field.name))
+        others.map(|field| self.slice(field.name()))
     }
 
     /// Appends all fields as lines.
@@ -446,7 +378,7 @@ impl Fields {
                 None => {
                     out.extend_from_slice(self.slice(run));
                     run = Span::default();
-                    out.extend_from_slice(self.slice(field.name));
+                    out.extend_from_slice(self.slice(field.name()));
                     out.extend_from_slice(b": ");
                     out.extend_from_slice(self.slice(field.value));
                     out.extend_from_slice(b"\r\n");
@@ -472,10 +404,11 @@ fn is(field: &Field, key: Key<'_>, text: &[u8]) -> bool {
     if key.known != Known::Other {
         return field.known == key.known;
     }
+    let name = field.name();
     field.known == Known::Other
-        && field.name.len() == key.text.len()
+        && name.len() == key.text.len()
         && text
-            .get(field.name.start as usize..field.name.end as usize)
+            .get(name.start as usize..name.end as usize)
             .is_some_and(|name| name.eq_ignore_ascii_case(key.text))
 }
 

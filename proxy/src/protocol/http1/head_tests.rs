@@ -29,8 +29,8 @@ fn every_prefix_of_a_request_is_incomplete_and_the_whole_is_not() {
     assert_eq!(parsed.framing, Framing::Length(5));
     let part = |span| parsed.fields.slice(span);
     assert_eq!(part(parsed.target.path_and_query), b"/a?b=c");
-    assert_eq!(part(parsed.target.path), b"/a");
-    assert_eq!(part(parsed.target.query.unwrap()), b"b=c");
+    assert_eq!(part(parsed.target.path()), b"/a");
+    assert_eq!(part(parsed.target.query().unwrap()), b"b=c");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn targets_come_in_four_forms() {
     let bare = fine("GET HTTP://a.b");
     assert_eq!(bare.fields.slice(bare.target.path_and_query), b"");
     let query = fine("GET http://a.b?c");
-    assert_eq!(query.fields.slice(query.target.query.unwrap()), b"c");
+    assert_eq!(query.fields.slice(query.target.query().unwrap()), b"c");
     assert_eq!(fine("OPTIONS *").target.authority, None);
     let connect = fine("CONNECT a.b:443");
     assert_eq!(

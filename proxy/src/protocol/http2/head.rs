@@ -217,7 +217,7 @@ impl Reading {
         if authority_text.is_some_and(|authority| !is_authority(authority)) {
             return Err(Unfit::Malformed);
         }
-        let target = if method == Method::CONNECT {
+        let mut target = if method == Method::CONNECT {
             if scheme || path.is_some() || authority.is_none() {
                 return Err(Unfit::Malformed);
             }
@@ -236,16 +236,14 @@ impl Reading {
             }
             Target::origin(text, path.start as usize)
         };
+        target.authority = authority;
         let length = http1::settle_length(&mut fields).map_err(|_| Unfit::Malformed)?;
         if end && !matches!(length, None | Some(0)) {
             return Err(Unfit::Malformed);
         }
         let request = Request {
             method,
-            target: Target {
-                authority,
-                ..target
-            },
+            target,
             version: Version::HTTP_2,
             fields,
         };

@@ -164,6 +164,6 @@ mod tests {
     #[test]
     fn a_stream_stays_within_a_block() {
         let size = size_of::<Stream>() + 2 * size_of::<usize>();
-        assert!(size <= 256, "{size} bytes");
+        assert!(size <= 224, "{size} bytes");
     }
 }

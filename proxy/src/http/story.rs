@@ -162,12 +162,12 @@ fn attempt(
         began_ms: millis_between(started, began),
         took_ms: millis_between(began, ended),
         room_ms: opening
-            .wanted
+            .wanted()
             .map(|wanted| millis_between(wanted, opening.begun().unwrap_or(ended))),
         connect_ms: opening
             .begun()
             .map(|begun| millis_between(begun, opening.ended().unwrap_or(ended))),
-        connected: opening.wanted.map(|_| opening.ended().is_some()),
+        connected: opening.wanted().map(|_| opening.ended().is_some()),
         status: attempted.status.map(|status| status.as_u16()),
         grpc_status: attempted
             .grpc

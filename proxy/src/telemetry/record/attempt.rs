@@ -1,8 +1,8 @@
 //! What is noted of one attempt.
 
 use std::fmt::Debug;
-use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -12,6 +12,7 @@ use maglor_config::cluster::Cluster;
 use maglor_telemetry::trace_context::SpanId;
 use tokio::time::Instant;
 
+use super::nanos;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Span;
 
@@ -81,11 +82,17 @@ impl Attempted {
 /// Small, since every waiting request reserves the space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
-    /// When the attempt found no connection to reuse.
-    pub(crate) wanted: Option<Instant>,
+    /// When the attempt found no connection to reuse: nanoseconds after [`epoch`], and one more.
+    wanted: Option<NonZeroU64>,
     /// Microseconds from there to its begin and to its end, and one more. More than an hour counts as that.
     begun: Option<NonZeroU32>,
     ended: Option<NonZeroU32>,
+}
+
+/// The instant from which the openings of connections are counted.
+fn epoch(now: Instant) -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(|| now)
 }
 
 impl Opening {
@@ -95,6 +102,13 @@ impl Opening {
         ended: None,
     };
 
+    /// Returns when the attempt found no connection to reuse; `None` if it has found one.
+    pub(crate) fn wanted(&self) -> Option<Instant> {
+        let nanos = self.wanted?.get() - 1;
+        let epoch = epoch(Instant::now());
+        Some(epoch + Duration::from_nanos(nanos))
+    }
+
     /// Returns when the attempt began to connect, after it had waited for the limits on connections.
     pub(crate) fn begun(&self) -> Option<Instant> {
         self.at(self.begun)
@@ -102,6 +116,11 @@ impl Opening {
 
     pub(crate) fn ended(&self) -> Option<Instant> {
         self.at(self.ended)
+    }
+
+    pub(super) fn want(&mut self, now: Instant) {
+        let since = nanos(now.saturating_duration_since(epoch(now)));
+        self.wanted = NonZeroU64::new(since.saturating_add(1));
     }
 
     pub(super) fn begin(&mut self, now: Instant) {
@@ -113,14 +132,17 @@ impl Opening {
     }
 
     fn since_wanted(&mut self, now: Instant) -> Option<NonZeroU32> {
-        let wanted = *self.wanted.get_or_insert(now);
-        let micros = u32::try_from((now - wanted).as_micros()).unwrap_or(u32::MAX);
+        if self.wanted.is_none() {
+            self.want(now);
+        }
+        let since = now.saturating_duration_since(self.wanted()?);
+        let micros = u32::try_from(since.as_micros()).unwrap_or(u32::MAX);
         NonZeroU32::new(micros.saturating_add(1))
     }
 
     fn at(&self, micros: Option<NonZeroU32>) -> Option<Instant> {
         let micros = micros?.get() - 1;
-        Some(self.wanted? + Duration::from_micros(micros.into()))
+        Some(self.wanted()? + Duration::from_micros(micros.into()))
     }
 }
 
@@ -160,16 +182,33 @@ impl From<Option<Span>> for Part {
 }
 
 /// The endpoints among which a policy has chosen, and the requests in flight at each.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// Small, since every waiting request reserves the space, and most clusters have few endpoints or one.
+#[derive(Debug, Default)]
 pub(crate) struct Candidates {
-    /// Their last 32 bits distinguish the endpoints of a cluster. Bytes, as of `total`: numbers would be aligned, and
-    /// the gaps are as large as what is beside this in a record.
-    ids: [[u8; 4]; MOST_CANDIDATES],
-    /// The largest number stands for larger ones, too.
-    in_flight: [u16; MOST_CANDIDATES],
+    chosen: Candidate,
     len: u8,
-    /// Number of endpoints of the cluster.
+    /// Number of endpoints of the cluster. Bytes, as of identifiers: a number would be aligned.
     total: [u8; 4],
+    /// The others; kept for further requests. `None` if there have been none.
+    others: Option<Box<[Candidate; MOST_CANDIDATES - 1]>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    /// The last 32 bits of its identifier, which distinguish the endpoints of a cluster.
+    id: [u8; 4],
+    /// The largest number stands for larger ones, too.
+    in_flight: [u8; 2],
+}
+
+impl Candidate {
+    fn new((id, in_flight): (u64, u32)) -> Self {
+        Self {
+            id: (id as u32).to_ne_bytes(),
+            in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX).to_ne_bytes(),
+        }
+    }
 }
 
 impl Candidates {
@@ -178,26 +217,67 @@ impl Candidates {
         self.total = [0; 4];
     }
 
-    pub(super) fn set(&mut self, total: usize, each: impl Iterator<Item = (u64, u32)>) {
+    pub(super) fn set(&mut self, total: usize, mut each: impl Iterator<Item = (u64, u32)>) {
+        self.clear();
         self.total = u32::try_from(total).unwrap_or(u32::MAX).to_ne_bytes();
-        self.len = 0;
-        let places = self.ids.iter_mut().zip(&mut self.in_flight);
-        for ((id, in_flight), one) in places.zip(each) {
-            *id = (one.0 as u32).to_ne_bytes();
-            *in_flight = u16::try_from(one.1).unwrap_or(u16::MAX);
+        let Some(chosen) = each.next() else {
+            return;
+        };
+        self.chosen = Candidate::new(chosen);
+        self.len = 1;
+        let others = self.others.get_or_insert_default();
+        for (place, one) in others.iter_mut().zip(each) {
+            *place = Candidate::new(one);
             self.len += 1;
         }
     }
 
     /// Returns the last 32 bits of identifiers of endpoints with their requests in flight, the chosen one first.
     pub(crate) fn each(&self) -> impl Iterator<Item = (u32, u32)> {
-        let both = self.ids.iter().zip(&self.in_flight);
-        both.take(self.len.into())
-            .map(|(id, in_flight)| (u32::from_ne_bytes(*id), u32::from(*in_flight)))
+        let others = self.others.iter().flat_map(|others| others.iter());
+        let all = std::iter::once(&self.chosen).chain(others);
+        all.take(self.len.into()).map(|one| {
+            let in_flight = u16::from_ne_bytes(one.in_flight);
+            (u32::from_ne_bytes(one.id), u32::from(in_flight))
+        })
     }
 
     /// Returns the number of endpoints of the cluster.
     pub(crate) fn total(&self) -> u32 {
         u32::from_ne_bytes(self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_noted_in_their_order() {
+        let mut candidates = Candidates::default();
+        assert_eq!(candidates.each().count(), 0);
+        for count in [1, 2, 8, 20, 3] {
+            let each = (0..count).map(|at| (7 << 32 | at, 70_000 * u32::from(at == 1) + 5));
+            candidates.set(count as usize, each);
+            let noted: Vec<_> = candidates.each().collect();
+            let expected =
+                (0..count.min(8) as u32).map(|at| (at, if at == 1 { 65_535 } else { 5 }));
+            assert_eq!(noted, expected.collect::<Vec<_>>());
+            assert_eq!(candidates.total(), count as u32);
+        }
+    }
+
+    #[test]
+    fn the_opening_of_a_connection_is_noted_to_the_microsecond() {
+        let mut opening = Opening::NONE;
+        assert_eq!(opening.wanted(), None);
+        let wanted = epoch(Instant::now()) + Duration::from_secs(1);
+        let after = |micros| wanted + Duration::from_micros(micros);
+        opening.want(wanted);
+        opening.begin(after(5));
+        opening.end(after(1_000_007));
+        assert_eq!(opening.wanted(), Some(wanted));
+        assert_eq!(opening.begun(), Some(after(5)));
+        assert_eq!(opening.ended(), Some(after(1_000_007)));
     }
 }

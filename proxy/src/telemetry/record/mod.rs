@@ -65,8 +65,8 @@ pub(crate) struct Notes {
     candidates: Candidates,
     /// The opening of the connection of that attempt.
     opening: Opening,
-    /// The request's place in a trace, with tracing.
-    pub(crate) trace: Option<Trace>,
+    /// The request's place in a trace, with tracing. Boxed: every waiting request would reserve the space.
+    pub(crate) trace: Option<Box<Trace>>,
     unusual: Option<Box<Unusual>>,
 }
 
@@ -208,8 +208,7 @@ impl Record {
         endpoints: impl FnOnce() -> Weak<dyn EndpointAddresses>,
     ) -> u32 {
         let notes = &mut *self.notes.borrow_mut();
-        let candidates = notes.candidates;
-        notes.candidates.clear();
+        let candidates = std::mem::take(&mut notes.candidates);
         let opening = std::mem::take(&mut notes.opening);
         let unusual = notes.unusual_mut();
         unusual.endpoints.get_or_insert_with(endpoints);
@@ -257,7 +256,7 @@ pub(crate) struct Noted<'a> {
 impl Noted<'_> {
     /// Notes that the attempt needs a new connection, and waits for the permission to open one.
     pub(crate) fn needs_connection(self) {
-        self.change(|opening, now| opening.wanted = Some(now));
+        self.change(Opening::want);
     }
 
     /// Notes that the attempt has begun to connect.
@@ -282,4 +281,16 @@ impl Noted<'_> {
 /// Returns whether a status or flag is that of a failed request.
 pub(crate) fn is_failure(status: StatusCode, flag: &str) -> bool {
     flag != "-" || status.as_u16() >= 500
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every waiting request has one: with the counts of its references it fits into a block of the allocator.
+    #[test]
+    fn a_record_stays_within_a_block() {
+        let size = size_of::<Record>() + 2 * size_of::<usize>();
+        assert!(size <= 128, "{size} bytes");
+    }
 }

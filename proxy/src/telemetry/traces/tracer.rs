@@ -62,7 +62,7 @@ impl Tracer {
         let mut context = new_context(incoming.as_deref(), rng);
         let parent_based = self.settings.sampling.parent_based;
         context.sampling = decide(self.sampled_from, parent_based, context);
-        record.notes_mut().trace = Some(Trace::new(incoming, context, https));
+        record.notes_mut().trace = Some(Box::new(Trace::new(incoming, context, https)));
         is_sampled(context.sampling) || self.settings.sampling.errors || self.slowest.is_some()
     }
 

@@ -10,7 +10,7 @@
 //! endpoint (a file, a control plane, DNS, a client's PROXY header): the admin server trusts loopback clients
 //! as operators.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -23,24 +23,57 @@ static ADMIN: OnceLock<SocketAddr> = OnceLock::new();
 /// Local addresses of open connections. Checked once per connection, never per request.
 #[derive(Debug, Default)]
 pub(crate) struct OwnConnections {
-    local: Mutex<HashSet<SocketAddr>>,
+    local: Mutex<Locals>,
     logged: AtomicBool,
     /// Addresses of the outbound listeners, which serve only the application.
     private: ArcSwap<Vec<SocketAddr>>,
+}
+
+/// A set of addresses. An address of either version would take the space of five of IPv4.
+#[derive(Debug, Default)]
+struct Locals {
+    v4: HashSet<SocketAddrV4>,
+    v6: HashSet<SocketAddrV6>,
+}
+
+impl Locals {
+    fn contains(&self, address: SocketAddr) -> bool {
+        match address {
+            SocketAddr::V4(address) => self.v4.contains(&address),
+            SocketAddr::V6(address) => self.v6.contains(&address),
+        }
+    }
+}
+
+/// An address in its set. Small, since each waiting request may hold one.
+#[derive(Debug)]
+enum Local {
+    V4(SocketAddrV4),
+    V6(Box<SocketAddrV6>),
 }
 
 /// A recorded connection; dropping this removes it.
 #[derive(Debug)]
 pub(crate) struct OwnConnection {
     all: Arc<OwnConnections>,
-    local: SocketAddr,
+    local: Local,
 }
 
 impl OwnConnections {
     /// Records a new connection by its local address.
     pub(crate) fn enter(self: &Arc<Self>, local: SocketAddr) -> OwnConnection {
         let mut all = self.local.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(local);
+        let local = match local {
+            SocketAddr::V4(local) => {
+                all.v4.insert(local);
+                Local::V4(local)
+            }
+            SocketAddr::V6(local) => {
+                all.v6.insert(local);
+                Local::V6(Box::new(local))
+            }
+        };
+        drop(all);
         OwnConnection {
             all: Arc::clone(self),
             local,
@@ -62,7 +95,7 @@ impl OwnConnections {
     pub(crate) fn contains(&self, client: SocketAddr) -> bool {
         let client = SocketAddr::new(client.ip().to_canonical(), client.port());
         let all = self.local.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.contains(&client);
+        let own = all.contains(client);
         drop(all);
         // Relaxed: the flag only limits the log to one line.
         if own && !self.logged.swap(true, Ordering::Relaxed) {
@@ -101,7 +134,10 @@ impl Drop for OwnConnection {
             .local
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        all.remove(&self.local);
+        match &self.local {
+            Local::V4(local) => all.v4.remove(local),
+            Local::V6(local) => all.v6.remove(&**local),
+        };
     }
 }
 
@@ -130,5 +166,20 @@ mod tests {
         assert!(leads("0.0.0.0:15020", "127.9.9.9:15020"));
         assert!(!leads("127.0.0.1:15020", "127.0.0.2:15020"));
         assert!(leads("10.0.0.1:15020", "10.0.0.1:15020"));
+    }
+    #[test]
+    fn connections_are_known_until_they_close() {
+        let all = Arc::new(OwnConnections::default());
+        for address in ["10.0.0.1:4321", "[2001:db8::1]:4321"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let entered = all.enter(address);
+            assert!(all.contains(address));
+            assert!(!all.contains(SocketAddr::new(address.ip(), 4322)));
+            drop(entered);
+            assert!(!all.contains(address));
+        }
+        let entered = all.enter("10.0.0.1:4321".parse().unwrap());
+        assert!(all.contains("[::ffff:10.0.0.1]:4321".parse().unwrap()));
+        drop(entered);
     }
 }

@@ -23,7 +23,8 @@ const KEPT: usize = 8 * 1024;
 /// Pending output, in order: `gathered`, `large`.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    gathered: BytesMut,
+    /// Boxed, as `large`; `None` while no small piece is pending.
+    gathered: Option<Box<BytesMut>>,
     /// Boxed: every waiting request would reserve the space.
     large: Option<Box<Large>>,
     /// Number of bytes written so far, which shows whether the peer reads.
@@ -53,21 +54,24 @@ impl Large {
 thread_local! {
     /// A buffer for gathered output. Most output is accepted by its socket at once, so that the connections of a thread
     /// need one, and a waiting connection holds none.
-    static FREE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+    static FREE: Cell<Option<Box<BytesMut>>> = const { Cell::new(None) };
 }
 
 impl Output {
     /// Returns the buffer for small pieces; only while [`Output::has_room`].
     pub(crate) fn gathered(&mut self) -> &mut BytesMut {
-        if self.gathered.capacity() == 0 {
-            self.gathered = FREE.take().unwrap_or_default();
-        }
-        &mut self.gathered
+        self.gathered
+            .get_or_insert_with(|| FREE.take().unwrap_or_default())
+    }
+
+    /// Returns the small pieces.
+    fn pending(&self) -> &[u8] {
+        self.gathered.as_ref().map_or(&[], |gathered| gathered)
     }
 
     /// Returns the memory of the buffer for small pieces.
     pub(crate) fn capacity(&self) -> usize {
-        self.gathered.capacity()
+        self.gathered.as_ref().map_or(0, |buffer| buffer.capacity())
     }
 
     /// Returns the number of bytes written so far.
@@ -76,12 +80,12 @@ impl Output {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.gathered.is_empty() && self.large.is_none()
+        self.pending().is_empty() && self.large.is_none()
     }
 
     /// Returns whether more can be added before pending output is written.
     pub(crate) fn has_room(&self) -> bool {
-        self.large.is_none() && self.gathered.len() < HIGH_WATER
+        self.large.is_none() && self.pending().len() < HIGH_WATER
     }
 
     /// Adds body data; only while [`Output::has_room`].
@@ -112,10 +116,10 @@ impl Output {
     pub(crate) fn poll_flush(&mut self, io: &mut Io, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_empty() {
             let n = match &self.large {
-                None => ready!(Pin::new(&mut *io).poll_write(cx, &self.gathered))?,
+                None => ready!(Pin::new(&mut *io).poll_write(cx, self.pending()))?,
                 Some(large) => {
                     let parts = [
-                        IoSlice::new(&self.gathered),
+                        IoSlice::new(self.pending()),
                         IoSlice::new(&large.data),
                         IoSlice::new(large.tail),
                     ];
@@ -135,7 +139,9 @@ impl Output {
 
     /// Leaves the empty buffer to the next output of the thread.
     fn release(&mut self) {
-        let mut gathered = std::mem::take(&mut self.gathered);
+        let Some(mut gathered) = self.gathered.take() else {
+            return;
+        };
         // Makes the consumed bytes free again.
         gathered.clear();
         gathered.reserve(1);
@@ -146,16 +152,18 @@ impl Output {
 
     fn advance(&mut self, mut n: usize) {
         self.written = self.written.wrapping_add(n as u64);
-        let step = n.min(self.gathered.len());
-        self.gathered.advance(step);
-        n -= step;
+        if let Some(gathered) = &mut self.gathered {
+            let step = n.min(gathered.len());
+            gathered.advance(step);
+            n -= step;
+        }
         if let Some(large) = &mut self.large {
             large.advance(n);
             if large.is_empty() {
                 self.large = None;
             }
         }
-        if self.gathered.is_empty() {
+        if self.pending().is_empty() {
             self.release();
         }
     }

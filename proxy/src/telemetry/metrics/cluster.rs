@@ -1,5 +1,6 @@
 //! Metrics of clusters and their endpoints. The metric families are in [`super::upstream`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -17,7 +18,8 @@ use super::upstream::Upstream;
 pub(crate) struct ClusterMetrics {
     pub(super) requests: [Counter; 6],
     pub(super) duration: Histogram,
-    pub(crate) connections: Gauge,
+    /// Each connection to an endpoint holds a reference.
+    pub(crate) connections: Arc<Gauge>,
     pub(crate) connections_total: Counter,
     pub(crate) connect_failures: Counter,
     pub(crate) stale_retries: Counter,
@@ -41,7 +43,7 @@ impl ClusterMetrics {
         Self {
             requests: CLASSES.map(|class| families.requests.with(&[cluster, class])),
             duration: families.duration.with_exemplars(&[cluster]),
-            connections: families.connections.with(&[cluster]),
+            connections: Arc::new(families.connections.with(&[cluster])),
             connections_total: families.connections_total.with(&[cluster]),
             connect_failures: families.connect_failures.with(&[cluster]),
             stale_retries: families.stale_retries.with(&[cluster]),

@@ -478,3 +478,15 @@ async fn switch(
         body: Body::tunnel(connection.into_stream()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every waiting request over HTTP/1.1 has one: it fits into a block of the allocator.
+    #[test]
+    fn a_connection_stays_within_a_block() {
+        let size = size_of::<Connection>();
+        assert!(size <= 256, "{size} bytes");
+    }
+}

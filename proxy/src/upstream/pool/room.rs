@@ -17,7 +17,8 @@ use crate::upstream::{Cluster, Pools};
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     cluster: Option<Arc<Queue>>,
-    endpoint: Option<AtEndpoint>,
+    /// Boxed: every waiting request would reserve the space.
+    endpoint: Option<Box<AtEndpoint>>,
 }
 
 /// One of the connections that an endpoint may have.
@@ -136,10 +137,10 @@ impl Sender<'_> {
             if endpoint.admit(limit) != Admission::Admitted {
                 return None;
             }
-            room.endpoint = Some(AtEndpoint {
+            room.endpoint = Some(Box::new(AtEndpoint {
                 slots: Arc::clone(endpoint),
                 queue: Arc::clone(queue),
-            });
+            }));
         }
         if !queue.is_unlimited() {
             let admitted = match line {
@@ -160,7 +161,7 @@ impl Sender<'_> {
 /// Holds no cluster: a pooled connection must not keep alive the endpoint whose removal closes it.
 #[derive(Debug)]
 pub(crate) struct Open {
-    connections: Gauge,
+    connections: Arc<Gauge>,
     shard: usize,
     room: Room,
     _own: Option<OwnConnection>,
@@ -178,7 +179,7 @@ impl Open {
         metrics.connections.inc(shard);
         metrics.connections_total.inc(shard);
         Self {
-            connections: metrics.connections.clone(),
+            connections: Arc::clone(&metrics.connections),
             shard,
             room,
             _own: own,

@@ -18,15 +18,17 @@ use crate::telemetry::metrics::ListenerMetrics;
 ///
 /// The connection is counted immediately, so that the next one is accepted only if there is room; the worker's number of
 /// open connections includes it already.
-pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Connection {
+///
+/// Boxed: the runtime aligns tasks to 128 bytes, so that one with this future inside would take 256.
+pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> Pin<Box<Connection>> {
     let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
     let registered = Connections::register(&local.worker);
     let start = start(tcp, state, local, registered.slot());
-    Connection {
+    Box::pin(Connection {
         step: Step::Starting(Box::pin(start)),
         registered,
         counted,
-    }
+    })
 }
 
 /// The future of [`serve`].

@@ -25,6 +25,7 @@ use crate::protocol::fields;
 use crate::routing::listener::Listener;
 use crate::runtime::delayed_release;
 use crate::runtime::shared::Shared;
+use crate::runtime::timers;
 use crate::runtime::worker::Worker;
 
 /// Interval at which idle connections to endpoints are closed.
@@ -130,6 +131,7 @@ async fn run_commands(
     tokio::task::spawn_local(sweep(local.clone()));
     tokio::task::spawn_local(Rc::clone(&local.upstreams.pools).release_idle());
     tokio::task::spawn_local(fairness::run());
+    tokio::task::spawn_local(timers::run());
     tokio::task::spawn_local(delayed_release::release(Rc::clone(
         &local.worker.delayed_releases,
     )));

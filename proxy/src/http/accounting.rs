@@ -21,7 +21,7 @@ use super::deadline::Deadline;
 use super::moment::Moment;
 use super::recording::Recording;
 use super::story::Ended;
-use super::timer::{RequestTimer, Timer};
+use super::timer::RequestTimer;
 use super::upload::Upload;
 use crate::mesh::load_feedback::calls::Call;
 use crate::mesh::load_feedback::reporting::{Ending, InFlightGuard};
@@ -29,6 +29,7 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Account, Request, Response};
+use crate::runtime::timers::Timer;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::record::Record;
 
@@ -69,7 +70,7 @@ impl Accounting {
     pub(crate) fn new(
         service: &Rc<Service>,
         started: Instant,
-        timer: Rc<Timer>,
+        timer: Timer,
         idle: Duration,
     ) -> Box<Self> {
         Box::new(Self {
@@ -415,6 +416,6 @@ mod tests {
     #[test]
     fn the_accounting_of_a_request_stays_within_a_block() {
         let size = size_of::<Accounting>();
-        assert!(size <= 448, "{size} bytes");
+        assert!(size <= 384, "{size} bytes");
     }
 }

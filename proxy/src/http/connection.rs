@@ -13,7 +13,6 @@ use maglor_config::route::{Forward, HostRewrite};
 use tokio::time::Instant;
 
 use super::client::Client;
-use crate::http::timer::Timer;
 use crate::mesh::load_feedback::upstreams::Upstreams;
 use crate::protocol::fields::Known;
 use crate::protocol::http1::Limits;
@@ -21,6 +20,7 @@ use crate::protocol::message::{Interim, ORIGINAL_HTTP1, Request};
 use crate::protocol::proxy_protocol::Addresses;
 use crate::routing::listener::HttpChain;
 use crate::routing::route::Route;
+use crate::runtime::timers::Timer;
 use crate::runtime::worker::{Slot, Worker};
 use crate::telemetry::record::Record;
 use crate::upstream::{Cluster, Sender, Target};
@@ -52,7 +52,7 @@ pub(crate) struct Service {
 /// Properties of the connection that a request needs.
 pub(crate) struct RequestContext {
     pub(crate) started: Instant,
-    pub(crate) timer: Rc<Timer>,
+    pub(crate) timer: Timer,
     /// Receiver of informational responses; `None` if they are dropped.
     pub(crate) interim: Option<Rc<dyn Interim>>,
 }

@@ -17,8 +17,8 @@ use crate::protocol::message::Request;
 #[derive(Clone, Debug)]
 pub(super) struct Deadline {
     started: Instant,
-    /// Timeout that starts when the client has sent the request; `None` if there is none.
-    timeout: Option<Duration>,
+    /// Timeout that starts when the client has sent the request, as the deadline of a request without a body.
+    timeout: Moment,
     /// Instant that does not move with the request's body; `None` if there is none.
     fixed: Moment,
     upload: Option<Rc<Upload>>,
@@ -31,7 +31,7 @@ impl Deadline {
     pub(super) fn never(started: Instant) -> Self {
         Self {
             started,
-            timeout: None,
+            timeout: Moment::default(),
             fixed: Moment::default(),
             upload: None,
             hurried: false,
@@ -63,10 +63,8 @@ impl Deadline {
         let clients = lesser(expected, grpc);
         Self {
             started,
-            timeout: lesser(timeout, expected),
-            fixed: grpc.map_or_else(Moment::default, |timeout| {
-                Moment::new(started, started + timeout)
-            }),
+            timeout: lesser(timeout, expected).map_or_else(Moment::default, Moment::after),
+            fixed: grpc.map_or_else(Moment::default, Moment::after),
             upload,
             hurried: clients.is_some_and(|clients| timeout.is_none_or(|own| clients < own)),
         }
@@ -76,7 +74,7 @@ impl Deadline {
     pub(super) fn restarted(&self, timeout: Duration, now: Instant) -> Self {
         Self {
             started: now,
-            timeout: Some(timeout),
+            timeout: Moment::after(timeout),
             fixed: Moment::default(),
             upload: self.upload.clone(),
             hurried: false,
@@ -98,7 +96,8 @@ impl Deadline {
         let upload = self.upload.as_ref();
         let begun = upload.map_or(self.started, |upload| upload.end(now).max(self.started));
         let fixed = self.fixed.instant(self.started);
-        lesser(self.timeout.map(|timeout| begun + timeout), fixed)
+        let timeout = self.timeout.since_begin();
+        lesser(timeout.map(|timeout| begun + timeout), fixed)
     }
 
     /// Returns whether the deadline has passed.

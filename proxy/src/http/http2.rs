@@ -55,7 +55,7 @@ pub(crate) async fn serve(stream: io::Stream, service: Rc<Service>) {
             let busy = Streams::enter(&streams);
             let received = ReceivedRequest {
                 service: Rc::clone(&service),
-                context: streams::context(owner.stream(), arrived, &busy),
+                context: streams::context(owner.stream(), arrived),
                 owner,
                 request,
                 head,
@@ -105,7 +105,6 @@ struct ReceivedRequest {
     /// Bytes of its head that the connection has allocated, and the request frees.
     head: usize,
     context: RequestContext,
-    /// Dropped last: it takes back the timer.
     _busy: Busy,
 }
 

@@ -46,7 +46,7 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
             let busy = Streams::enter(&streams);
             let received = ReceivedRequest {
                 service: Rc::clone(&service),
-                context: streams::context(owner.stream(), Instant::now(), &busy),
+                context: streams::context(owner.stream(), Instant::now()),
                 owner,
                 request,
                 _busy: busy,
@@ -74,7 +74,6 @@ struct ReceivedRequest {
     owner: Owner,
     request: Result<Message, HeadError>,
     context: RequestContext,
-    /// Dropped last: it takes back the timer.
     _busy: Busy,
 }
 

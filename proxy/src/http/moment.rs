@@ -14,7 +14,18 @@ pub(super) struct Moment(Option<NonZeroU64>);
 impl Moment {
     /// Nanoseconds between the two instants, and one more.
     pub(super) fn new(started: Instant, at: Instant) -> Self {
-        Self(NonZeroU64::new(nanos(at - started).saturating_add(1)))
+        Self::after(at - started)
+    }
+
+    /// Returns the instant at this time after the beginning.
+    pub(super) fn after(time: Duration) -> Self {
+        Self(NonZeroU64::new(nanos(time).saturating_add(1)))
+    }
+
+    /// Returns the time between the beginning and this instant.
+    pub(super) fn since_begin(self) -> Option<Duration> {
+        let nanos = self.0?.get() - 1;
+        Some(Duration::from_nanos(nanos))
     }
 
     pub(super) fn is_none(self) -> bool {
@@ -26,8 +37,7 @@ impl Moment {
     }
 
     pub(super) fn instant(self, started: Instant) -> Option<Instant> {
-        let nanos = self.0?.get() - 1;
-        Some(started + Duration::from_nanos(nanos))
+        Some(started + self.since_begin()?)
     }
 }
 

@@ -102,7 +102,7 @@ impl Service {
             let accounting = pending.accounting.insert(Accounting::new(
                 self,
                 context.started,
-                Rc::clone(&context.timer),
+                context.timer.clone(),
                 idle,
             ));
             accounting.begin_record(request, grpc);

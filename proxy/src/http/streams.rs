@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::connection::{RequestContext, Service};
 use super::handling::RequestStream;
-use super::timer::{Timer, Timers};
 use crate::protocol::fields::Known;
 use crate::protocol::http1;
 use crate::protocol::message::{Interim, Response};
+use crate::runtime::timers::Timer;
 
 /// Becomes ready when the connection should end: the listener drains, the maximum age is reached, there has been no
 /// stream for the idle timeout, or no first stream within `fresh`.
@@ -59,11 +59,10 @@ pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
 pub(super) fn context<S: RequestStream + 'static>(
     stream: &Rc<S>,
     started: Instant,
-    busy: &Busy,
 ) -> RequestContext {
     RequestContext {
         started,
-        timer: Rc::clone(&busy.timer),
+        timer: Timer::new(),
         interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
     }
 }
@@ -97,7 +96,6 @@ pub(super) struct Streams {
     /// Whether there has been a stream.
     begun: Cell<bool>,
     last: Cell<Instant>,
-    timers: Timers,
 }
 
 impl Default for Streams {
@@ -106,32 +104,24 @@ impl Default for Streams {
             busy: Cell::new(0),
             begun: Cell::new(false),
             last: Cell::new(Instant::now()),
-            timers: Timers::default(),
         }
     }
 }
 
-/// Counts a stream while its request is being handled, and lends it a timer.
-pub(super) struct Busy {
-    streams: Rc<Streams>,
-    timer: Rc<Timer>,
-}
+/// Counts a stream while its request is being handled.
+pub(super) struct Busy(Rc<Streams>);
 
 impl Streams {
     pub(super) fn enter(streams: &Rc<Self>) -> Busy {
         streams.busy.set(streams.busy.get() + 1);
         streams.begun.set(true);
-        Busy {
-            streams: Rc::clone(streams),
-            timer: streams.timers.lend(),
-        }
+        Busy(Rc::clone(streams))
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let Self { streams, timer } = self;
-        streams.timers.take_back(timer);
+        let Self(streams) = self;
         let busy = streams.busy.get() - 1;
         streams.busy.set(busy);
         // Only the end of the last one begins the idle time.

@@ -54,7 +54,8 @@ pub(crate) struct Attempt {
     hurried: Option<u32>,
     /// Counts the attempt as outstanding until dropped.
     outstanding: Option<Outstanding>,
-    seat: Option<Seat>,
+    /// Boxed: every waiting request would reserve the space.
+    seat: Option<Box<Seat>>,
     /// Counts the attempt as a retry in progress; `None` for the first attempt.
     permit: Option<RetryPermit>,
     /// Its request's record, until the attempt is noted there with its end,
@@ -94,7 +95,7 @@ impl Attempt {
             excused: false,
             hurried: None,
             outstanding: Some(picked.outstanding),
-            seat: picked.seat,
+            seat: picked.seat.map(Box::new),
             permit,
             record: None,
             at: None,

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 use super::PARK_AFTER;
 use crate::http::connection::{LEAVE_AFTER, Service};
 use crate::http::handling::RequestStream;
-use crate::http::timer::Timer;
 use crate::net::io::{Io, Stream};
 use crate::net::send_queue;
 use crate::os::memory;
@@ -28,6 +27,7 @@ use crate::protocol::http1::{
     self, Decoder, Framing, HeadError, Limits, Output, Piece, RequestHead, poll_read_body,
 };
 use crate::protocol::message::{Body, Interim, Message, Request, Source};
+use crate::runtime::timers::Timer;
 
 /// Number of bytes that a client may pipeline while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
@@ -42,7 +42,6 @@ const LINGER_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) inner: RefCell<Inner>,
-    pub(super) timer: Rc<Timer>,
 }
 
 #[derive(Debug)]
@@ -55,6 +54,8 @@ pub(super) struct Inner {
     waiting: Waiting,
     /// When the first byte of the request arrived, if this was before the wait for its head.
     begun: Option<Instant>,
+    /// Here, where it takes no space beside `waiting`.
+    timer: Timer,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -86,11 +87,16 @@ impl Shared {
             decoder: Decoder::new(Framing::EMPTY),
             waiting: Waiting::Not,
             begun,
+            timer: Timer::new(),
         };
         Self {
             inner: RefCell::new(inner),
-            timer: Rc::new(Timer::new()),
         }
+    }
+
+    /// Returns the timer, which is free while a request is handled.
+    pub(super) fn timer(&self) -> Timer {
+        self.inner.borrow().timer.clone()
     }
 
     pub(super) fn into_io(self: Rc<Self>) -> Option<Io> {
@@ -125,12 +131,12 @@ impl Shared {
                 }
                 Poll::Ready(next)
             }
-            Poll::Pending => self.poll_wait(inner, cx, service),
+            Poll::Pending => Self::poll_wait(inner, cx, service),
         }
     }
 
     /// Checks the timeouts while there is no complete head.
-    fn poll_wait(&self, inner: &mut Inner, cx: &mut Context<'_>, service: &Service) -> Poll<Next> {
+    fn poll_wait(inner: &mut Inner, cx: &mut Context<'_>, service: &Service) -> Poll<Next> {
         let waiting = match inner.input.is_empty() {
             true if service.is_draining() => Waiting::ForLastRequest,
             true => Waiting::ForFirstByte,
@@ -146,9 +152,9 @@ impl Shared {
             };
             let now = Instant::now();
             let since = inner.begun.take().unwrap_or(now);
-            self.timer.set(now, Some(since + patience));
+            inner.timer.set(now, Some(since + patience));
         }
-        ready!(self.timer.poll_expired(cx));
+        ready!(inner.timer.poll_expired(cx));
         inner.waiting = Waiting::Not;
         Poll::Ready(Err(match waiting {
             Waiting::ForHead => NoRequest::Refuse(ProxyError::HeaderTimeout),
@@ -392,5 +398,18 @@ impl Source for RequestBody {
     fn size_hint(&self) -> SizeHint {
         let remaining = self.0.inner.borrow().decoder.remaining();
         remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every waiting request over HTTP/1.1 has one: with the counts of its references it fits into a block of the
+    /// allocator.
+    #[test]
+    fn the_state_of_a_connection_stays_within_a_block() {
+        let size = size_of::<Shared>() + 2 * size_of::<usize>();
+        assert!(size <= 160, "{size} bytes");
     }
 }

@@ -126,7 +126,7 @@ fn round_trip(
         let response = {
             let context = RequestContext {
                 started: Instant::now(),
-                timer: Rc::clone(&shared.timer),
+                timer: shared.timer(),
                 interim: (message.request.version == Version::HTTP_11)
                     .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
             };

@@ -25,7 +25,7 @@ const FIRST_READ: usize = 2048;
 /// Detects the version of a connection. Returns the first phase of serving the connection; `None` if it must be closed.
 pub(crate) async fn serving(stream: Stream, service: Rc<Service>) -> Option<Phase> {
     if stream.io.alpn() == Some(mesh_transport::ALPN) {
-        let served = super::mesh_transport::serve(stream.io, service);
+        let served = super::mesh_transport::serve(stream, service);
         return Some(Phase::last(served));
     }
     let first = version(stream, &service).await?;

@@ -1,21 +1,25 @@
-//! The streams of a multiplexed connection, the request of each, and when the connection should end.
+//! The streams of an HTTP/2 connection or of the mesh transport: how the request of each is answered, and when the
+//! connection should end.
 
 use std::cell::Cell;
-use std::future::{Future as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use http_body::Body as _;
 use tokio::time::Instant;
 
 use super::connection::{RequestContext, Service};
-use super::handling::RequestStream;
-use crate::protocol::fields::Known;
+use super::handling::{self, RequestStream};
+use crate::os::memory;
+use crate::protocol::error::ProxyError;
+use crate::protocol::fields::{CONNECTION_FIELDS, Known};
 use crate::protocol::http1;
-use crate::protocol::message::{Interim, Response};
+use crate::protocol::message::{Interim, Message, Response};
+use crate::protocol::streams::{Accepted, Owner, Protocol, Sending, Stream};
 use crate::runtime::timers::Timer;
 
 /// Becomes ready when the connection should end: the listener drains, the maximum age is reached, there has been no
@@ -55,24 +59,128 @@ pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
     .await;
 }
 
-/// Returns the context of a stream's request that arrived at `started`.
-pub(super) fn context<S: RequestStream + 'static>(
-    stream: &Rc<S>,
-    started: Instant,
-) -> RequestContext {
-    RequestContext {
-        started,
+/// A request that is answered. It stays here while it is handled: each future on its way would reserve space for another
+/// copy.
+struct ReceivedRequest<P: Protocol> {
+    service: Rc<Service>,
+    owner: Owner<P>,
+    request: Result<Message, ProxyError>,
+    /// Bytes of its head that the connection has allocated, and the request frees.
+    head: usize,
+    context: RequestContext,
+    _busy: Busy,
+}
+
+/// Starts the task that handles a request.
+pub(super) fn start<P: Protocol>(
+    service: &Rc<Service>,
+    streams: &Rc<Streams>,
+    accepted: Accepted<P>,
+) {
+    let Accepted {
+        owner,
+        request,
+        arrived,
+        head,
+    } = accepted;
+    let busy = Streams::enter(streams);
+    let context = RequestContext {
+        started: arrived,
         timer: Timer::new(),
-        interim: Some(Rc::<S>::clone(stream) as Rc<dyn Interim>),
+        interim: Some(Rc::<Stream<P>>::clone(owner.stream()) as Rc<dyn Interim>),
+    };
+    let received = ReceivedRequest {
+        service: Rc::clone(service),
+        owner,
+        request,
+        head,
+        context,
+        _busy: busy,
+    };
+    // Boxed: a future of several kilobytes would be moved twice before it becomes a task.
+    let answered = Box::pin(received.answer());
+    tokio::task::spawn_local(memory::guard_stream(answered));
+}
+
+impl<P: Protocol> ReceivedRequest<P> {
+    /// Handles the request and sends its response.
+    fn answer(mut self) -> impl Future<Output = ()> {
+        async move {
+            let Self {
+                service,
+                owner,
+                request,
+                head,
+                context,
+                ..
+            } = &mut self;
+            memory::adopt(*head);
+            let stream = owner.stream();
+            let mut to_head = false;
+            let response = match request {
+                // A stream does not become a tunnel: the mesh transport has separate connections for byte streams.
+                Ok(message) if message.request.method == Method::CONNECT => {
+                    Some(service.refuse(&ProxyError::ConnectNotAllowed, P::VERSION))
+                }
+                Ok(message) => {
+                    to_head = message.request.method == Method::HEAD;
+                    handling::handle(service, &**stream, message, context).await
+                }
+                Err(error) => Some(service.refuse(error, P::VERSION)),
+            };
+            // Passed on as it is: what is left of it would need space beside that for the pipeline.
+            respond(self.owner.stream(), response, to_head).await;
+        }
+    }
+}
+
+impl<P: Protocol> RequestStream for Stream<P> {
+    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_closed(cx)
+    }
+}
+
+/// Sends a response; `None` if the client has cancelled the request. `to_head`: whether the method is HEAD.
+async fn respond<P: Protocol>(stream: &Stream<P>, response: Option<Response>, to_head: bool) {
+    let Some(mut response) = response else {
+        return;
+    };
+    adapt(&mut response, to_head);
+    let Response {
+        status,
+        fields,
+        mut body,
+    } = response;
+    let end = body.is_end_stream();
+    let room = poll_fn(|cx| {
+        if stream.poll_closed(cx).is_ready() || stream.poll_room(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        // The idle timeout also applies to a client that has read nothing of the response.
+        body.poll_timeout(cx).map(|_| false)
+    });
+    if !room.await {
+        return stream.abandon(P::FAILED);
+    }
+    // An empty body is never polled.
+    body.settle_if_ended();
+    stream.send_head(status, &fields, end);
+    if !end {
+        let mut sending = Sending::new(body);
+        sending.finish(stream, P::FAILED).await;
     }
 }
 
 /// Adapts a response to a stream, and adds the length of its body if it is known. `to_head`: whether the method of its
 /// request is HEAD.
-pub(super) fn adapt(response: &mut Response, to_head: bool) {
+fn adapt(response: &mut Response, to_head: bool) {
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         // A client cannot request this on a stream, so an upgrade is never forwarded.
         response.status = StatusCode::BAD_GATEWAY;
+    }
+    // A header rule may have added these fields; the mesh transport's peer would reject them.
+    for name in CONNECTION_FIELDS {
+        response.fields.remove(name);
     }
     let bodiless = matches!(
         response.status,
@@ -128,5 +236,26 @@ impl Drop for Busy {
         if busy == 0 {
             streams.last.set(Instant::now());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::http2::Http2;
+    use crate::protocol::mesh_transport::MeshTransport;
+
+    /// Checks the size of the futures that answer a request, which are the largest part of a waiting request's memory: they
+    /// fit into a block of the allocator.
+    #[test]
+    fn a_waiting_requests_future_stays_within_a_block() {
+        fn size<P: Protocol, F>(_: impl FnOnce(ReceivedRequest<P>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let sizes = [
+            size(ReceivedRequest::<Http2>::answer),
+            size(ReceivedRequest::<MeshTransport>::answer),
+        ];
+        assert!(sizes.iter().all(|size| *size <= 896), "{sizes:?} bytes");
     }
 }

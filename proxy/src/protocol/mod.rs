@@ -1,8 +1,8 @@
 //! Protocols on the wire: parsing and encoding of messages, independent of routes and clusters.
 //!
-//! [`fields`] and [`message`] are common to all HTTP versions. [`outbox`], [`receive_buffer`], [`read_budget`],
-//! [`flood_limits`] and [`keepalive`] are shared by [`http2`] and [`mesh_transport`], whose connections have many
-//! streams.
+//! [`fields`] and [`message`] are common to all HTTP versions. [`http2`] and [`mesh_transport`], whose connections have
+//! many streams, share [`streams`] and what it uses: [`outbox`], [`receive_buffer`], [`read_budget`], [`flood_limits`] and
+//! [`keepalive`].
 
 pub(crate) mod detect;
 pub(crate) mod error;
@@ -17,3 +17,4 @@ pub(crate) mod outbox;
 pub(crate) mod proxy_protocol;
 pub(crate) mod read_budget;
 pub(crate) mod receive_buffer;
+pub(crate) mod streams;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncWrite;
@@ -31,6 +31,8 @@ pub(crate) struct Outbox {
     /// Number of bytes in `pieces`.
     queued: usize,
     tail: BytesMut,
+    /// Tasks that wait for room.
+    waiting: VecDeque<Waker>,
 }
 
 impl Outbox {
@@ -42,14 +44,28 @@ impl Outbox {
         self.queued + self.tail.len()
     }
 
-    /// Returns whether streams may add output.
-    pub(crate) fn has_room(&self) -> bool {
-        self.len() < HIGH_WATER
+    /// Becomes ready when streams may add output.
+    pub(crate) fn poll_room(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.len() < HIGH_WATER {
+            return Poll::Ready(());
+        }
+        if !self.waiting.iter().any(|one| one.will_wake(cx.waker())) {
+            self.waiting.push_back(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
-    /// Returns the number of streams that could add a frame.
-    pub(crate) fn room(&self) -> usize {
-        HIGH_WATER.saturating_sub(self.len()).div_ceil(PIECE)
+    /// Wakes as many waiting tasks as could add a frame; returns whether others still wait although there is room.
+    pub(crate) fn wake_waiting(&mut self) -> bool {
+        let room = HIGH_WATER.saturating_sub(self.len()).div_ceil(PIECE);
+        let room = room.min(self.waiting.len());
+        self.waiting.drain(..room).for_each(Waker::wake);
+        room > 0 && !self.waiting.is_empty()
+    }
+
+    /// Wakes all waiting tasks, because nothing can be sent any more.
+    pub(crate) fn wake_all(&mut self) {
+        self.waiting.drain(..).for_each(Waker::wake);
     }
 
     pub(crate) fn is_backlog(&self) -> bool {
@@ -73,6 +89,35 @@ impl Outbox {
         let gathered = self.tail.split().freeze();
         self.push(gathered);
         self.push(piece);
+    }
+
+    /// Adds a text in as many frames as needed. `write` appends the text to its argument; `header` returns the header of a
+    /// frame with a part of this length, and whether it is the first and the last one.
+    pub(crate) fn text<const HEADER: usize>(
+        &mut self,
+        most: usize,
+        write: impl FnOnce(&mut BytesMut),
+        header: impl Fn(usize, bool, bool) -> [u8; HEADER],
+    ) {
+        let tail = &mut self.tail;
+        let start = tail.len();
+        tail.extend_from_slice(&[0; HEADER]);
+        write(tail);
+        let length = tail.len() - start - HEADER;
+        if length <= most {
+            tail[start..start + HEADER].copy_from_slice(&header(length, true, true));
+            return;
+        }
+        let text = tail.split_off(start + HEADER);
+        tail.truncate(start);
+        let mut parts = text.chunks(most).peekable();
+        let mut first = true;
+        while let Some(part) = parts.next() {
+            let last = parts.peek().is_none();
+            tail.extend_from_slice(&header(part.len(), first, last));
+            tail.extend_from_slice(part);
+            first = false;
+        }
     }
 
     fn push(&mut self, piece: Bytes) {
@@ -139,7 +184,8 @@ impl Outbox {
     /// Frees the capacity that a burst has left; called while no output is pending.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() && self.tail.capacity() > KEPT {
-            *self = Self::default();
+            self.pieces = VecDeque::new();
+            self.tail = BytesMut::new();
         }
     }
 }

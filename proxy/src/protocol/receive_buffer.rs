@@ -28,10 +28,6 @@ impl Received {
         }
     }
 
-    pub(crate) fn take(&mut self) -> Bytes {
-        self.take_some(usize::MAX)
-    }
-
     /// Takes the first piece, or at most `most` bytes of the joined ones.
     pub(crate) fn take_some(&mut self, most: usize) -> Bytes {
         if !self.first.is_empty() {
@@ -56,9 +52,9 @@ mod tests {
             received.push(piece);
         }
         assert_eq!(received.len(), 4);
-        assert_eq!(received.take()[..], b"ab"[..]);
+        assert_eq!(received.take_some(9)[..], b"ab"[..]);
         received.push(b"e");
-        assert_eq!(received.take()[..], b"cde"[..]);
+        assert_eq!(received.take_some(9)[..], b"cde"[..]);
         assert!(received.is_empty());
     }
 }

@@ -15,8 +15,9 @@ use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http1::Target as RequestTarget;
 use crate::protocol::http2::client::{Answered, Client, Outgoing, Terms};
-use crate::protocol::http2::{Incoming, Owner};
+use crate::protocol::http2::{Http2, Owner};
 use crate::protocol::message::{Body, Request, Source as _};
+use crate::protocol::streams::Incoming;
 use crate::upstream::{Cluster, Target, connect_for_control, connect_to_enrol};
 
 /// Reason why a call has ended.
@@ -53,7 +54,7 @@ const CALLS: Terms = Terms {
 
 /// Body of an answer; `None` if it is empty. Dropping it ends the call.
 #[derive(Debug)]
-pub(crate) struct Answer(Option<(Incoming, Owner)>);
+pub(crate) struct Answer(Option<(Incoming<Http2>, Owner)>);
 
 impl Answer {
     /// Returns the next frame; an error if the call ends early.

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -10,22 +9,17 @@ use http::Method;
 use http_body::Body as _;
 use tokio::time::Instant;
 
-use super::STREAM_WINDOW;
 use super::answer::LIMITS;
-use super::closed::Closed;
-use super::connection::{Channel, Opening, Owner, Role, Stream};
-use super::driver::{Driver, Inbox};
+use super::connection::{Channel, Closed, Http2, Opening, Owner, Role, Stream};
 use super::frame::{LAST_STREAM, MAX_PAYLOAD};
-use super::head::ResponseHead;
-use super::incoming::Incoming;
-use super::reason::Reason;
-use super::sending::Sending;
+use super::inbox::Inbox;
 use super::{head, hpack};
 use crate::net::io::{self, Io};
 use crate::protocol::error::{ProxyError, Unanswered};
 use crate::protocol::fields::{CONNECTION_FIELDS, Known};
 use crate::protocol::http1::HeadError;
 use crate::protocol::message::{Body, Interim, ORIGINAL_HTTP1, Request};
+use crate::protocol::streams::{self, Begun, Driver, STREAM_WINDOW};
 
 /// Parameters that differ between connections for clients' requests and those for the proxy's own calls.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +41,8 @@ pub(crate) const REQUESTS: Terms = Terms {
 const HELD: Duration = Duration::from_millis(100);
 
 /// A connection to a server, which is closed when this is dropped and the streams have ended.
-#[derive(Debug)]
-pub(crate) struct Client(Rc<Channel>);
+pub(crate) type Client = streams::Client<Http2>;
+pub(crate) type Answered = streams::Answered<Http2>;
 
 /// A request to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -58,14 +52,6 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) https: bool,
     /// Whether to mark the request as received over HTTP/1.
     pub(crate) marks_http1: bool,
-}
-
-/// A response whose body has not been received yet.
-#[derive(Debug)]
-pub(crate) struct Answered {
-    pub(crate) head: ResponseHead,
-    /// The body; `None` if there is none.
-    pub(crate) body: Option<(Incoming, Owner)>,
 }
 
 impl Client {
@@ -112,13 +98,13 @@ impl Client {
 
     /// Returns whether bodies can be sent without waiting for uploads that the server does not read.
     pub(crate) fn has_credit(&self, now: Instant) -> bool {
-        let since = self.0.core.borrow().low_since;
+        let since = self.0.core.borrow().more.low_since;
         since.is_none_or(|since| now.saturating_duration_since(since) < HELD)
     }
 
     /// Returns whether the connection's window is currently nearly used up.
     pub(crate) fn is_short(&self) -> bool {
-        self.0.core.borrow().low_since.is_some()
+        self.0.core.borrow().more.low_since.is_some()
     }
 
     /// Sends a request, and returns when the head of the response was received.
@@ -136,14 +122,9 @@ impl Client {
             let Some((owner, sent)) = self.open(outgoing, body) else {
                 return Err(Unanswered::NotSent);
             };
-            let mut begun = Begun {
-                owner,
-                sending: Sending::new(body.take()),
-                sent,
-            };
+            let mut begun = Begun::new(owner, body, sent);
             let head = poll_fn(|cx| begun.poll_head(interim, cx)).await;
-            head.map(|head| begun.answered(head))
-                .map_err(Unanswered::Failed)
+            begun.answered(head, body)
         }
     }
 
@@ -161,66 +142,13 @@ impl Client {
         };
         let id = opening.next;
         opening.next += 2;
-        let windows = (core.stream_window, opening.window);
+        let windows = (core.more.stream_window, opening.window);
         core.encode_block(id, end, |out| outgoing.encode(length, out));
         let method = &outgoing.request.method;
         let stream = Stream::opened(&self.0, id, windows, (method, end));
         core.streams.insert(id, Rc::clone(&stream));
         self.0.wake();
-        Some((Owner(stream), end))
-    }
-}
-
-/// A request whose head was sent. In one place, so that a waiting request reserves the space of one reference to it.
-struct Begun {
-    sending: Sending,
-    /// Whether the whole request was sent.
-    sent: bool,
-    owner: Owner,
-}
-
-impl Begun {
-    /// Sends the rest of the request until the head of the response has arrived.
-    fn poll_head(
-        &mut self,
-        interim: Option<&dyn Interim>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<ResponseHead, ProxyError>> {
-        let stream = self.owner.stream();
-        if !self.sent
-            && let Poll::Ready(result) = self.sending.poll(stream, cx)
-        {
-            if let Err(error) = result {
-                return Poll::Ready(Err(error));
-            }
-            self.sent = true;
-        }
-        let head = stream.poll_answer(interim, cx);
-        head.map_err(|failed| failed.of_upstream(false))
-    }
-
-    /// Returns the response with this head.
-    fn answered(self, head: ResponseHead) -> Answered {
-        let stream = self.owner.stream();
-        if stream.is_read() {
-            return Answered { head, body: None };
-        }
-        if !self.sent {
-            // The two directions do not wait for each other.
-            tokio::task::spawn_local(send_rest(Rc::clone(stream), self.sending));
-        }
-        let incoming = Incoming(Rc::clone(stream));
-        Answered {
-            head,
-            body: Some((incoming, self.owner)),
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.0.core.borrow_mut().leaving = true;
-        self.0.wake();
+        Some((streams::Owner(stream), end))
     }
 }
 
@@ -292,20 +220,6 @@ impl Outgoing<'_> {
             let name = known.as_str().as_bytes();
             hpack::field(known, name, ORIGINAL_HTTP1.as_bytes(), out);
         }
-    }
-}
-
-/// Sends the rest of a request whose response has begun.
-async fn send_rest(stream: Rc<Stream>, mut sending: Sending) {
-    let sent = poll_fn(|cx| {
-        let sent = sending.poll(&stream, cx);
-        match stream.poll_closed(cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => sent,
-        }
-    });
-    if sent.await.is_err() {
-        stream.abandon(Reason::Cancel);
     }
 }
 

@@ -1,4 +1,4 @@
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use http::{StatusCode, Version};
 
@@ -8,6 +8,7 @@ use crate::protocol::http1::{FramingError, Target};
 use crate::protocol::http2::closed::Failed;
 use crate::protocol::http2::frame::{self, HEADER, PREFACE, flag, kind};
 use crate::protocol::message::Source as _;
+use crate::protocol::streams::{Incoming, ResponseHead};
 
 /// A client without a socket, whose server has sent its settings.
 struct Connection {
@@ -39,7 +40,7 @@ impl Connection {
     fn new() -> Self {
         let channel = Channel::new(Role::Client(Opening::new(STREAM_WINDOW)));
         let mut connection = Self {
-            client: Client(channel),
+            client: Client::on(&channel),
             inbox: Inbox::of_server(LIMITS.bytes),
         };
         let preface = connection.core(|core| core.output.drain());
@@ -318,7 +319,7 @@ fn requests_wait_until_the_server_accepts_a_stream() {
         let payload = [0, 3, 0, 0, 0, streams];
         connection.frame(kind::SETTINGS, 0, 0, &payload).unwrap();
     };
-    let begins = |connection: &Connection| connection.client.0.poll_begin(&mut noop()).is_ready();
+    let begins = |connection: &Connection| connection.client.0.poll_begin(&noop()).is_ready();
     assert_eq!(connection.client.max_streams(), u32::MAX);
     most(&mut connection, 0);
     assert!(!begins(&connection));
@@ -342,7 +343,7 @@ async fn a_window_that_unread_uploads_hold_is_noticed() {
     let mut data = Bytes::from(vec![0; 100_000]);
     while owner
         .stream()
-        .poll_send(&mut data, true, &mut noop())
+        .poll_send(&mut data, true, &noop())
         .is_ready()
     {
         connection.sent();

@@ -1,55 +1,14 @@
-//! Abnormal ends of connections and streams.
+//! Abnormal ends of streams.
 
-use std::io;
-
-use super::reason::{Malformed, Reason};
+use super::connection::Closed;
+use super::reason::Reason;
 use crate::protocol::error::ProxyError;
 use crate::protocol::http1::{FramingError, HeadError};
-
-/// Reason why a connection has ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Closed {
-    /// The peer does not read its data.
-    #[error("the peer does not read the data sent to it")]
-    Backlog,
-    /// The peer has closed the connection.
-    #[error("closed by the peer")]
-    ByPeer,
-    /// The peer has exceeded a limit on frames that are cheap to send.
-    #[error("too many frames without effect")]
-    Flood,
-    /// The peer has taken too long to send its preface or a request head.
-    #[error("timeout while reading the preface or a head")]
-    HeadTimeout,
-    /// The socket or TLS has failed.
-    #[error("i/o: {0}")]
-    Io(io::ErrorKind),
-    /// The peer has violated the protocol.
-    #[error("malformed: {0}")]
-    Malformed(#[from] Malformed),
-    /// This side has closed the connection, because no stream was left.
-    #[error("closed")]
-    Quiet,
-    /// The peer does not respond.
-    #[error("the peer does not respond")]
-    Unresponsive,
-}
-
-impl Closed {
-    /// Returns the error code to send to the peer; `None` if the peer cannot be reached or was already informed.
-    pub(super) fn reason(self) -> Option<Reason> {
-        match self {
-            Self::Malformed(malformed) => Some(malformed.reason),
-            Self::Flood => Some(Reason::EnhanceYourCalm),
-            Self::HeadTimeout | Self::Unresponsive => Some(Reason::NoError),
-            Self::Backlog | Self::ByPeer | Self::Io(_) | Self::Quiet => None,
-        }
-    }
-}
+use crate::protocol::streams::Failure;
 
 /// Reason why a stream has failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Failed {
+pub(crate) enum Failed {
     /// The length of the body differs from the announced one, or the trailers are malformed.
     Body(FramingError),
     /// The connection to a server has ended.
@@ -66,9 +25,20 @@ pub(super) enum Failed {
     Reset(Reason),
 }
 
-impl Failed {
-    /// Returns the error that is logged for a client.
-    pub(super) fn of_downstream(self) -> ProxyError {
+impl From<FramingError> for Failed {
+    fn from(error: FramingError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<HeadError> for Failed {
+    fn from(error: HeadError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl Failure for Failed {
+    fn of_downstream(self) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::DownstreamBody(error),
             Self::Head(error) => ProxyError::DownstreamHead(error),
@@ -78,9 +48,7 @@ impl Failed {
         }
     }
 
-    /// Returns the error that is reported about an endpoint. `answered` is whether the head of the response was
-    /// received.
-    pub(super) fn of_upstream(self, answered: bool) -> ProxyError {
+    fn of_upstream(self, answered: bool) -> ProxyError {
         let cut_off = match answered {
             true => ProxyError::UpstreamBody(FramingError::UnexpectedEof),
             false => ProxyError::UpstreamClosed { reused: false },
@@ -104,5 +72,10 @@ impl Failed {
             Self::Reset(Reason::NoError | Reason::Cancel) if answered => cut_off,
             Self::Reset(reason) => ProxyError::UpstreamHttp2(reason.as_str()),
         }
+    }
+
+    /// Refused requests are attempts that count, since a server may refuse any number of them.
+    fn is_unseen(self) -> bool {
+        false
     }
 }

@@ -5,16 +5,14 @@ use std::rc::Rc;
 use tokio::time::Instant;
 
 use super::answer;
-use super::closed::Closed;
-use super::connection::{Channel, Core, Role};
+use super::connection::{Channel, Closed, Core, FrameOutcome, Http2, Role};
 use super::frame::{self, Frame, kind};
 use super::head;
 use super::hpack::Decoder;
-use super::past::End;
 use super::reason::{Malformed, Reason};
 use super::settings;
-use super::stream::FrameOutcome;
 use crate::protocol::read_budget::{BY_FRAME, BY_REQUEST};
+use crate::protocol::streams::{End, Protocol as _};
 
 /// State of handling frames that were read together.
 pub(super) struct Batch<'a> {
@@ -133,10 +131,10 @@ impl Core {
         opening.gone = true;
         let unseen = self.streams.extract_if(|stream, _| *stream > last);
         for (stream, found) in unseen {
-            self.past.add(stream, End::ResetHere);
+            self.more.past.add(stream, End::ResetHere);
             found.turned_away(reason);
         }
-        self.admit_waiting();
+        Http2::admit_waiting(self);
     }
 
     fn settings(&mut self, payload: &[u8]) -> Result<(), Malformed> {
@@ -145,15 +143,15 @@ impl Core {
             opening.allow(settings.max_streams);
         }
         if let Some(table) = settings.table {
-            self.table_reduced |= table < self.table;
-            self.table = table;
+            self.more.table_reduced |= table < self.more.table;
+            self.more.table = table;
         }
         if let Some(window) = settings.window {
-            let change = i64::from(window) - i64::from(self.stream_window);
-            self.stream_window = window;
+            let change = i64::from(window) - i64::from(self.more.stream_window);
+            self.more.stream_window = window;
             for stream in self.streams.values() {
                 if !stream.resize(change) {
-                    return Err(Malformed::flow("a flow-control window above 2^31-1"));
+                    return Err(TOO_LARGE);
                 }
             }
         }
@@ -166,7 +164,10 @@ impl Core {
             if increment == 0 {
                 return Err(Malformed::protocol("a WINDOW_UPDATE with an increment of 0").into());
             }
-            return Ok(self.grow(increment)?);
+            return match self.grow(increment) {
+                true => Ok(()),
+                false => Err(TOO_LARGE.into()),
+            };
         }
         self.check_begun(stream)?;
         let Some(found) = self.streams.get(&stream) else {
@@ -190,14 +191,16 @@ impl Core {
     ) -> Result<(), Closed> {
         self.check_begun(stream)?;
         // A frame is at most 16 kB long.
-        self.arrived(bytes.len() as u32 + padding)?;
+        if !self.arrived(bytes.len() as u32 + padding) {
+            return Err(Malformed::flow("more bytes than the flow-control window allows").into());
+        }
         let Some(found) = self.streams.get(&stream) else {
-            return match self.past.end(stream) {
-                End::ResetHere => Ok(()),
-                End::ResetByPeer => self.blame(batch, stream, Reason::StreamClosed),
+            return match self.more.past.end(stream) {
+                Some(End::ResetHere) => Ok(()),
+                Some(End::ResetByPeer) => self.blame(batch, stream, Reason::StreamClosed),
                 // This side has reset it long ago, or the server has begun no stream for very long.
-                End::Unknown if self.is_client() => Ok(()),
-                End::Over | End::Unknown => Err(ENDED.into()),
+                None if self.is_client() => Ok(()),
+                Some(End::Over) | None => Err(ENDED.into()),
             };
         };
         match found.data(bytes, padding, end, self.output.tail()) {
@@ -222,11 +225,11 @@ impl Core {
         }
         let now = batch.now();
         let limits = match &self.role {
-            Role::Server(accepting) if stream > accepting.last() => {
+            Role::Server(accepting) if stream > accepting.last => {
                 self.flood.opened(stream, now);
                 return self.accept(batch, stream, block, (end, circular));
             }
-            Role::Server(accepting) => accepting.limits(),
+            Role::Server(accepting) => accepting.admission.limits.head,
             Role::Client(_) => {
                 self.check_begun(stream)?;
                 self.flood.opened(stream, now);
@@ -235,12 +238,12 @@ impl Core {
         };
         let Some(found) = self.streams.get(&stream).map(Rc::clone) else {
             batch.hpack.skip(block)?;
-            return match self.past.end(stream) {
-                End::ResetHere => Ok(()),
-                End::ResetByPeer => self.blame(batch, stream, Reason::StreamClosed),
-                End::Over => Err(ENDED.into()),
-                End::Unknown if self.is_client() => Ok(()),
-                End::Unknown => Err(Malformed::protocol(
+            return match self.more.past.end(stream) {
+                Some(End::ResetHere) => Ok(()),
+                Some(End::ResetByPeer) => self.blame(batch, stream, Reason::StreamClosed),
+                Some(End::Over) => Err(ENDED.into()),
+                None if self.is_client() => Ok(()),
+                None => Err(Malformed::protocol(
                     "a stream number that is not higher than those before",
                 )
                 .into()),
@@ -290,7 +293,7 @@ impl Core {
     fn check_begun(&self, stream: u32) -> Result<(), Malformed> {
         let begun = !stream.is_multiple_of(2)
             && match &self.role {
-                Role::Server(accepting) => stream <= accepting.last(),
+                Role::Server(accepting) => stream <= accepting.last,
                 Role::Client(opening) => stream < opening.next,
             };
         begun
@@ -299,6 +302,7 @@ impl Core {
     }
 }
 
+const TOO_LARGE: Malformed = Malformed::flow("a flow-control window above 2^31-1");
 const ENDED: Malformed = Malformed::new(Reason::StreamClosed, "a frame on a closed stream");
 
 fn calm(allowed: bool) -> Result<(), Closed> {

@@ -12,11 +12,12 @@ use super::*;
 use crate::net::io::Io;
 use crate::protocol::fields::Fields;
 use crate::protocol::http1;
-use crate::protocol::http2::connection::{Accepted, Accepting, Limits, Role};
-use crate::protocol::http2::driver::Inbox;
+use crate::protocol::http2::CONNECTION_WINDOW;
+use crate::protocol::http2::connection::{Accepted, Accepting, Admission, Limits};
 use crate::protocol::http2::frame::{HEADER, PREFACE, flag};
-use crate::protocol::http2::{CONNECTION_WINDOW, STREAM_WINDOW, Sending};
+use crate::protocol::http2::inbox::Inbox;
 use crate::protocol::message::Body;
+use crate::protocol::streams::{STREAM_WINDOW, Sending};
 
 /// A connection without a socket, after its preface.
 struct Connection {
@@ -38,13 +39,6 @@ fn word(payload: &[u8]) -> u32 {
     u32::from_be_bytes(payload[..4].try_into().unwrap())
 }
 
-fn accepting(core: &mut Core) -> &mut Accepting {
-    match &mut core.role {
-        Role::Server(accepting) => accepting,
-        Role::Client(_) => panic!("it is a server"),
-    }
-}
-
 impl Connection {
     fn new() -> Self {
         let limits = Limits {
@@ -54,8 +48,9 @@ impl Connection {
             },
             streams: 4,
         };
+        let accepting = Accepting::within(Admission::new(limits, || false));
         let mut connection = Self {
-            channel: Channel::new(Role::Server(Accepting::new(limits, || false))),
+            channel: Channel::new(Role::Server(accepting)),
             inbox: Inbox::new(limits.block()),
             accepted: HashMap::new(),
         };
@@ -73,7 +68,7 @@ impl Connection {
 
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Closed> {
         self.inbox.take(&self.channel, &mut bytes, usize::MAX)?;
-        let accepted = accepting(&mut self.channel.core.borrow_mut()).take_all();
+        let accepted = self.channel.core.borrow_mut().take_accepted();
         for accepted in accepted {
             self.accepted.insert(accepted.owner.stream().id, accepted);
         }
@@ -274,7 +269,7 @@ fn a_request_whose_reset_was_read_with_it_does_not_begin() {
             .unwrap();
         assert!(cost > 1);
         let core = &mut *connection.channel.core.borrow_mut();
-        let accepted = accepting(core).take_all();
+        let accepted = core.take_accepted();
         assert!(accepted.iter().all(|one| one.owner.stream().is_closed()));
         turns += 1;
     }

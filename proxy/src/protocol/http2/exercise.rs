@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use super::closed::Closed;
-use super::connection::{Accepted, Accepting, Channel, Limits, Role};
-use super::driver::Inbox;
+use super::connection::{Accepted, Accepting, Admission, Channel, Closed, Limits, Role};
+use super::inbox::Inbox;
 use crate::protocol::http1;
 
 /// A connection without a socket.
@@ -37,8 +36,9 @@ impl Default for Exercise {
             },
             streams: 8,
         };
+        let accepting = Accepting::within(Admission::new(limits, || false));
         Self {
-            channel: Channel::new(Role::Server(Accepting::new(limits, || false))),
+            channel: Channel::new(Role::Server(accepting)),
             inbox: Inbox::new(limits.block()),
             accepted: Vec::new(),
         }
@@ -53,9 +53,8 @@ impl Exercise {
             let taken = feed(&mut self.inbox, &self.channel, piece);
             // This includes requests that were reset in the same piece, so that the result does not depend on how
             // bytes are split.
-            if let Role::Server(accepting) = &mut self.channel.core.borrow_mut().role {
-                self.accepted.extend(accepting.take_all());
-            }
+            let accepted = self.channel.core.borrow_mut().take_accepted();
+            self.accepted.extend(accepted);
             if let Err(error) = taken {
                 closed = Some(error.to_string());
                 break;

@@ -6,8 +6,8 @@ use http::{Method, Version};
 
 use super::client::{Client, Outgoing, REQUESTS};
 use super::connection::{Channel, Opening, Owner, Role};
-use super::driver::Inbox;
 use super::exercise::feed;
+use super::inbox::Inbox;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http1::Target;
 use crate::protocol::message::{Body, Request};
@@ -131,9 +131,9 @@ mod tests {
     use maglor_balance::Rng;
 
     use super::*;
-    use crate::protocol::http2::STREAM_WINDOW;
     use crate::protocol::http2::exercise::tests::each_cut;
     use crate::protocol::http2::frame::{self, flag, kind};
+    use crate::protocol::streams::STREAM_WINDOW;
 
     const HEADS: [&[u8]; 7] = [
         &[0x88],

@@ -10,6 +10,7 @@ use super::reason::Malformed;
 use crate::protocol::fields::{CONNECTION_FIELDS, Fields, Known, Span};
 use crate::protocol::http1::{self, HeadError, Limits, Target};
 use crate::protocol::message::Request;
+use crate::protocol::streams::ResponseHead;
 
 /// Reason why a message is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,15 +33,6 @@ type Fit<T> = Result<T, Unfit>;
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) request: Request,
-    pub(super) length: Option<u64>,
-}
-
-/// The head of a response.
-#[derive(Debug)]
-pub(crate) struct ResponseHead {
-    pub(crate) status: StatusCode,
-    pub(crate) fields: Fields,
-    /// Length of the body in bytes; `None` if the head does not contain it.
     pub(super) length: Option<u64>,
 }
 

@@ -2,18 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// How a stream has ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum End {
-    /// Both sides have sent their complete messages.
-    Over,
-    /// The peer has reset the stream.
-    ResetByPeer,
-    /// This side has reset the stream: frames that the peer sent before it learned of this are in transit.
-    ResetHere,
-    /// The stream ended long ago or was never begun.
-    Unknown,
-}
+use crate::protocol::streams::End;
 
 /// The most recently ended streams of each kind.
 #[derive(Debug, Default)]
@@ -45,19 +34,19 @@ impl Past {
             End::Over => self.over.push(stream),
             End::ResetByPeer => self.reset_by_peer.push(stream),
             End::ResetHere => self.reset_here.push(stream),
-            End::Unknown => {}
         }
     }
 
-    pub(super) fn end(&self, stream: u32) -> End {
+    /// Returns how a stream has ended; `None` if it ended long ago or was never begun.
+    pub(super) fn end(&self, stream: u32) -> Option<End> {
         if self.reset_here.contains(stream) {
-            End::ResetHere
+            Some(End::ResetHere)
         } else if self.over.contains(stream) {
-            End::Over
+            Some(End::Over)
         } else if self.reset_by_peer.contains(stream) {
-            End::ResetByPeer
+            Some(End::ResetByPeer)
         } else {
-            End::Unknown
+            None
         }
     }
 }
@@ -74,12 +63,12 @@ mod tests {
             past.add(stream + 1, End::Over);
         }
         past.add(7, End::ResetByPeer);
-        assert_eq!(past.end(19_999), End::ResetHere);
-        assert_eq!(past.end(19_999 - 2 * 1023), End::ResetHere);
-        assert_eq!(past.end(19_999 - 2 * 1024), End::Unknown);
-        assert_eq!(past.end(20_000), End::Over);
-        assert_eq!(past.end(20_000 - 2 * 32), End::Unknown);
-        assert_eq!(past.end(7), End::ResetByPeer);
+        assert_eq!(past.end(19_999), Some(End::ResetHere));
+        assert_eq!(past.end(19_999 - 2 * 1023), Some(End::ResetHere));
+        assert_eq!(past.end(19_999 - 2 * 1024), None);
+        assert_eq!(past.end(20_000), Some(End::Over));
+        assert_eq!(past.end(20_000 - 2 * 32), None);
+        assert_eq!(past.end(7), Some(End::ResetByPeer));
         assert!(past.reset_here.0.capacity() <= 2048);
     }
 }

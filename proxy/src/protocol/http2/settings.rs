@@ -2,9 +2,9 @@
 
 use bytes::BytesMut;
 
-use super::STREAM_WINDOW;
 use super::frame::{self, LAST_STREAM, flag, kind};
 use super::reason::Malformed;
+use crate::protocol::streams::STREAM_WINDOW;
 
 const HEADER_TABLE_SIZE: u16 = 1;
 const ENABLE_PUSH: u16 = 2;

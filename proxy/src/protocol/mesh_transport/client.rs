@@ -2,46 +2,45 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::Version;
 use http_body::Body as _;
 
-use super::closed::Failed;
-use super::connection::{Channel, Owner, Role, Stream};
-use super::frame::{Reason, flag, kind};
-use super::incoming::Incoming;
+use super::connection::{Channel, Closed, MeshTransport, Opening, Owner, Role, Stream};
+use super::frame::{Decoder, flag, kind};
+use super::protocol::encode_text;
 use super::stream::RESPONSE;
-use super::{Closed, INITIAL_STREAMS, Sending};
-use crate::net::io::Io;
-use crate::protocol::error::{ProxyError, Unanswered};
-use crate::protocol::http1::{self, ResponseHead};
-use crate::protocol::message::{Body, Interim, Message, Request};
+use super::{CONNECTION_WINDOW, INITIAL_STREAMS, KEEPALIVE};
+use crate::net::io::{self, Io};
+use crate::protocol::error::Unanswered;
+use crate::protocol::http1;
+use crate::protocol::message::{Interim, Message, Request};
+use crate::protocol::outbox::Outbox;
+use crate::protocol::streams::{self, Begun, Driver, STREAM_WINDOW};
 
 /// A connection to a server, which is closed when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Client(Rc<Channel>);
-
-/// A response whose body has not been received yet.
-#[derive(Debug)]
-pub(crate) struct Answered {
-    pub(crate) head: ResponseHead,
-    /// The body; `None` if there is none.
-    pub(crate) body: Option<(Incoming, Owner)>,
-}
+pub(crate) type Client = streams::Client<MeshTransport>;
+pub(crate) type Answered = streams::Answered<MeshTransport>;
 
 impl Client {
     /// Creates a client on a connection; calls `ended` when the connection ends.
     pub(crate) fn start(io: Io, ended: impl FnOnce(Closed) + 'static) -> Self {
-        let role = Role::Client {
+        let role = Role::Client(Opening {
             next: 1,
             max_streams: INITIAL_STREAMS,
             gone: false,
+        });
+        let channel = Channel::of(role, Outbox::default(), CONNECTION_WINDOW, ());
+        let stream = io::Stream {
+            io,
+            prefix: Bytes::new(),
+            guard: None,
         };
-        let channel = Channel::new(io, RESPONSE.bytes, role);
-        let driven = Rc::clone(&channel);
+        let decoder = Decoder::new(RESPONSE.bytes);
+        let mut driver = Driver::new(stream, decoder, KEEPALIVE, Rc::clone(&channel));
         tokio::task::spawn_local(async move {
-            ended(poll_fn(|cx| driven.poll(cx)).await);
+            ended(poll_fn(|cx| driver.poll(cx)).await);
         });
         Self(channel)
     }
@@ -49,19 +48,21 @@ impl Client {
     /// Returns whether no further requests can be sent.
     pub(crate) fn is_gone(&self) -> bool {
         let core = self.0.core.borrow();
-        let usable = matches!(core.role, Role::Client { gone: false, next, .. } if next < u32::MAX);
-        !usable || !core.is_open()
+        let usable = matches!(&core.role, Role::Client(Opening { gone: false, next, .. }) if *next < u32::MAX);
+        !usable || core.closed.is_some()
     }
 
     /// Returns the maximum number of concurrent requests that the server accepts.
     pub(crate) fn max_streams(&self) -> u32 {
-        match self.0.core.borrow().role {
-            Role::Client { max_streams, .. } => max_streams,
+        match &self.0.core.borrow().role {
+            Role::Client(opening) => opening.max_streams,
             Role::Server(_) => 0,
         }
     }
 
     /// Sends a request, and returns when the head of the response was received.
+    ///
+    /// Not an `async fn`, whose future would reserve space for each argument twice.
     pub(crate) fn round_trip(
         &self,
         message: &mut Message,
@@ -73,16 +74,9 @@ impl Client {
             let Some(owner) = self.open(&message.request, end) else {
                 return Err(Unanswered::NotSent);
             };
-            let mut begun = Begun {
-                owner,
-                sending: Sending::new(message.body.take()),
-                sent: end,
-            };
-            match poll_fn(|cx| begun.poll_head(interim, cx)).await {
-                Ok(head) => Ok(begun.answered(head)),
-                Err(Err(error)) => Err(Unanswered::Failed(error)),
-                Err(Ok(failed)) => Err(unanswered(failed, begun.sending, &mut message.body)),
-            }
+            let mut begun = Begun::new(owner, &mut message.body, end);
+            let head = poll_fn(|cx| begun.poll_head(interim, cx)).await;
+            begun.answered(head, &mut message.body)
         }
     }
 
@@ -91,102 +85,24 @@ impl Client {
             return None;
         }
         let core = &mut *self.0.core.borrow_mut();
-        let Role::Client { next, .. } = &mut core.role else {
+        let Role::Client(opening) = &mut core.role else {
             return None;
         };
-        let id = *next;
-        *next += 1;
+        let id = opening.next;
+        opening.next += 1;
         let mut flags = if end { flag::END } else { 0 };
         if request.version == Version::HTTP_2 {
             flags |= flag::HTTP2;
         }
-        core.output.text(kind::HEAD, flags, id, |out| {
+        encode_text(&mut core.output, kind::HEAD, flags, id, |out| {
             let target = request.path_and_query();
             http1::encode_request(&request.method, target, &request.fields, out);
             out.extend_from_slice(b"\r\n");
         });
-        let stream = Stream::opened(&self.0, id, &request.method, end);
+        let windows = (STREAM_WINDOW, STREAM_WINDOW);
+        let stream = Stream::opened(&self.0, id, windows, (&request.method, end));
         core.streams.insert(id, Rc::clone(&stream));
         self.0.wake();
-        Some(Owner(stream))
-    }
-}
-
-/// A request whose head was sent. In one place, so that a waiting request reserves the space of one reference to it.
-struct Begun {
-    sending: Sending,
-    /// Whether the whole request was sent.
-    sent: bool,
-    owner: Owner,
-}
-
-impl Begun {
-    /// Sends the rest of the request until the head of the response has arrived.
-    fn poll_head(
-        &mut self,
-        interim: Option<&dyn Interim>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<ResponseHead, Result<Failed, ProxyError>>> {
-        let stream = self.owner.stream();
-        if !self.sent
-            && let Poll::Ready(result) = self.sending.poll(stream, cx)
-        {
-            if let Err(error) = result {
-                return Poll::Ready(Err(Err(error)));
-            }
-            self.sent = true;
-        }
-        stream.poll_answer(interim, cx).map_err(Ok)
-    }
-
-    /// Returns the response with this head.
-    fn answered(self, head: ResponseHead) -> Answered {
-        let stream = self.owner.stream();
-        if stream.is_read() {
-            return Answered { head, body: None };
-        }
-        if !self.sent {
-            // The two directions do not wait for each other.
-            tokio::task::spawn_local(send_rest(Rc::clone(stream), self.sending));
-        }
-        let incoming = Incoming(Rc::clone(stream));
-        Answered {
-            head,
-            body: Some((incoming, self.owner)),
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.0.leave();
-    }
-}
-
-fn unanswered(failed: Failed, sending: Sending, body: &mut Body) -> Unanswered {
-    let whole = match failed {
-        Failed::Unseen => sending.untouched(),
-        _ => None,
-    };
-    match whole {
-        Some(whole) => {
-            *body = whole;
-            Unanswered::NotSent
-        }
-        None => Unanswered::Failed(failed.of_upstream(false)),
-    }
-}
-
-/// Sends the rest of a request whose response has begun.
-async fn send_rest(stream: Rc<Stream>, mut sending: Sending) {
-    let sent = poll_fn(|cx| {
-        let sent = sending.poll(&stream, cx);
-        match stream.poll_closed(cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => sent,
-        }
-    });
-    if sent.await.is_err() {
-        stream.abandon(Reason::Cancelled);
+        Some(streams::Owner(stream))
     }
 }

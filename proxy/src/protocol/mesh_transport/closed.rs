@@ -1,36 +1,10 @@
 //! Abnormal ends of connections and streams.
 
-use std::io;
-
-use super::frame::{Malformed, Reason};
+use super::connection::Closed;
+use super::frame::Reason;
 use crate::protocol::error::ProxyError;
 use crate::protocol::http1::{FramingError, HeadError};
-
-/// Reason why a connection has ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Closed {
-    /// The peer does not read its data.
-    #[error("the peer does not read the data sent to it")]
-    Backlog,
-    /// The peer has closed the connection.
-    #[error("closed by the peer")]
-    ByPeer,
-    /// The peer has exceeded a limit on frames that are cheap to send.
-    #[error("too many frames without effect")]
-    Flood,
-    /// The socket or TLS has failed.
-    #[error("i/o: {0}")]
-    Io(io::ErrorKind),
-    /// The peer has violated the protocol.
-    #[error("malformed: {0}")]
-    Malformed(#[from] Malformed),
-    /// This side has closed the connection, because no stream was left.
-    #[error("closed")]
-    Quiet,
-    /// The peer does not respond.
-    #[error("the peer does not respond")]
-    Unresponsive,
-}
+use crate::protocol::streams::Failure;
 
 impl Closed {
     /// Names in metrics of the reasons that are the peer's fault.
@@ -43,16 +17,7 @@ impl Closed {
             Self::Malformed(_) => Some(1),
             Self::Unresponsive => Some(2),
             Self::Flood => Some(3),
-            Self::ByPeer | Self::Io(_) | Self::Quiet => None,
-        }
-    }
-
-    /// Returns the reason to send to the peer; `None` unless the peer has violated the protocol.
-    pub(super) fn reason(self) -> Option<Reason> {
-        match self {
-            Self::Malformed(_) => Some(Reason::Protocol),
-            Self::Flood => Some(Reason::Calm),
-            _ => None,
+            Self::ByPeer | Self::HeadTimeout | Self::Io(_) | Self::Quiet => None,
         }
     }
 }
@@ -76,10 +41,20 @@ pub(crate) enum Failed {
     Unseen,
 }
 
-impl Failed {
-    /// Returns the error that is reported about an endpoint. `answered` is whether the head of the response was
-    /// received.
-    pub(super) fn of_upstream(self, answered: bool) -> ProxyError {
+impl From<FramingError> for Failed {
+    fn from(error: FramingError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<HeadError> for Failed {
+    fn from(error: HeadError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl Failure for Failed {
+    fn of_upstream(self, answered: bool) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::UpstreamBody(error),
             Self::Closed if answered => ProxyError::UpstreamBody(FramingError::UnexpectedEof),
@@ -91,8 +66,7 @@ impl Failed {
         }
     }
 
-    /// Returns the error that is logged for a client.
-    pub(super) fn of_downstream(self) -> ProxyError {
+    fn of_downstream(self) -> ProxyError {
         match self {
             Self::Body(error) => ProxyError::DownstreamBody(error),
             Self::Head(error) => ProxyError::DownstreamHead(error),
@@ -100,5 +74,9 @@ impl Failed {
                 ProxyError::ClientGone
             }
         }
+    }
+
+    fn is_unseen(self) -> bool {
+        matches!(self, Self::Unseen)
     }
 }

@@ -4,10 +4,9 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
-use super::Closed;
-use super::connection::{Channel, Core, Role, Stream};
-use super::frame::{Frame, Malformed, Reason, kind};
-use super::stream::FrameOutcome;
+use super::connection::{Channel, Closed, Core, FrameOutcome, Role, Stream};
+use super::frame::{Frame, Malformed, encode_words, kind};
+use crate::protocol::streams::End;
 
 impl Core {
     /// # Errors
@@ -27,29 +26,30 @@ impl Core {
                 end,
                 http2,
             } => match &self.role {
-                Role::Server(_) => self.accept(channel, stream, text, (end, http2))?,
-                Role::Client { .. } => self.deliver(stream, kind::HEAD, |s| s.head(text, end))?,
+                Role::Server(_) => {
+                    let arrived = *now.get_or_insert_with(Instant::now);
+                    self.accept(channel, stream, text, (end, http2), arrived)?;
+                }
+                Role::Client(_) => self.deliver(stream, kind::HEAD, |s| s.head(text, end))?,
             },
             Frame::Trailers { stream, text } => {
                 self.deliver(stream, kind::TRAILERS, |s| s.trailers(text))?;
             }
             Frame::Reset { stream, reason } => {
                 self.check_known(stream, kind::RESET)?;
-                if let Some(found) = self.streams.remove(&stream) {
+                if let Some(found) = self.take_stream(stream, End::ResetByPeer) {
                     found.given_up(reason);
                 }
             }
             Frame::Window { stream, increment } => self.credit(stream, increment)?,
             Frame::Ping(number) => {
                 let words = [(number >> 32) as u32, number as u32];
-                self.output.words(kind::PONG, 0, &words);
+                encode_words(kind::PONG, 0, &words, self.output.tail());
             }
             Frame::Goaway { last, .. } => self.gone(last),
-            Frame::Settings {
-                max_streams: deliver,
-            } => {
-                if let Role::Client { max_streams, .. } = &mut self.role {
-                    *max_streams = deliver;
+            Frame::Settings { max_streams } => {
+                if let Role::Client(opening) = &mut self.role {
+                    opening.max_streams = max_streams;
                 }
             }
             Frame::Pong(_) | Frame::Silent => {}
@@ -80,7 +80,9 @@ impl Core {
 
     fn data(&mut self, stream: u32, bytes: &[u8], end: bool) -> Result<(), Malformed> {
         // A frame is at most 16 kB long.
-        self.arrived(bytes.len() as u32)?;
+        if !self.arrived(bytes.len() as u32) {
+            return Err(Malformed::FlowControl);
+        }
         self.deliver(stream, kind::DATA, |s| s.data(bytes, end))
     }
 
@@ -96,10 +98,8 @@ impl Core {
         };
         match deliver(found)? {
             FrameOutcome::Open => {}
-            FrameOutcome::Closed => {
-                self.streams.remove(&stream);
-            }
-            FrameOutcome::Violation => self.reset(stream, Reason::Protocol),
+            FrameOutcome::Closed => self.over(stream),
+            FrameOutcome::Violation(reason) => self.reset(stream, reason),
         }
         Ok(())
     }
@@ -107,24 +107,30 @@ impl Core {
     /// Checks that a missing stream existed earlier.
     fn check_known(&self, stream: u32, kind: u8) -> Result<(), Malformed> {
         let known = match &self.role {
-            Role::Client { next, .. } => stream < *next,
-            Role::Server(accepting) => stream <= accepting.last(),
+            Role::Client(opening) => stream < opening.next,
+            Role::Server(accepting) => stream <= accepting.last,
         };
         known.then_some(()).ok_or(Malformed::Stream(kind))
     }
 
     fn credit(&mut self, stream: u32, increment: u32) -> Result<(), Malformed> {
         if stream == 0 {
-            return self.grow(increment);
+            return match self.grow(increment) {
+                true => Ok(()),
+                false => Err(Malformed::FlowControl),
+            };
         }
-        self.deliver(stream, kind::WINDOW, |s| s.credit(increment))
+        self.deliver(stream, kind::WINDOW, |s| match s.resize(increment.into()) {
+            true => Ok(FrameOutcome::Open),
+            false => Err(Malformed::FlowControl),
+        })
     }
 
     fn gone(&mut self, last: u32) {
-        let Role::Client { gone, .. } = &mut self.role else {
+        let Role::Client(opening) = &mut self.role else {
             return;
         };
-        *gone = true;
+        opening.gone = true;
         let unseen = self.streams.extract_if(|stream, _| *stream > last);
         for (_, stream) in unseen {
             stream.go_unseen();

@@ -5,35 +5,33 @@
 //! frames, with credit for each stream and for the connection. All pending output is sent in one write. The format is
 //! described in docs/transport.md.
 //!
-//! [`frame`] is the format, `connection` the types, `channel` one connection, `stream` one request on it, `client`
-//! and `server` the parts that differ between the ends. The driver of a connection is a separate task; the tasks of
-//! requests put frames into its buffer and wake it once.
+//! [`frame`] is the format, `inbox` decodes input, and `dispatch` applies its frames to the connection and its streams.
+//! The connection itself is that of [`streams`](super::streams): `protocol` is what differs, `connection` has the types
+//! that differ, `client` and `server` are the two ends of a connection.
 
-mod channel;
 pub(crate) mod client;
 mod closed;
 mod connection;
 mod dispatch;
 pub mod frame;
-mod incoming;
-mod outbox;
-mod sending;
+mod inbox;
+mod protocol;
 pub(crate) mod server;
 mod stream;
-mod window;
 
-pub(crate) use closed::Closed;
-pub(crate) use connection::{Owner, Stream};
-pub(crate) use frame::Reason;
-pub(crate) use sending::Sending;
+use std::time::Duration;
+
+pub(crate) use connection::Closed;
+#[cfg(test)]
+pub(crate) use connection::MeshTransport;
 
 /// The transport's name in ALPN.
 pub(crate) const ALPN: &[u8] = b"maglor/1";
 
-/// Number of bytes of a body that a peer may send before they are read; it bounds the buffer of a stream.
-const STREAM_WINDOW: u32 = 64 * 1024;
 /// Number of bytes of all bodies that may be in transit. Bytes that have arrived do not count, whether or not they
 /// were read, so that slow streams cannot use up the credit of others.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Number of streams that a client may open before the server has announced its limit.
 const INITIAL_STREAMS: u32 = 100;
+/// Interval of keepalive checks. A silent peer is sent a PING after three intervals and must respond within one.
+const KEEPALIVE: Duration = Duration::from_secs(10);

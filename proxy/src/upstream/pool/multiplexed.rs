@@ -27,8 +27,9 @@ use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http2;
 use crate::protocol::http2::client::Outgoing;
 use crate::protocol::mesh_transport;
-use crate::protocol::mesh_transport::client::{self, Client};
+use crate::protocol::mesh_transport::client::Client;
 use crate::protocol::message::{Body, Message, Request, Response, Source};
+use crate::protocol::streams::{Answered, Incoming, Owner, Protocol};
 use crate::telemetry::metrics::Failures;
 use crate::upstream::Open;
 
@@ -357,17 +358,13 @@ impl Slot {
                     let Message { request, body } = message;
                     let outgoing = over_http2(hop, request);
                     match client.round_trip(outgoing, body, hop.interim).await {
-                        Ok(http2::client::Answered { head, body }) => {
-                            Ok(self.response(head.status, head.fields, body))
-                        }
+                        Ok(answered) => Ok(self.response(answered)),
                         Err(error) => Err(self.unanswered(error)),
                     }
                 }
                 Carrier::MeshTransport(client) => {
                     match client.round_trip(message, hop.interim).await {
-                        Ok(client::Answered { head, body }) => {
-                            Ok(self.response(head.status, head.fields, body))
-                        }
+                        Ok(answered) => Ok(self.response(answered)),
                         Err(error) => Err(self.unanswered(error)),
                     }
                 }
@@ -384,11 +381,8 @@ impl Slot {
     }
 
     /// Returns a response; its body holds the slot.
-    fn response<I, O>(self, status: StatusCode, fields: Fields, body: Option<(I, O)>) -> Response
-    where
-        I: Source + 'static,
-        O: Debug + 'static,
-    {
+    fn response<P: Protocol>(self, answered: Answered<P>) -> Response {
+        let Answered { head, body } = answered;
         let body = body.map_or_else(Body::empty, |(incoming, owner)| {
             Body::source(Box::new(ResponseBody {
                 incoming,
@@ -397,8 +391,8 @@ impl Slot {
             }))
         });
         Response {
-            status,
-            fields,
+            status: head.status,
+            fields: head.fields,
             body,
         }
     }
@@ -406,9 +400,9 @@ impl Slot {
 
 /// Body of a response. It holds the request's slot on the connection.
 #[derive(Debug)]
-struct ResponseBody<I, O> {
-    incoming: I,
-    _owner: O,
+struct ResponseBody<P: Protocol> {
+    incoming: Incoming<P>,
+    _owner: Owner<P>,
     _slot: Slot,
 }
 
@@ -427,7 +421,7 @@ fn over_http2<'a>(hop: &Sender<'_>, request: &'a Request) -> Outgoing<'a> {
     }
 }
 
-impl<I: Source, O: Debug> Source for ResponseBody<I, O> {
+impl<P: Protocol> Source for ResponseBody<P> {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -10,11 +10,7 @@ use tokio::io::AsyncWrite as _;
 use tokio::time::Sleep;
 
 use super::closed::Closed;
-use super::connection::Channel;
-use super::dispatch::Batch;
-use super::frame::{self, kind};
-use super::hpack;
-use super::reason::Reason;
+use super::connection::{Channel, Protocol};
 use crate::net::io::Stream;
 use crate::protocol::http1;
 use crate::protocol::keepalive::{Keepalive, KeepaliveStep};
@@ -28,18 +24,20 @@ const LINGER_BYTES: usize = 1024 * 1024;
 const OPEN: &str = "the driver has not ended";
 
 /// Reads and writes the socket of a connection.
-pub(super) struct Driver {
+#[derive(Debug)]
+pub(in crate::protocol) struct Driver<P: Protocol> {
     intake: Intake,
-    channel: Rc<Channel>,
-    inbox: Inbox,
+    channel: Rc<Channel<P>>,
+    pub(in crate::protocol) inbox: P::Inbox,
     keepalive: Keepalive,
-    ended: Option<Closed>,
+    pub(in crate::protocol) ended: Option<Closed<P::Malformed>>,
     linger: Option<Linger>,
     _guard: Option<Box<dyn Debug>>,
 }
 
 /// State of a connection that was shut down and waits for the peer to close its side. If the socket were closed
 /// earlier, it would respond to further data with a reset, and the peer would lose data that it has not read yet.
+#[derive(Debug)]
 struct Linger {
     limit: Pin<Box<Sleep>>,
     /// Number of bytes that are still read and discarded.
@@ -47,55 +45,12 @@ struct Linger {
     shut: bool,
 }
 
-/// Decodes bytes and applies their frames.
-#[derive(Debug)]
-pub(super) struct Inbox {
-    frames: frame::Decoder,
-    hpack: hpack::Decoder,
-}
-
-impl Inbox {
-    pub(super) fn new(block_limit: usize) -> Self {
-        Self {
-            frames: frame::Decoder::new(block_limit),
-            hpack: hpack::Decoder::default(),
-        }
-    }
-
-    /// Creates the decoder of a server's data.
-    pub(super) fn of_server(block_limit: usize) -> Self {
-        Self {
-            frames: frame::Decoder::of_server(block_limit),
-            hpack: hpack::Decoder::default(),
-        }
-    }
-
-    /// Handles input up to the cost `most`. Returns the cost of handling it, in addition to its bytes.
-    pub(super) fn take(
-        &mut self,
-        channel: &Rc<Channel>,
-        bytes: &mut &[u8],
-        most: usize,
-    ) -> Result<usize, Closed> {
-        let core = &mut *channel.core.borrow_mut();
-        let mut batch = Batch::new(channel, &mut self.hpack);
-        // Requests begin when this returns. A request whose reset was already read does not begin, so resets are
-        // handled even beyond the cost limit.
-        while (batch.cost < most || self.frames.is_reset_next(bytes))
-            && let Some(frame) = self.frames.next(bytes)?
-        {
-            core.take(&mut batch, frame)?;
-        }
-        Ok(batch.cost)
-    }
-}
-
-impl Driver {
-    pub(super) fn new(
+impl<P: Protocol> Driver<P> {
+    pub(in crate::protocol) fn new(
         stream: Stream,
-        inbox: Inbox,
+        inbox: P::Inbox,
         keepalive: Duration,
-        channel: Rc<Channel>,
+        channel: Rc<Channel<P>>,
     ) -> Self {
         channel.io.replace(Some(stream.io));
         Self {
@@ -110,12 +65,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn is_in_head(&self) -> bool {
-        self.ended.is_none() && self.inbox.frames.is_in_head()
-    }
-
     /// Reads, passes input to streams, and writes pending output. Becomes ready when the connection has ended.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+    pub(in crate::protocol) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Closed<P::Malformed>> {
         self.channel.begin_turn(cx.waker());
         let closed = match self.ended {
             Some(closed) => closed,
@@ -129,23 +80,21 @@ impl Driver {
     }
 
     /// Ends the connection, and sends the peer the reason if possible.
-    pub(super) fn end(&mut self, closed: Closed) {
+    pub(in crate::protocol) fn end(&mut self, closed: Closed<P::Malformed>) {
         if self.ended.replace(closed).is_some() {
             return;
         }
-        if let Some(reason) = closed.reason() {
-            // Only this side's log contains the details.
+        let reason = {
             let core = &mut *self.channel.core.borrow_mut();
-            let last = core.last_accepted();
-            core.goaway(last, reason);
-        }
-        if closed == Closed::Quiet {
-            let core = &mut *self.channel.core.borrow_mut();
-            if core.is_client() {
-                core.goaway(0, Reason::NoError);
+            let reason = P::reason(closed, core.is_client());
+            if let Some(reason) = reason {
+                // Only this side's log contains the details.
+                let last = core.last_accepted();
+                core.goaway(last, reason);
             }
-        }
-        if closed == Closed::Quiet || closed.reason().is_some() {
+            reason
+        };
+        if closed == Closed::Quiet || reason.is_some() {
             self.linger = Some(Linger {
                 limit: Box::pin(tokio::time::sleep(LINGER)),
                 left: LINGER_BYTES,
@@ -155,7 +104,7 @@ impl Driver {
         self.channel.close(closed);
     }
 
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Closed<P::Malformed>> {
         if let Poll::Ready(closed) = self.poll_read(cx) {
             return Poll::Ready(closed);
         }
@@ -165,7 +114,7 @@ impl Driver {
         self.poll_write(cx)
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Closed<P::Malformed>> {
         let Self {
             intake,
             channel,
@@ -180,28 +129,27 @@ impl Driver {
                 return Err(Closed::ByPeer);
             }
             keepalive.received();
-            inbox.take(channel, bytes, most)
+            P::take(inbox, channel, bytes, most)
         })
     }
 
-    fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
-        // A server is asked only while it owes a response.
+    fn poll_keepalive(&mut self, cx: &mut Context<'_>) -> Poll<Closed<P::Malformed>> {
         let busy = {
             let core = self.channel.core.borrow();
-            !core.is_client() || !core.streams.is_empty()
+            !core.streams.is_empty() || (P::CHECKS_IDLE_CLIENTS && !core.is_client())
         };
         loop {
             match ready!(self.keepalive.poll(busy, cx)) {
                 KeepaliveStep::SendPing => {
                     let core = &mut *self.channel.core.borrow_mut();
-                    frame::encode_words(kind::PING, 0, &[0, 0], core.output.tail());
+                    P::encode_ping(core.output.tail());
                 }
                 KeepaliveStep::Dead => return Poll::Ready(Closed::Unresponsive),
             }
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Closed<P::Malformed>> {
         let core = &mut *self.channel.core.borrow_mut();
         if core.output.is_backlog() {
             return Poll::Ready(Closed::Backlog);
@@ -210,7 +158,7 @@ impl Driver {
             let io = &mut *self.channel.io.borrow_mut();
             core.output.poll_flush(io.as_mut().expect(OPEN), cx)
         };
-        if core.wake_waiting() {
+        if core.output.wake_waiting() {
             // There may still be room after the woken tasks have run.
             cx.waker().wake_by_ref();
         }
@@ -254,7 +202,7 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl<P: Protocol> Drop for Driver<P> {
     /// Closes the socket: streams hold references to the channel.
     fn drop(&mut self) {
         self.channel.io.take();

@@ -6,45 +6,32 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::connection::{Owner, Stream};
-use super::reason::Reason;
+use super::closed::Failure as _;
+use super::connection::{Owner, Protocol, Stream};
 use super::stream::remember;
-use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Source;
 use crate::protocol::receive_buffer::Received;
 
-/// Maximum number of bytes that are forwarded at a time, so that streams that wait for credit take turns.
-const PIECE: usize = 16 * 1024;
-
-impl Owner {
+impl<P: Protocol> Owner<P> {
     /// Returns the stream.
-    pub(crate) fn stream(&self) -> &Rc<Stream> {
+    pub(crate) fn stream(&self) -> &Rc<Stream<P>> {
         &self.0
     }
 }
 
-impl Drop for Owner {
+impl<P: Protocol> Drop for Owner<P> {
     fn drop(&mut self) {
-        let (client, answered) = {
-            let state = self.0.state.borrow();
-            (state.answer.is_some(), state.local_ended)
-        };
-        self.0.abandon(match answered {
-            _ if client => Reason::Cancel,
-            // RFC 9113 §8.1: the rest of the request is not needed.
-            true => Reason::NoError,
-            false if memory::is_resetting() => Reason::EnhanceYourCalm,
-            false => Reason::Internal,
-        });
+        let reason = P::dropped(&self.0.state.borrow());
+        self.0.abandon(reason);
     }
 }
 
 /// The body received on a stream.
 #[derive(Debug)]
-pub(crate) struct Incoming(pub(super) Rc<Stream>);
+pub(crate) struct Incoming<P: Protocol>(pub(in crate::protocol) Rc<Stream<P>>);
 
-impl Source for Incoming {
+impl<P: Protocol> Source for Incoming<P> {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -58,7 +45,7 @@ impl Source for Incoming {
             })));
         }
         if !state.received.is_empty() {
-            let bytes = state.received.take_some(PIECE);
+            let bytes = state.received.take_some(P::PIECE);
             // At most the size of a window.
             state.taken += bytes.len() as u32;
             if let Some(credit) = state.credit() {
@@ -67,7 +54,7 @@ impl Source for Incoming {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
         if let Some(trailers) = state.trailers.take() {
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
         if state.remote_ended {
             return Poll::Ready(None);
@@ -90,7 +77,7 @@ impl Source for Incoming {
     }
 }
 
-impl Drop for Incoming {
+impl<P: Protocol> Drop for Incoming<P> {
     fn drop(&mut self) {
         let state = &mut *self.0.state.borrow_mut();
         state.unwanted = true;

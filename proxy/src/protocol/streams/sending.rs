@@ -1,12 +1,13 @@
 //! Sends a body on a stream.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Body as _;
 
-use super::connection::Stream;
+use super::connection::{Protocol, Stream};
 use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::message::Body;
@@ -39,8 +40,13 @@ impl Sending {
         }
     }
 
+    /// Returns the body unless it has been polled.
+    pub(super) fn untouched(self) -> Option<Body> {
+        (!self.begun).then_some(self.body)
+    }
+
     /// Records that the body was sent completely, unless the stream was closed.
-    fn delivered(&mut self, stream: &Stream) {
+    fn delivered<P: Protocol>(&mut self, stream: &Stream<P>) {
         if !stream.is_closed() {
             self.body.delivered();
         }
@@ -50,9 +56,9 @@ impl Sending {
     ///
     /// # Errors
     /// If the body fails or takes too long.
-    pub(crate) fn poll(
+    pub(crate) fn poll<P: Protocol>(
         &mut self,
-        stream: &Stream,
+        stream: &Stream<P>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), ProxyError>> {
         loop {
@@ -99,6 +105,23 @@ impl Sending {
                     self.last = true;
                 }
             }
+        }
+    }
+    /// Sends the rest of the body; resets the stream with `failed` if the body fails or takes too long. Ends when the
+    /// stream is closed.
+    pub(crate) async fn finish<P: Protocol>(&mut self, stream: &Stream<P>, failed: P::Reason) {
+        let sent = poll_fn(|cx| {
+            let sent = self.poll(stream, cx);
+            if sent.is_pending() {
+                stream.hurry();
+            }
+            match stream.poll_closed(cx) {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending => sent,
+            }
+        });
+        if sent.await.is_err() {
+            stream.abandon(failed);
         }
     }
 }

@@ -207,7 +207,9 @@ pub trait Shorthand: Sized {
     fn from_text(text: &str) -> Result<Self, NotationError>;
 
     /// Returns the string form; `None` if the block has fields that a string cannot express.
-    fn as_text(&self) -> Option<&str>;
+    fn as_text(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Reads and writes both forms of a [`Shorthand`].

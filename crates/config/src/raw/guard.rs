@@ -238,8 +238,4 @@ impl Shorthand for Delay {
             ..Self::default()
         })
     }
-
-    fn as_text(&self) -> Option<&str> {
-        None
-    }
 }

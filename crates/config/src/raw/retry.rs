@@ -116,10 +116,6 @@ impl Shorthand for Hedge {
             ..Self::default()
         })
     }
-
-    fn as_text(&self) -> Option<&str> {
-        None
-    }
 }
 
 /// Sends copies of requests to another cluster, whose responses are discarded.

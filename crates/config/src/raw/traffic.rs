@@ -56,10 +56,6 @@ impl Shorthand for RateLimit {
             ..Self::default()
         })
     }
-
-    fn as_text(&self) -> Option<&str> {
-        None
-    }
 }
 
 /// Key of separate limits; exactly one of the fields.

@@ -1,13 +1,14 @@
 //! Commands that query the admin ports of a running mesh's controller and proxies.
 //!
-//! [`access`] locates and queries admin ports, in a cluster or at given addresses; [`table`] prints
-//! results. Each of the other modules is a command.
+//! [`access`] locates and queries admin ports, in a cluster or at given addresses; [`listing`] has options of two
+//! commands; [`table`] prints results. Each of the other modules is a command.
 
 pub(crate) mod access;
 mod csv;
 pub(crate) mod dashboard;
 pub(crate) mod endpoints;
 mod error;
+mod listing;
 pub(crate) mod receipts;
 pub(crate) mod routes;
 mod served;

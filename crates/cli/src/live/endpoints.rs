@@ -7,9 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::LiveError;
-use super::access::{Instance, Pods, Target, Where};
-use super::served::{Cluster, Clusters, Resource, Service, short};
-use super::table::{self, Column, Format, Row, or_dash};
+use super::access::Instance;
+use super::listing::Listing;
+use super::served::{Cluster, Clusters, Resource, short};
+use super::table::{self, Column, Row, or_dash};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,23 +25,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Service, by a unique prefix of its name such as `reviews.shop:9080` [default: all].
-    #[arg(value_name = "SERVICE")]
-    service: Option<Service>,
-
-    /// Query the proxies of this pod or workload instead of the controller.
-    #[arg(long, value_name = "POD|WORKLOAD")]
-    of: Option<Target>,
-
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-
     #[command(flatten)]
-    pods: Pods,
-
-    #[command(flatten)]
-    place: Where,
+    listing: Listing,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,30 +83,23 @@ impl Row for Line {
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     super::run(async {
-        let lines = match options.of.is_some() || options.place.names_proxies() {
-            true => of_proxies(options).await?,
-            false => of_controller(options).await?,
+        let listing = &options.listing;
+        let lines = match listing.proxies().await? {
+            Some(proxies) => of_proxies(listing, &proxies).await?,
+            None => of_controller(listing).await?,
         };
-        table::show(&lines, options.output, "no matching endpoints");
+        table::show(&lines, listing.output, "no matching endpoints");
         Ok(())
     })
 }
 
-fn wanted(options: &Options, name: &str) -> bool {
-    options
-        .service
-        .as_ref()
-        .is_none_or(|wanted| wanted.is(name))
-}
-
-async fn of_proxies(options: &Options) -> Result<Vec<Line>, LiveError> {
-    let proxies = options.place.proxies(&options.pods, options.of.as_ref());
+async fn of_proxies(listing: &Listing, proxies: &[Instance]) -> Result<Vec<Line>, LiveError> {
     let mut lines = Vec::new();
-    for proxy in proxies.await? {
+    for proxy in proxies {
         let seen: Clusters = proxy.admin.json("/clusters").await?;
         let clusters = seen.clusters.into_iter();
-        for cluster in clusters.filter(|cluster| wanted(options, &cluster.name)) {
-            lines.extend(seen_by(&proxy, cluster));
+        for cluster in clusters.filter(|cluster| listing.wants(&cluster.name)) {
+            lines.extend(seen_by(proxy, cluster));
         }
     }
     Ok(lines)
@@ -155,17 +134,15 @@ fn seen_by(proxy: &Instance, cluster: Cluster) -> impl Iterator<Item = Line> {
     })
 }
 
-/// All replicas have the same response.
-async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
-    let replicas = options.place.controllers().await?;
-    let Some(controller) = replicas.first() else {
+async fn of_controller(listing: &Listing) -> Result<Vec<Line>, LiveError> {
+    let Some(controller) = listing.controller().await? else {
         return Ok(Vec::new());
     };
     let path = |kind: &str| format!("/resources?kind={kind}&full");
     let clusters: Vec<Resource> = controller.admin.json(&path("cluster")).await?;
     let endpoints: Vec<Resource> = controller.admin.json(&path("endpoints")).await?;
     let mut lines = Vec::new();
-    for cluster in clusters.iter().filter(|one| wanted(options, &one.name)) {
+    for cluster in clusters.iter().filter(|one| listing.wants(&one.name)) {
         let own = cluster.resource["endpoints"].as_array();
         let apart = endpoints.iter().find(|one| one.name == cluster.name);
         let list = apart.and_then(|one| one.resource.as_array()).or(own);

@@ -7,9 +7,10 @@ use maglor_config::{raw, resource};
 use serde::Serialize;
 
 use super::LiveError;
-use super::access::{Instance, Pods, Target, Where};
-use super::served::{Host, Listener, Resource, Route, Service, Share, Tables, short};
-use super::table::{self, Column, Format, Row, or_dash};
+use super::access::Instance;
+use super::listing::Listing;
+use super::served::{Host, Listener, Resource, Route, Share, Tables, short};
+use super::table::{self, Column, Row, or_dash};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,23 +25,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Service or host, by a unique prefix of its name such as `reviews.shop:9080` [default: all].
-    #[arg(value_name = "SERVICE")]
-    service: Option<Service>,
-
-    /// Query the proxies of this pod or workload instead of the controller.
-    #[arg(long, value_name = "POD|WORKLOAD")]
-    of: Option<Target>,
-
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-
     #[command(flatten)]
-    pods: Pods,
-
-    #[command(flatten)]
-    place: Where,
+    listing: Listing,
 }
 
 #[derive(Debug, Serialize)]
@@ -124,38 +110,32 @@ impl Row for Line {
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     super::run(async {
-        let lines = match options.of.is_some() || options.place.names_proxies() {
-            true => of_proxies(options).await?,
-            false => of_controller(options).await?,
+        let listing = &options.listing;
+        let lines = match listing.proxies().await? {
+            Some(proxies) => of_proxies(listing, &proxies).await?,
+            None => of_controller(listing).await?,
         };
-        table::show(&lines, options.output, "no matching routes");
+        table::show(&lines, listing.output, "no matching routes");
         Ok(())
     })
 }
 
-async fn of_proxies(options: &Options) -> Result<Vec<Line>, LiveError> {
-    let proxies = options.place.proxies(&options.pods, options.of.as_ref());
+async fn of_proxies(listing: &Listing, proxies: &[Instance]) -> Result<Vec<Line>, LiveError> {
     let mut lines = Vec::new();
-    for proxy in proxies.await? {
+    for proxy in proxies {
         let tables: Tables = proxy.admin.json("/routes").await?;
         for listener in &tables.listeners {
-            lines.extend(in_force(options, &proxy, listener));
+            lines.extend(in_force(listing, proxy, listener));
         }
     }
     Ok(lines)
 }
 
 fn in_force<'a>(
-    options: &'a Options,
+    listing: &'a Listing,
     proxy: &'a Instance,
     listener: &'a Listener,
 ) -> impl Iterator<Item = Line> + 'a {
-    let wanted = |name: &str| {
-        options
-            .service
-            .as_ref()
-            .is_none_or(|service| service.is(name))
-    };
     let line = move |host: &str, name: &str, matches: &str, to: Vec<To>| Line {
         host: host.to_owned(),
         clients: None,
@@ -172,7 +152,7 @@ fn in_force<'a>(
         for host in chain
             .hosts
             .iter()
-            .filter(|host| host.domains.iter().any(|name| wanted(name)))
+            .filter(|host| host.domains.iter().any(|name| listing.wants(name)))
         {
             let name = host.domains.join(", ");
             lines.extend(host.routes.iter().flatten().map(|route| Line {
@@ -188,7 +168,11 @@ fn in_force<'a>(
                 lines.push(line(&name, "-", "-", to));
             }
         }
-        if let Some(cluster) = chain.bytes.as_ref().filter(|cluster| wanted(cluster)) {
+        if let Some(cluster) = chain
+            .bytes
+            .as_ref()
+            .filter(|cluster| listing.wants(cluster))
+        {
             let to = To::alone(cluster.clone());
             lines.push(line("-", &chain.name, "not HTTP", to));
         }
@@ -212,21 +196,13 @@ fn action(route: &Route) -> Vec<To> {
     }
 }
 
-/// All replicas have the same response.
-async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
-    let replicas = options.place.controllers().await?;
-    let Some(controller) = replicas.first() else {
+async fn of_controller(listing: &Listing) -> Result<Vec<Line>, LiveError> {
+    let Some(controller) = listing.controller().await? else {
         return Ok(Vec::new());
     };
     let tables: Vec<Resource> = controller.admin.json("/resources?kind=routes&full").await?;
-    let wanted = |name: &str| {
-        options
-            .service
-            .as_ref()
-            .is_none_or(|service| service.is(name))
-    };
     let mut lines = Vec::new();
-    for table in tables.iter().filter(|table| wanted(&table.name)) {
+    for table in tables.iter().filter(|table| listing.wants(&table.name)) {
         lines.extend(lines_of(table)?);
     }
     Ok(lines)

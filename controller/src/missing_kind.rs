@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::runtime::watcher::{Event, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::sleep;
-
-use crate::api_server;
 
 /// Pause after the definition is established, until the API server serves the kind.
 const ESTABLISHED: Duration = Duration::from_millis(50);
@@ -19,7 +17,7 @@ const UNEXPLAINED: Duration = Duration::from_secs(10);
 /// Returns when the definition of a kind is established, and after a pause if the definition does not explain why the
 /// kind is not served. `definition` is the name of the CustomResourceDefinition: `httproutes.gateway.networking.k8s.io`.
 pub(crate) async fn wait(client: Client, definition: &str) {
-    let config = api_server::watch().fields(&format!("metadata.name={definition}"));
+    let config = watcher::Config::default().fields(&format!("metadata.name={definition}"));
     let mut definitions = pin!(watcher(Api::all(client), config));
     while let Some(event) = definitions.next().await {
         match event {

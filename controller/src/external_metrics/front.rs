@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::watcher::{Event, watcher};
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use maglor_identity::tls::StrictClients;
 use maglor_identity::x509;
@@ -23,7 +23,6 @@ use rustls::{
 };
 use tokio::sync::watch;
 
-use crate::api_server;
 use crate::https::Serving;
 
 const NAMESPACE: &str = "kube-system";
@@ -57,15 +56,14 @@ pub(super) async fn follow(
     serving: watch::Sender<Option<Arc<ServerConfig>>>,
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-    let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
-    let mut changes = pin!(watcher(api, config));
+    let mut changes = pin!(watch_object(api, NAME));
     let mut front: Option<Arc<Front>> = None;
     loop {
         tokio::select! {
             Some(event) = changes.next() => match event {
-                Ok(Event::Apply(map) | Event::InitApply(map)) => front = known(&map).or(front),
+                Ok(Some(map)) => front = known(&map).or(front),
                 // After a deletion, the last known content remains valid.
-                Ok(_) => {}
+                Ok(None) => {}
                 Err(error) => {
                     tracing::debug!(%error, "watch of ConfigMap {NAMESPACE}/{NAME} failed; retrying");
                     tokio::time::sleep(REST).await;

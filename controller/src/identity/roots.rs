@@ -10,16 +10,14 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::watcher::watcher;
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use maglor_identity::{Error, TrustBundle};
 use tokio::sync::watch;
 
 use super::authority::{InForce, Issuer};
 use super::rotation::{BUNDLE, Phase, Progress};
-use super::secret::{WatchEvent, watch_event};
 use super::signer::RemoteSigner;
-use crate::api_server;
 
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(2);
@@ -59,9 +57,7 @@ pub async fn follow(
     progress: watch::Sender<Option<Progress>>,
 ) {
     let api: Api<Secret> = Api::namespaced(client, &place.namespace);
-    let named = api_server::watch().fields(&format!("metadata.name={}", place.name));
-    let mut stream = pin!(watcher(api, named));
-    let mut found = None;
+    let mut stream = pin!(watch_object(api, &place.name));
     let mut roots = Roots {
         place,
         signer,
@@ -69,15 +65,15 @@ pub async fn follow(
         progress,
     };
     loop {
-        let event = tokio::select! {
-            event = stream.next() => event,
+        tokio::select! {
+            Some(watched) = stream.next() => match watched {
+                Ok(secret) => roots.take(secret.as_ref()),
+                Err(error) => {
+                    tracing::warn!(%error, "watch of the signer's Secret failed; retrying");
+                    tokio::time::sleep(REST).await;
+                }
+            },
             () = roots.in_force.closed() => return,
-        };
-        match watch_event(&mut found, event) {
-            WatchEvent::Now(secret) => roots.take(Option::as_ref(&secret)),
-            WatchEvent::Nothing => {}
-            WatchEvent::Failed => tokio::time::sleep(REST).await,
-            WatchEvent::Ended => return,
         }
     }
 }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use maglor_identity::TrustDomain;
 use tokio::sync::watch;
@@ -27,7 +27,6 @@ use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
 use super::replicas::Replicas;
 use super::rotation::{Circumstances, Phase, Progress, RotationError, Spread, Stored};
 use super::succession::{Succession, SuccessionError};
-use crate::api_server;
 use crate::conditional_writes::Manager;
 use crate::lease::Term;
 use crate::status_writer::FIELD_MANAGER;
@@ -91,37 +90,6 @@ enum KeepError {
     Succession(#[from] SuccessionError),
 }
 
-/// An event of the watch of one Secret.
-pub(super) enum WatchEvent {
-    /// The current Secret; `None` if there is none.
-    Now(Box<Option<Secret>>),
-    /// There is no change.
-    Nothing,
-    /// The watch has failed.
-    Failed,
-    Ended,
-}
-
-/// Converts a watch event of one Secret.
-pub(super) fn watch_event(
-    found: &mut Option<Secret>,
-    event: Option<Result<Event<Secret>, watcher::Error>>,
-) -> WatchEvent {
-    match event {
-        Some(Ok(Event::Init)) => *found = None,
-        Some(Ok(Event::InitApply(secret))) => *found = Some(secret),
-        Some(Ok(Event::InitDone)) => return WatchEvent::Now(found.take().into()),
-        Some(Ok(Event::Apply(secret))) => return WatchEvent::Now(Some(secret).into()),
-        Some(Ok(Event::Delete(_))) => return WatchEvent::Now(None.into()),
-        Some(Err(error)) => {
-            tracing::warn!(%error, "watch of the authority's Secret failed; retrying");
-            return WatchEvent::Failed;
-        }
-        None => return WatchEvent::Ended,
-    }
-    WatchEvent::Nothing
-}
-
 impl Keeper {
     /// Creates a keeper that publishes the Secret's authority in `ca`, and writes while this replica has the `term`.
     #[must_use]
@@ -152,31 +120,26 @@ impl Keeper {
 
     /// Runs until all receivers are dropped.
     pub async fn keep(mut self) {
-        let named = |name: &str| api_server::watch().fields(&format!("metadata.name={name}"));
-        let mut stream = pin!(watcher(self.api.clone(), named(&self.settings.name)));
-        let mut kept = pin!(watcher(self.api.clone(), named(&self.kept_name())));
+        let mut source = pin!(watch_object(self.api.clone(), &self.settings.name));
+        let mut kept = pin!(watch_object(self.api.clone(), &self.kept_name()));
         let mut term = self.term.clone();
-        let (mut found, mut found_kept) = (None, None);
         loop {
-            let (event, is_source) = tokio::select! {
-                event = stream.next() => (watch_event(&mut found, event), true),
-                event = kept.next() => (watch_event(&mut found_kept, event), false),
-                () = tokio::time::sleep(self.pause()) => (WatchEvent::Nothing, true),
-                () = begun(&mut term), if !self.writes() => (WatchEvent::Nothing, true),
+            let watched = tokio::select! {
+                Some(watched) = source.next() => watched.map(|secret| {
+                    self.listed = true;
+                    self.take(secret);
+                }),
+                Some(watched) = kept.next() => watched.map(|secret| {
+                    self.kept_listed = true;
+                    self.take_kept(secret);
+                }),
+                () = tokio::time::sleep(self.pause()) => Ok(()),
+                () = begun(&mut term), if !self.writes() => Ok(()),
                 () = self.ca.closed() => return,
             };
-            match event {
-                WatchEvent::Now(secret) if is_source => {
-                    self.listed = true;
-                    self.take(*secret);
-                }
-                WatchEvent::Now(secret) => {
-                    self.kept_listed = true;
-                    self.take_kept(*secret);
-                }
-                WatchEvent::Nothing => {}
-                WatchEvent::Failed => tokio::time::sleep(REST).await,
-                WatchEvent::Ended => return,
+            if let Err(error) = watched {
+                tracing::warn!(%error, "watch of the authority's Secret failed; retrying");
+                tokio::time::sleep(REST).await;
             }
             if self.listed && self.kept_listed {
                 self.go_on().await;

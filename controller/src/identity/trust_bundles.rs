@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use super::authority::Watched;
 use super::labels::{CONTROLLER, MANAGED_BY, PART_OF};
-use crate::api_server;
 use crate::conditional_writes::{Manager, Precondition};
 use crate::lease::Term;
 use crate::status_writer::FIELD_MANAGER;
@@ -93,12 +92,10 @@ impl Known {
 /// Maintains the ConfigMaps while this replica has the `term`. Returns when there is no certificate authority any
 /// more.
 pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) {
-    let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
-    let mut namespaces = pin!(watcher(
-        Api::<Namespace>::all(client.clone()),
-        api_server::watch()
-    ));
-    let mut config_maps = pin!(watcher(Api::<ConfigMap>::all(client.clone()), config));
+    let all = watcher::Config::default;
+    let named = all().fields(&format!("metadata.name={NAME}"));
+    let mut namespaces = pin!(watcher(Api::<Namespace>::all(client.clone()), all()));
+    let mut config_maps = pin!(watcher(Api::<ConfigMap>::all(client.clone()), named));
     let mut known = Known::default();
     // When to check the ConfigMaps, after events and while some have to be written; `None` otherwise.
     let mut check: Option<Instant> = None;

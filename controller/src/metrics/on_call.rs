@@ -102,24 +102,55 @@ fn first_root(ca: &InForce) -> Option<SystemTime> {
     expires.min()
 }
 
-/// The time of the API server's last response for each kind. Clones share the same state.
+/// When the API server has last served each kind. Clones share the same state.
 #[derive(Clone, Debug, Default)]
-pub struct Answered(Arc<Mutex<BTreeMap<&'static str, Instant>>>);
+pub struct Answered(Arc<Mutex<BTreeMap<&'static str, Served>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    /// The number of responses that have begun and not ended, such as open watches.
+    open: usize,
+    /// When the last response has ended.
+    last: Instant,
+}
+
+/// A response of the API server, until it is dropped.
+pub(crate) struct Response {
+    to: Answered,
+    kind: &'static str,
+}
+
+impl Drop for Response {
+    fn drop(&mut self) {
+        if let Some(served) = self.to.lock().get_mut(self.kind) {
+            served.open -= 1;
+            served.last = Instant::now();
+        }
+    }
+}
 
 impl Answered {
-    /// Records a response or the first request.
-    pub(crate) fn now(&self, kind: &'static str) {
-        self.lock().insert(kind, Instant::now());
+    /// Records the beginning of a response, or of the first request.
+    pub(crate) fn begin(&self, kind: &'static str) -> Response {
+        let (open, last) = (0, Instant::now());
+        let mut known = self.lock();
+        known.entry(kind).or_insert(Served { open, last }).open += 1;
+        let to = self.clone();
+        Response { to, kind }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Served>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ages(&self, now: Instant) -> Vec<(&'static str, Duration)> {
         let known = self.lock();
-        let age = |(kind, at): (&&'static str, &Instant)| (*kind, now.duration_since(*at));
-        known.iter().map(age).collect()
+        let age = |served: &Served| match served.open {
+            0 => now.duration_since(served.last),
+            _ => Duration::ZERO,
+        };
+        let known = known.iter();
+        known.map(|(kind, served)| (*kind, age(served))).collect()
     }
 }
 
@@ -232,7 +263,7 @@ impl OnCall {
         let watches = answered.clone();
         registry.sampled_gauge(
             "controller_watch_age_seconds",
-            "Time since the last response of the API server to a list or watch, by kind, in seconds.",
+            "Time since the API server has last served a list or watch, by kind, in seconds; 0 while a watch is open.",
             &["kind"],
             move |out| {
                 for (kind, age) in watches.ages(Instant::now()) {
@@ -305,18 +336,22 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_ages_from_the_last_answer() {
+    fn a_watch_ages_from_the_end_of_the_last_answer() {
         let answered = Answered::default();
-        answered.now("Pod");
-        let start = Instant::now();
-        let later = start + Duration::from_secs(90);
-        let ages = answered.ages(later);
-        assert!(matches!(&ages[..], [("Pod", age)] if *age >= Duration::from_secs(90)));
-        answered.now("Pod");
-        let [(_, age)] = answered.ages(Instant::now())[..] else {
-            panic!("one kind");
+        let late = Duration::from_secs(90);
+        let age = || {
+            let [("Pod", age)] = answered.ages(Instant::now() + late)[..] else {
+                panic!("one kind");
+            };
+            age
         };
-        assert!(age < Duration::from_secs(90));
+        drop(answered.begin("Pod"));
+        assert!(age() >= late);
+        let watch = answered.begin("Pod");
+        drop(answered.begin("Pod"));
+        assert_eq!(age(), Duration::ZERO);
+        drop(watch);
+        assert!(age() >= late);
     }
 
     #[test]

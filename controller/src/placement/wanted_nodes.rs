@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use kube::runtime::watcher::{Event, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use maglor_service_graph::relocate::Spread;
 use serde_json::Value;
@@ -16,7 +16,6 @@ use super::affinity::{Place, choose};
 use super::api::Server;
 use super::pod::Pod;
 use super::status::is_wanted;
-use crate::api_server;
 use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::index::facts::Key;
 use crate::names::is_subdomain;
@@ -37,7 +36,7 @@ impl WantedNodes {
     /// Follows the policies; never returns.
     pub(crate) async fn follow(self, client: Client) {
         let api: Api<PlacementPolicy> = Api::all(client);
-        let mut stream = pin!(watcher(api, api_server::watch()));
+        let mut stream = pin!(watcher(api, watcher::Config::default()));
         // A list replaces the state only when the list is complete.
         let mut listed = BTreeMap::new();
         while let Some(event) = stream.next().await {

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::api_server::{self, is};
+use crate::api_server::is;
 use crate::index::facts::Key;
 use crate::missing_kind;
 
@@ -76,7 +76,7 @@ impl<K: Watched> Watch<K> {
         Self {
             apis,
             kind,
-            config: api_server::watch(),
+            config: watcher::Config::default(),
             keep: |object| object.managed_fields_mut().clear(),
             may_be_forbidden: false,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::runtime::watcher::{self, Event as Watched, watcher};
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
@@ -28,31 +28,20 @@ pub(super) async fn follow(
         let named = |one: &CustomResourceDefinition| one.metadata.name.as_deref() == Some(NAME);
         all.into_iter().find(named)
     });
-    let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
-    let mut stream = pin!(watcher(
-        Api::<CustomResourceDefinition>::all(client),
-        config
-    ));
-    let pruned = |there: &CustomResourceDefinition| crd::pruned(own.as_ref()?, there);
-    let (mut reported, mut found) = (None, None);
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let mut stream = pin!(watch_object(definitions, NAME));
+    let mut reported = None;
     while let Some(watched) = stream.next().await {
         let field = match watched {
-            Ok(Watched::Init) => {
-                found = None;
-                continue;
-            }
-            Ok(Watched::InitApply(there)) => {
-                found = pruned(&there);
-                continue;
-            }
-            Ok(Watched::InitDone) => found.take(),
-            Ok(Watched::Apply(there)) => pruned(&there),
             // Policies are deleted with their definition.
-            Ok(Watched::Delete(_)) => None,
+            Ok(there) => own
+                .as_ref()
+                .zip(there)
+                .and_then(|(own, there)| crd::pruned(own, &there)),
             Err(error) => {
                 tracing::warn!(definition = NAME, %error, "watch of a CustomResourceDefinition failed; retrying");
                 tokio::time::sleep(REST).await;
-                if !is_forbidden(&error) || reported.is_some() {
+                if !api_server::failed_with(&error, 403) || reported.is_some() {
                     continue;
                 }
                 // The definition may not be read. Pruned fields cannot be detected, so policies are read as they are
@@ -76,12 +65,4 @@ pub(super) async fn follow(
         }
         known.send_replace(true);
     }
-}
-
-fn is_forbidden(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
-    let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
-        return false;
-    };
-    matches!(cause, kube::Error::Api(status) if status.code == 403)
 }

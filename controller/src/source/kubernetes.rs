@@ -119,18 +119,18 @@ fn parts(certificates: &Certificates) -> Option<BTreeSet<Part>> {
     }
 }
 
-/// Returns a client for one kind that records the times of responses.
+/// Returns a client for one kind that records when it is served.
 fn recording_answers(client: &Client, answered: &Answered, kind: &'static str) -> Client {
-    answered.now(kind);
+    drop(answered.begin(kind));
     let answered = answered.clone();
-    api_server::noting_answers(client, move || answered.now(kind))
+    api_server::noting_answers(client, move || answered.begin(kind))
 }
 
 /// Returns the watch configuration of a kind.
 fn config(kind: Kind) -> watcher::Config {
     match kind {
-        Kind::Secret => api_server::watch().fields("type=kubernetes.io/tls"),
-        _ => api_server::watch(),
+        Kind::Secret => watcher::Config::default().fields("type=kubernetes.io/tls"),
+        _ => watcher::Config::default(),
     }
 }
 
@@ -272,7 +272,7 @@ impl Watch {
         if failed.is_some_and(|before| now.duration_since(before) > WELL) {
             self.rest = REST;
         }
-        let unknown = is_unknown(error);
+        let unknown = api_server::failed_with(error, 404);
         let most = if unknown { REST_UNKNOWN } else { MOST_REST };
         let rest = self.rest.min(most);
         self.rest = (rest * 2).min(most);
@@ -316,15 +316,6 @@ impl Watch {
         self.unread.clear();
         Some(self.reset())
     }
-}
-
-/// Returns whether an error means that the API server does not serve the kind.
-fn is_unknown(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
-    let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
-        return false;
-    };
-    matches!(cause, kube::Error::Api(status) if status.code == 404)
 }
 
 fn key(object: &DynamicObject) -> Key {

@@ -20,7 +20,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ObjectMeta;
-use kube::runtime::watcher::watcher;
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use rustls::ServerConfig;
 use serde::Serialize;
@@ -30,7 +30,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::certificate::Certificate;
 use super::{INJECT, SECRET, VALIDATE};
-use crate::api_server;
 use crate::conditional_writes::Manager;
 use crate::external_metrics::API_SERVICE;
 use crate::lease::Term;
@@ -348,8 +347,7 @@ async fn watch_changes<K>(api: Api<K>, name: &str, changed: &Notify)
 where
     K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Send + DeserializeOwned + 'static,
 {
-    let config = api_server::watch().fields(&format!("metadata.name={name}"));
-    let mut stream = pin!(watcher(api, config));
+    let mut stream = pin!(watch_object(api, name));
     while let Some(event) = stream.next().await {
         match event {
             Ok(_) => changed.notify_one(),

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::StreamExt as _;
 use futures_util::stream::SelectAll;
 use kube::api::DynamicObject;
-use kube::runtime::watcher::{self, Error, watcher};
+use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::{Event, Step, Watch, api_resource, config};
+use crate::api_server;
 use crate::index::facts::{Key, Kind, Object};
 use crate::scope::SecretName;
 
@@ -66,7 +67,7 @@ pub(super) async fn watch(
         let mut watch = Watch::new(kind);
         let own = part.clone();
         let steps = watcher(api, part.config(kind)).then(move |watched| {
-            let refused = matches!(&watched, Err(error) if is_refused(error));
+            let refused = matches!(&watched, Err(error) if api_server::failed_with(error, 403));
             let step = watch.take(watched, Instant::now());
             let part = own.clone();
             async move {
@@ -100,15 +101,6 @@ pub(super) async fn watch(
             }
         }
     }
-}
-
-/// Returns whether the API server forbids the watch.
-fn is_refused(error: &Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
-    let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
-        return false;
-    };
-    matches!(cause, kube::Error::Api(status) if status.code == 403)
 }
 
 /// The joined state of the parts.

@@ -1,7 +1,7 @@
 //! The measurements: each part measures every proxy in turn, round after round.
 
+mod cpu_limit;
 mod footprint;
-mod half_core;
 mod load;
 mod memory;
 mod record;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::options::{Options, Part};
 use crate::peer::{Origin, Peer};
 
-pub(crate) use record::{Phase, Record, Results, metric};
+pub(crate) use record::{CpuLimit, Phase, Record, Results, metric};
 
 /// From the start, and from the end of traffic, until a proxy counts as idle: Maglor releases pages that only its start
 /// needed within a second.
@@ -77,12 +77,12 @@ impl Bench {
             Part::Footprint,
             Part::Load,
             Part::Waiting,
-            Part::HalfCore,
+            Part::CpuLimit,
         ] {
             if self.options.parts.contains(&part) {
                 match part {
+                    Part::CpuLimit => cpu_limit::run(self, results)?,
                     Part::Footprint => footprint::run(self, results)?,
-                    Part::HalfCore => half_core::run(self, results)?,
                     Part::Load => load::run(self, &self.options.scenarios(), results)?,
                     Part::Memory => memory::run(self, results)?,
                     Part::Startup => startup::run(self, results)?,

@@ -93,11 +93,11 @@ pub struct Options {
 /// A part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
+    /// Requests a second with half and with a tenth of a processor, as one instance of the Proxy-Service in the paper on
+    /// LOR has. Needs root. Not part of the default.
+    CpuLimit,
     /// Proportional set size and anonymous memory: idle, at 1000 requests a second, at 64 connections, 10 s later.
     Footprint,
-    /// Requests a second with half a processor, as one instance of the Proxy-Service in the paper on LOR has. Needs root.
-    /// Not part of the default.
-    HalfCore,
     /// Processor time, throughput and latency.
     Load,
     /// Resident memory: idle, with idle connections, after a burst.

@@ -2,9 +2,9 @@
 //! a printed table.
 
 mod bars;
+mod cpu_limit;
 mod findings;
 mod folder;
-mod half_core;
 mod head_to_head;
 mod headline;
 mod machine;

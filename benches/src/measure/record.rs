@@ -120,10 +120,10 @@ pub(crate) const METRICS: [&str; 32] = {
 pub(crate) enum Phase {
     /// Memory after a burst of active connections.
     Burst,
+    /// A part of a processor.
+    CpuLimit(CpuLimit),
     /// Shares of memory: idle, loaded, after the load.
     Footprint,
-    /// Half a processor.
-    HalfCore,
     /// Memory with idle connections.
     Idle,
     /// A cell of the load part.
@@ -140,14 +140,43 @@ impl fmt::Display for Phase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Burst => "burst",
+            Self::CpuLimit(CpuLimit::Half) => "half-core",
+            Self::CpuLimit(CpuLimit::Tenth) => "tenth-core",
             Self::Footprint => "footprint",
-            Self::HalfCore => "half-core",
             Self::Idle => "idle",
             Self::Load => "load",
             Self::Size => "size",
             Self::Startup => "startup",
             Self::Waiting => "waiting",
         })
+    }
+}
+
+/// The share of a processor that a proxy may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CpuLimit {
+    /// `500m` in Kubernetes.
+    Half,
+    /// `100m` in Kubernetes.
+    Tenth,
+}
+
+impl CpuLimit {
+    /// All limits, in the order of a run.
+    pub(crate) const ALL: [Self; 2] = [Self::Half, Self::Tenth];
+
+    /// Returns the share of one processor.
+    pub(crate) fn share(self) -> f64 {
+        match self {
+            Self::Half => 0.5,
+            Self::Tenth => 0.1,
+        }
+    }
+}
+
+impl fmt::Display for CpuLimit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} core", self.share())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::bars::{self, added, ratio};
-use super::half_core;
+use super::cpu_limit;
 use super::headline;
 use super::machine::Machine;
 use super::table::{Table, number};
@@ -47,8 +47,8 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
             let cells = bench.options.waiting();
             bars.extend(waiting::bars(&cells, results, bench.options.pair));
         }
-        if bench.options.parts.contains(&Part::HalfCore) {
-            bars.push(half_core::bar(results));
+        if bench.options.parts.contains(&Part::CpuLimit) {
+            bars.extend(cpu_limit::bars(results));
         }
         passed &= bars.iter().all(Bar::is_reached);
         short.push_str(&format!("\n## Bars\n\n{}", bar::table(&bars)));
@@ -64,8 +64,8 @@ pub(crate) fn summary(bench: &Bench, results: &Results) -> Summary {
     if bench.options.parts.contains(&Part::Waiting) {
         document.push_str(&waiting::section(&bench.options.waiting(), results, &peers));
     }
-    if bench.options.parts.contains(&Part::HalfCore) {
-        document.push_str(&half_core::section(results, &peers));
+    if bench.options.parts.contains(&Part::CpuLimit) {
+        document.push_str(&cpu_limit::section(results, &peers));
     }
     Summary {
         document,
@@ -90,16 +90,16 @@ fn notes(bench: &Bench) -> String {
     )
 }
 
+/// Returns the phases of parts whose bars are those of [`bars`]; the others have their own.
 fn phases(parts: &[Part]) -> Vec<Phase> {
     let phase = |part: &Part| match part {
-        Part::Footprint => Phase::Footprint,
-        Part::HalfCore => Phase::HalfCore,
-        Part::Load => Phase::Load,
-        Part::Memory => Phase::Idle,
-        Part::Startup => Phase::Startup,
-        Part::Waiting => Phase::Waiting,
+        Part::CpuLimit | Part::Waiting => None,
+        Part::Footprint => Some(Phase::Footprint),
+        Part::Load => Some(Phase::Load),
+        Part::Memory => Some(Phase::Idle),
+        Part::Startup => Some(Phase::Startup),
     };
-    parts.iter().map(phase).collect()
+    parts.iter().filter_map(phase).collect()
 }
 
 /// Returns the text about runs that do not count, and runs that another program disturbed.

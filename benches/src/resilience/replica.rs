@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::Response;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use maglor_balance::Rng;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -72,7 +72,7 @@ impl Behaviour {
         })
     }
 
-    async fn serve(&self, rng: &RefCell<Rng>) -> u16 {
+    async fn serve(&self, rng: &RefCell<Rng>) -> StatusCode {
         match self {
             Self::Bounded(bounded) => bounded.serve().await,
             Self::Unbounded {
@@ -86,7 +86,11 @@ impl Behaviour {
                     (rng.unit() < *failing, rng.unit() < *delayed)
                 };
                 sleep(*service + if waits { *delay } else { Duration::ZERO }).await;
-                if fails { 500 } else { 200 }
+                if fails {
+                    StatusCode::INTERNAL_SERVER_ERROR
+                } else {
+                    StatusCode::OK
+                }
             }
         }
     }
@@ -104,15 +108,15 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    async fn serve(&self) -> u16 {
+    async fn serve(&self) -> StatusCode {
         let _slot = match self.slots.try_acquire() {
             Ok(slot) => slot,
-            Err(_) if self.waiting.get() >= self.queue => return 503,
+            Err(_) if self.waiting.get() >= self.queue => return StatusCode::SERVICE_UNAVAILABLE,
             Err(_) => {
                 let _waits = Waits::new(&self.waiting);
                 match self.slots.acquire().await {
                     Ok(slot) => slot,
-                    Err(_) => return 503,
+                    Err(_) => return StatusCode::SERVICE_UNAVAILABLE,
                 }
             }
         };
@@ -125,7 +129,7 @@ impl Bounded {
         let end = begin + self.service;
         sleep_until(end.into()).await;
         self.ends.borrow_mut().push(Reverse(end));
-        200
+        StatusCode::OK
     }
 }
 
@@ -145,13 +149,18 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// The attempts that reached replicas: time and replica.
+/// The times at which attempts reached replicas.
 #[derive(Debug, Default)]
-pub(super) struct Log(RefCell<Vec<(Instant, usize)>>);
+pub(super) struct Log {
+    all: RefCell<Vec<Instant>>,
+    /// Those that a full queue rejected.
+    blocked: RefCell<Vec<Instant>>,
+}
 
 impl Log {
-    pub(super) fn take(&self) -> Vec<(Instant, usize)> {
-        self.0.take()
+    /// Returns and forgets all attempts and the blocked ones, each in order.
+    pub(super) fn take(&self) -> (Vec<Instant>, Vec<Instant>) {
+        (self.all.take(), self.blocked.take())
     }
 }
 
@@ -165,7 +174,6 @@ pub(super) struct Replica {
 
 #[derive(Debug)]
 struct State {
-    index: usize,
     protocol: Protocol,
     behaviour: Behaviour,
     rng: RefCell<Rng>,
@@ -191,7 +199,6 @@ impl Replica {
         Ok(Self {
             address: ports::free()?,
             state: Rc::new(State {
-                index,
                 protocol,
                 behaviour,
                 rng: RefCell::new(Rng::seed(seed.wrapping_add(index as u64))),
@@ -295,12 +302,13 @@ impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor 
 
 impl State {
     async fn answer(&self) -> Response<Full<Bytes>> {
-        self.log.0.borrow_mut().push((Instant::now(), self.index));
+        self.log.all.borrow_mut().push(Instant::now());
         let status = self.behaviour.serve(&self.rng).await;
-        let mut answer = Response::new(Full::new(Bytes::from_static(BODY)));
-        if let Ok(status) = status.try_into() {
-            *answer.status_mut() = status;
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            self.log.blocked.borrow_mut().push(Instant::now());
         }
+        let mut answer = Response::new(Full::new(Bytes::from_static(BODY)));
+        *answer.status_mut() = status;
         answer
     }
 }

@@ -35,7 +35,7 @@ impl Report {
         let end = if options.quick { "-quick" } else { "" };
         let name = format!("resilience{end}");
         let folder = Folder::create(options.out.as_deref(), machine, &name)?;
-        let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,attempts";
+        let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,attempts,blocked";
         let runs = format!("experiment,case,proxy,{values},proxy_wait_pct,harness_wait_pct");
         let seconds = format!("experiment,case,proxy,second,{values}");
         Ok(Self {
@@ -55,13 +55,21 @@ impl Report {
                 run.case,
                 run.subject.key()
             );
-            let whole = values(&Window::of(&run.samples, good), run.attempts.len());
+            let whole = values(
+                &Window::of(&run.samples, good),
+                run.attempts.len(),
+                run.blocked.len(),
+            );
             let (theirs, own) = (run.proxy_waited, run.harness_waited);
             writeln!(self.runs, "{key},{whole},{theirs:.2},{own:.2}").doing("write runs.csv")?;
             self.waited = self.waited.max(theirs).max(own);
             for at in 0..run.seconds() {
                 let window = Window::of(due_in(&run.samples, second(at)), good);
-                let values = values(&window, count_in(&run.attempts, second(at)));
+                let values = values(
+                    &window,
+                    count_in(&run.attempts, second(at)),
+                    count_in(&run.blocked, second(at)),
+                );
                 writeln!(self.seconds, "{key},{at},{values}").doing("write seconds.csv")?;
             }
             let case = run.case.replace(" % ", "-").replace(' ', "-");
@@ -99,7 +107,7 @@ impl Report {
     }
 }
 
-fn values(window: &Window, attempts: usize) -> String {
+fn values(window: &Window, attempts: usize, blocked: usize) -> String {
     let Window {
         requests,
         ok,
@@ -109,5 +117,5 @@ fn values(window: &Window, attempts: usize) -> String {
         p99,
     } = *window;
     let failed = window.failed();
-    format!("{requests},{ok},{failed},{good},{p50:.3},{p95:.3},{p99:.3},{attempts}")
+    format!("{requests},{ok},{failed},{good},{p50:.3},{p95:.3},{p99:.3},{attempts},{blocked}")
 }

@@ -49,8 +49,10 @@ pub(super) struct Run {
     pub(super) subject: Subject,
     /// The samples of the client, by due time.
     pub(super) samples: Vec<Sample>,
-    /// The attempts that reached replicas: time and replica.
-    pub(super) attempts: Vec<(Duration, usize)>,
+    /// When attempts reached replicas, in order.
+    pub(super) attempts: Vec<Duration>,
+    /// When full queues of replicas rejected attempts, in order.
+    pub(super) blocked: Vec<Duration>,
     /// The time that the proxy was ready to run but waited for its processor, in percent of the
     /// run.
     pub(super) proxy_waited: f64,
@@ -134,13 +136,18 @@ impl Stage {
         let counters = proxy.counters().await?;
         client.close();
         sleep(CLOSING).await;
-        let since = |(at, index): (Instant, usize)| (at.saturating_duration_since(began), index);
+        let since = |times: Vec<Instant>| {
+            let since = |at: Instant| at.saturating_duration_since(began);
+            times.into_iter().map(since).collect()
+        };
+        let (attempts, blocked) = log.take();
         Ok(Run {
             experiment: case.experiment,
             case: case.name.clone(),
             subject: peer.subject,
             samples: samples?,
-            attempts: log.take().into_iter().map(since).collect(),
+            attempts: since(attempts),
+            blocked: since(blocked),
             proxy_waited,
             harness_waited,
             configuration: proxy.configuration(),

@@ -178,13 +178,19 @@ fn table(runs: &[Run], times: Times) -> String {
         "proxy",
         "attempts / request",
         "most attempts in a second",
+        "blocked / request",
+        "most blocked in a second",
         "success %",
         "good/s before",
         "good/s, 5 s after",
         "recovered after s",
     ]);
     for run in runs {
-        let most = (0..run.seconds()).map(|at| count_in(&run.attempts, second(at)));
+        let most = |times: &[Duration]| {
+            let seconds = (0..run.seconds()).map(|at| count_in(times, second(at)));
+            seconds.max().unwrap_or_default().to_string()
+        };
+        let blocked = run.blocked.len() as f64 / run.samples.len().max(1) as f64;
         let whole = Window::of(&run.samples, GOOD);
         let recovered = recovery(run, times);
         let before = goodput(run, Duration::from_secs(1), times.spike);
@@ -193,7 +199,9 @@ fn table(runs: &[Run], times: Times) -> String {
             run.case.clone(),
             run.subject.to_string(),
             number(Some(run.attempts_a_request())),
-            most.max().unwrap_or_default().to_string(),
+            most(&run.attempts),
+            number(Some(blocked)),
+            most(&run.blocked),
             number(Some(100.0 - whole.failed_percent())),
             number(Some(before)),
             number(Some(after)),
@@ -206,7 +214,7 @@ fn table(runs: &[Run], times: Times) -> String {
     }
     format!(
         "{CAPACITY} requests a second can be served; {} % of that are offered, {} % for {} s. Good: \
-         answered within {} s. Recovered: {} % of the good answers before, for {} s.\n\n{}",
+         answered within {} s. Blocked: rejected by the full queue. Recovered: {} % of the good answers before, for {} s.\n\n{}",
         BASE * 100.0,
         SPIKE * 100.0,
         SPIKE_LENGTH.as_secs(),
@@ -241,6 +249,11 @@ fn charts(runs: &[Run]) -> Vec<Figure> {
             "tries",
             "Attempts that reach the endpoint",
             |run, at| count_in(&run.attempts, second(at)) as f64,
+        ));
+        charts.push(chart(
+            "blocked",
+            "Attempts that the full queue rejects",
+            |run, at| count_in(&run.blocked, second(at)) as f64,
         ));
         charts.push(chart(
             "goodput",

@@ -20,6 +20,7 @@ mod plan;
 mod point;
 mod redirected;
 mod report;
+mod shape;
 mod shop;
 mod stage;
 mod users;

@@ -12,9 +12,9 @@ use maglor_lab::des::{Network, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::fleet;
-use super::plan::{Central, Shape};
 use super::point::{self, Point};
 use super::report::Report;
+use super::shape::{Central, Shape};
 use super::stage::{Case, Stage};
 use crate::bar::Bar;
 use crate::chart;

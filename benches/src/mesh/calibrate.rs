@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use maglor_testkit::app::{Service, WorkModel};
 
-use super::plan::Shape;
 use super::report::Report;
+use super::shape::Shape;
 use super::stage::{Case, Measured, Stage};
 use crate::bar::Bar;
 use crate::error::Result;

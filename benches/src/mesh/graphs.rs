@@ -13,9 +13,9 @@ use maglor_lab::chart::Figure;
 use maglor_lab::des::{Graph, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
-use super::plan::{Central, Shape};
 use super::point::{self, Point};
 use super::report::Report;
+use super::shape::{Central, Shape};
 use super::stage::{Case, Stage};
 use crate::chart;
 use crate::error::{Error, Result};

@@ -13,8 +13,8 @@ use maglor_lab::des::Estimate;
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::calibrate::without_queue;
-use super::plan::Shape;
 use super::report::Report;
+use super::shape::Shape;
 use super::stage::{Case, Measured, Stage};
 use crate::bar::Bar;
 use crate::error::Result;

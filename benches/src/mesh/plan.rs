@@ -13,58 +13,10 @@ use std::sync::Arc;
 
 use maglor_testkit::app::{Deployment, Placed, WorkModel};
 
+use super::shape::{Central, Shape};
 use crate::error::Result;
 use crate::peer::{Credentials, Peer};
 use crate::ports::{self, Block};
-
-/// The shape of a mesh.
-#[derive(Debug, Clone)]
-pub(super) struct Shape {
-    /// The service that clients call.
-    pub(super) entry: String,
-    /// The number of proxies that clients go through; 0: clients call instances directly.
-    pub(super) entrances: u32,
-    /// The policy of sidecars and entrances.
-    pub(super) policy: String,
-    /// Whether calls go through the sidecar of the caller.
-    pub(super) outbound: bool,
-    /// Whether calls go through the sidecar of the called instance.
-    pub(super) inbound: bool,
-    /// Whether inbound sidecars report their queues to balancers; a policy may need it.
-    pub(super) collaborates: bool,
-    /// An additional proxy before the instances of hosts.
-    pub(super) proxy_service: Option<Central>,
-    /// The number of processes for the instances: a process has a limit of open files.
-    pub(super) processes: u32,
-}
-
-/// Proxies before the instances of hosts.
-#[derive(Debug, Clone)]
-pub(super) struct Central {
-    /// Their policy.
-    pub(super) policy: String,
-    /// The only hosts with such a proxy, if set.
-    pub(super) only: Option<Vec<String>>,
-    /// The proxy program, if it differs from the other proxies'.
-    pub(super) by: Option<Peer>,
-}
-
-impl Central {
-    /// Returns one before each host.
-    pub(super) fn everywhere(policy: &str) -> Self {
-        Self {
-            policy: policy.into(),
-            only: None,
-            by: None,
-        }
-    }
-
-    fn is_before(&self, host: &str) -> bool {
-        self.only
-            .as_ref()
-            .is_none_or(|only| only.iter().any(|one| one == host))
-    }
-}
 
 /// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,6 +193,23 @@ impl Plan {
         part
     }
 
+    /// Adds the Proxy-Services before the instances of a host; returns their addresses.
+    fn proxy_services(
+        &mut self,
+        central: &Central,
+        host: &str,
+        behind: &[SocketAddr],
+    ) -> Result<Vec<SocketAddr>> {
+        let mut door = Vec::new();
+        for _ in 0..central.count {
+            let address = ports::free()?;
+            let listener = Listener::inbound(address, behind.to_vec(), &central.policy);
+            self.add(Duty::ProxyService, host, vec![listener])?;
+            door.push(address);
+        }
+        Ok(door)
+    }
+
     /// Adds Proxy-Services, entrances, and the destinations of outbound listeners, after all
     /// instances are placed.
     fn finish(
@@ -253,24 +222,20 @@ impl Plan {
             self.introduce(shape, &doors);
         }
         let central = shape.proxy_service.as_ref();
-        let is_central = |host: &str| central.is_some_and(|central| central.is_before(host));
-        if let Some(central) = central {
-            for (host, endpoints) in doors.iter_mut().filter(|(host, _)| is_central(host)) {
-                let address = ports::free()?;
-                let behind = std::mem::replace(endpoints, vec![address]);
-                let listener = Listener::inbound(address, behind, &central.policy);
-                self.add(Duty::ProxyService, host, vec![listener])?;
+        for (host, door) in &mut doors {
+            if let Some(central) = central.filter(|central| central.is_before(host)) {
+                *door = self.proxy_services(central, host, door)?;
             }
         }
-        let policy = |host: &str| match is_central(host) {
-            true => NO_CHOICE.to_owned(),
-            false => shape.policy.clone(),
+        let policy = |host: &str| match central {
+            Some(central) if central.is_before(host) => NO_CHOICE,
+            _ => &shape.policy,
         };
         let routes = |hosts: &dyn Fn(&str) -> bool| -> Vec<Route> {
             let wanted = doors.iter().filter(|(host, _)| hosts(host));
             let route = |(host, endpoints): (&String, &Vec<SocketAddr>)| Route {
                 host: host.clone(),
-                policy: policy(host),
+                policy: policy(host).into(),
                 endpoints: endpoints.clone(),
             };
             wanted.map(route).collect()
@@ -408,20 +373,26 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_service_is_the_only_one_who_chooses() {
-        let shape = Shape {
-            inbound: false,
-            proxy_service: Some(Central::everywhere("lor(choices=2)")),
-            ..shape()
-        };
-        let plan = Plan::new(&model(), &shape).unwrap();
-        for process in &plan.processes {
-            for route in process.listeners.iter().flat_map(|one| &one.routes) {
-                let expected = match process.duty {
-                    Duty::ProxyService => ("lor(choices=2)", 2),
-                    Duty::Entrance | Duty::Sidecar => (NO_CHOICE, 1),
-                };
-                assert_eq!((route.policy.as_str(), route.endpoints.len()), expected);
+    fn only_proxy_services_choose_among_instances() {
+        for count in [1, 2] {
+            let central = Central {
+                count: count as u32,
+                ..Central::everywhere("lor(choices=2)")
+            };
+            let shape = Shape {
+                inbound: false,
+                proxy_service: Some(central),
+                ..shape()
+            };
+            let plan = Plan::new(&model(), &shape).unwrap();
+            for process in &plan.processes {
+                for route in process.listeners.iter().flat_map(|one| &one.routes) {
+                    let expected = match process.duty {
+                        Duty::ProxyService => ("lor(choices=2)", 2),
+                        Duty::Entrance | Duty::Sidecar => (NO_CHOICE, count),
+                    };
+                    assert_eq!((route.policy.as_str(), route.endpoints.len()), expected);
+                }
             }
         }
     }

@@ -112,7 +112,7 @@ fn replace(address: &mut SocketAddr, by: &BTreeMap<SocketAddr, SocketAddr>) {
 mod tests {
     use maglor_testkit::app::{Service as Emulated, WorkModel};
 
-    use super::super::plan::Shape;
+    use super::super::shape::Shape;
     use super::*;
 
     #[test]

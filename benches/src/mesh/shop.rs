@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use maglor_testkit::app::{Service, WorkModel};
 
-use super::plan::{Central, Shape};
 use super::report::Report;
+use super::shape::{Central, Shape};
 use super::stage::{Case, Measured, Stage};
 use crate::error::Result;
 use crate::report::Findings;
@@ -115,8 +115,8 @@ const ENTRY: &str = "front-end";
 struct Way {
     name: &'static str,
     policy: &'static str,
-    /// Whether there is a Proxy-Service before each service.
-    central: bool,
+    /// The number of Proxy-Services before each service.
+    central: u32,
     /// Whether inbound sidecars report their queues.
     collaborates: bool,
     /// The highest load in the paper, if it has this policy.
@@ -127,7 +127,7 @@ const fn way(name: &'static str, policy: &'static str, paper: u32) -> Way {
     Way {
         name,
         policy,
-        central: false,
+        central: 0,
         collaborates: false,
         paper: Some(paper),
     }
@@ -139,8 +139,14 @@ impl Way {
     const ROUND_ROBIN: Self = way("round-robin", "round-robin", 450);
     const LOR: Self = way("lor(choices=2)", "lor(choices=2)", 450);
     const PROXY_SERVICE: Self = Self {
-        central: true,
+        central: 1,
         ..way("Proxy-Service", "lor(choices=2)", 600)
+    };
+    /// The paper's note 10; its figures have no line for them.
+    const TWO_PROXY_SERVICES: Self = Self {
+        central: 2,
+        paper: None,
+        ..way("2 Proxy-Services", "lor(choices=2)", 0)
     };
     const LEDGER: Self = Self {
         collaborates: true,
@@ -155,6 +161,14 @@ impl Way {
         Self::PROXY_SERVICE,
         Self::LEDGER,
     ];
+
+    /// Returns the Proxy-Services before all hosts.
+    fn proxy_services(&self) -> Option<Central> {
+        (self.central > 0).then(|| Central {
+            count: self.central,
+            ..Central::everywhere(self.policy)
+        })
+    }
 }
 
 /// The factor by which everything is slower than in Sock Shop, so that a machine can run all
@@ -248,7 +262,7 @@ fn shape(way: &Way) -> Shape {
         outbound: true,
         inbound: way.collaborates,
         collaborates: way.collaborates,
-        proxy_service: way.central.then(|| Central::everywhere(way.policy)),
+        proxy_service: way.proxy_services(),
         processes: 1,
     }
 }

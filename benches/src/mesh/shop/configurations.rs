@@ -17,8 +17,8 @@ use maglor_testkit::app::WorkModel;
 use super::published::Published;
 use super::{Stretch, Way, shape};
 use crate::error::{Doing, Result};
-use crate::mesh::plan::Central;
 use crate::mesh::report::Report;
+use crate::mesh::shape::Central;
 use crate::mesh::stage::{Case, Measured, Stage};
 use crate::report::Findings;
 
@@ -27,8 +27,13 @@ const ROUNDS: u32 = 5;
 const RATES: [u32; 4] = [200, 400, 500, 580];
 const RATES_INVENTED: [u32; 2] = [400, 500];
 const RATES_QUICK: [u32; 1] = [400];
-/// The policies whose results the authors have published.
-const WAYS: [Way; 3] = [Way::RANDOM, Way::LOR, Way::PROXY_SERVICE];
+/// The policies whose results the authors have published, and two Proxy-Services instead of one.
+const WAYS: [Way; 4] = [
+    Way::RANDOM,
+    Way::LOR,
+    Way::PROXY_SERVICE,
+    Way::TWO_PROXY_SERVICES,
+];
 /// The service of Figs. 8c and 8d.
 const PODS: &str = "orders";
 /// The rate of the bars.
@@ -130,9 +135,9 @@ fn cells(stage: &Stage, configurations: &[Configuration]) -> Vec<Cell> {
 
 fn case(stage: &Stage, configuration: &Configuration, way: &Way, rate: u32) -> Case {
     let mut shape = shape(way);
-    shape.proxy_service = way.central.then(|| Central {
+    shape.proxy_service = way.proxy_services().map(|all| Central {
         only: configuration.proxied.clone(),
-        ..Central::everywhere(way.policy)
+        ..all
     });
     let own = super::case(stage, &configuration.model, way, rate);
     Case {

@@ -11,6 +11,8 @@ use crate::mesh::shop::{Stretch, Way};
 use crate::mesh::stage::Measured;
 use crate::report::{Findings, Table, interval, number};
 
+/// The highest latency that a second Proxy-Service adds in the paper, milliseconds (note 10).
+const MORE_WITH_TWO_MS: f64 = 8.0;
 /// The paper's upper limit of the share of Proxy-Services in all processor time, percent.
 const SHARE: f64 = 5.0;
 
@@ -189,7 +191,7 @@ fn shares(cells: &[Cell], stretch: Stretch) -> String {
         "application (emulated)",
         "**Proxy-Services %**",
     ]);
-    for cell in cells.iter().filter(|one| one.way.central) {
+    for cell in cells.iter().filter(|one| one.way.central > 0) {
         let spent = |value: fn(&Spent) -> f64| cell.over(|run| value(&Spent::of(run, stretch)));
         table.row(vec![
             cell.configuration.into(),
@@ -259,18 +261,33 @@ fn bars(cells: &[Cell], published: &Published, stretch: Stretch) -> Vec<Bar> {
     };
     let central = cells
         .iter()
-        .filter(|one| one.way.central && one.configuration == PUBLISHED);
+        .filter(|one| one.way.central == 1 && one.configuration == PUBLISHED);
     let mut share = central.map(|cell| cell.over(|run| Spent::of(run, stretch).share()).value);
     vec![
         Bar::at_most("shop-published: failed requests", 0.0, Some(failed as f64)),
         beside(&Way::RANDOM),
         beside(&Way::LOR),
         Bar::at_most(
+            "shop-published: ms more with 2 Proxy-Services, highest difference",
+            MORE_WITH_TWO_MS,
+            with_two(cells, stretch),
+        ),
+        Bar::at_most(
             "shop-published: share of Proxy-Services in all CPU, %, highest load",
             SHARE,
             share.next_back(),
         ),
     ]
+}
+
+/// Returns the highest latency that a second Proxy-Service adds at any load, milliseconds.
+fn with_two(cells: &[Cell], stretch: Stretch) -> Option<f64> {
+    let two = cells.iter().filter(|cell| cell.way.central == 2);
+    let more = two.filter_map(|cell| {
+        let one = of(cells, cell.configuration, &Way::PROXY_SERVICE, cell.rate)?;
+        Some(cell.mean_ms(stretch).value - one.mean_ms(stretch).value)
+    });
+    more.max_by(f64::total_cmp)
 }
 
 fn figure(cells: &[Cell], published: &Published, stretch: Stretch) -> maglor_lab::chart::Figure {

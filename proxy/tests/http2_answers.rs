@@ -398,6 +398,25 @@ fn a_response_whose_end_is_never_read_has_a_time_limit() {
     assert_eq!(code, [0, 0, 0, 2], "INTERNAL_ERROR");
 }
 
+#[test]
+fn a_refusal_that_is_never_read_has_a_time_limit() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("stream_idle_timeout: 300ms")
+        .start();
+    let mut client = shake_hands(proxy.listener("web"));
+    let no_window = [0, 4, 0, 0, 0, 0];
+    client.write_all(&frame(4, 0, 0, &no_window)).unwrap();
+    let connect = [&[0x42, 7][..], b"CONNECT", &[0x41, 1, b'a']].concat();
+    let malformed = [0x82, 0x86, 0x44, 1, b'*', 0x41, 1, b'a'];
+    for (stream, request) in [(1, &connect[..]), (3, &malformed)] {
+        client.write_all(&frame(1, 5, stream, request)).unwrap();
+        let (code, _) = read_until(&mut client, |kind, of| kind == 3 && of == stream);
+        assert_eq!(code, [0, 0, 0, 2], "INTERNAL_ERROR");
+    }
+    assert_eq!(upstream.requests(), 0);
+}
+
 /// Returns a connection after the preface, settings without change, and the acknowledgement of the proxy's.
 fn shake_hands(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).unwrap();

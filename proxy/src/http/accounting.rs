@@ -104,6 +104,13 @@ impl Accounting {
         self.route(metrics, Deadline::never(self.time.started()));
     }
 
+    /// Limits the response to a request that was refused before it had a route, and so a deadline, by the idle timeout.
+    pub(super) fn limit_refusal(&mut self) {
+        if self.route.is_none() {
+            self.time.allow(Deadline::never(self.time.started()));
+        }
+    }
+
     /// Awaits a future until the request's deadline; see [`RequestTimer::limit`].
     ///
     /// # Errors

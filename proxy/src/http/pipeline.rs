@@ -123,6 +123,7 @@ impl Service {
             };
             let mut response = outcome.unwrap_or_else(|error| {
                 accounting.fail(&error);
+                accounting.limit_refusal();
                 reply::error(&error, self.server(), grpc)
             });
             accounting.status(response.status);

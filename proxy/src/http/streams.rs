@@ -116,18 +116,16 @@ impl<P: Protocol> ReceivedRequest<P> {
             } = &mut self;
             memory::adopt(*head);
             let stream = owner.stream();
-            let mut to_head = false;
-            let response = match request {
+            let message = match request {
                 // A stream does not become a tunnel: the mesh transport has separate connections for byte streams.
                 Ok(message) if message.request.method == Method::CONNECT => {
-                    Some(service.refuse(&ProxyError::ConnectNotAllowed, P::VERSION))
+                    return refuse(service, stream, &ProxyError::ConnectNotAllowed).await;
                 }
-                Ok(message) => {
-                    to_head = message.request.method == Method::HEAD;
-                    handling::handle(service, &**stream, message, context).await
-                }
-                Err(error) => Some(service.refuse(error, P::VERSION)),
+                Ok(message) => message,
+                Err(error) => return refuse(service, stream, error).await,
             };
+            let to_head = message.request.method == Method::HEAD;
+            let response = handling::handle(service, &**stream, message, context).await;
             // Passed on as it is: what is left of it would need space beside that for the pipeline.
             respond(self.owner.stream(), response, to_head).await;
         }
@@ -137,6 +135,16 @@ impl<P: Protocol> ReceivedRequest<P> {
 impl<P: Protocol> RequestStream for Stream<P> {
     fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_closed(cx)
+    }
+}
+
+/// Responds to a request that does not reach the pipeline. No accounting limits the time of its response.
+async fn refuse<P: Protocol>(service: &Rc<Service>, stream: &Stream<P>, error: &ProxyError) {
+    let response = service.refuse(error, P::VERSION);
+    let responding = Box::pin(respond(stream, Some(response), false));
+    let limit = service.settings().stream_idle_timeout;
+    if tokio::time::timeout(limit, responding).await.is_err() {
+        stream.abandon(P::FAILED);
     }
 }
 

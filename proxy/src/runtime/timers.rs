@@ -10,15 +10,18 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use crate::os::memory;
+
 /// Interval of looking at all timers.
 const SCAN_EVERY: Duration = Duration::from_millis(500);
-/// Number of timers for which a list keeps its memory while none is in use.
+/// Number of timers for which a list always keeps its memory.
 const KEPT: usize = 64;
 
 /// Deadline of a timer that has expired.
@@ -28,7 +31,11 @@ const NEVER: u64 = u64::MAX;
 
 /// A timer with one deadline at a time, which is cheap to change. Clones are the same timer.
 #[derive(Debug)]
-pub(crate) struct Timer(u32);
+pub(crate) struct Timer {
+    at: u32,
+    /// The index is one of this thread's list.
+    _not_send: PhantomData<*const ()>,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -66,17 +73,24 @@ thread_local! {
 impl Timer {
     /// Creates a timer without a deadline.
     pub(crate) fn new() -> Self {
-        TIMERS.with_borrow_mut(|timers| Self(timers.add()))
+        Self::at(TIMERS.with_borrow_mut(Timers::add))
+    }
+
+    fn at(at: u32) -> Self {
+        Self {
+            at,
+            _not_send: PhantomData,
+        }
     }
 
     /// Sets or clears the deadline; `now` is the caller's reading of the clock.
     pub(crate) fn set(&self, now: Instant, deadline: Option<Instant>) {
-        TIMERS.with_borrow_mut(|timers| timers.set(self.0, now, deadline));
+        TIMERS.with_borrow_mut(|timers| timers.set(self.at, now, deadline));
     }
 
     /// Ready once the deadline has passed, until another one is set. Must be polled after each [`Timer::set`].
     pub(crate) fn poll_expired(&self, cx: &Context<'_>) -> Poll<()> {
-        let (polled, replaced) = TIMERS.with_borrow_mut(|timers| timers.poll(self.0, cx.waker()));
+        let (polled, replaced) = TIMERS.with_borrow_mut(|timers| timers.poll(self.at, cx.waker()));
         // Not within the timers: the end of a task may drop others.
         drop(replaced);
         polled
@@ -86,18 +100,18 @@ impl Timer {
 impl Clone for Timer {
     fn clone(&self) -> Self {
         TIMERS.with_borrow_mut(|timers| {
-            if let Some(entry) = timers.entry(self.0) {
+            if let Some(entry) = timers.entry(self.at) {
                 entry.clones += 1;
             }
         });
-        Self(self.0)
+        Self::at(self.at)
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
         // If the thread is ending, its timers are gone.
-        let waker = TIMERS.try_with(|timers| timers.borrow_mut().remove(self.0));
+        let waker = TIMERS.try_with(|timers| timers.borrow_mut().remove(self.at));
         // Not within the timers: the end of a task may drop others.
         drop(waker);
     }
@@ -152,13 +166,16 @@ impl Timers {
             waker: None,
             clones: 1,
         };
-        if let Some(free) = self.free.pop()
-            && let Some(place) = self.entry(free)
-        {
-            *place = entry;
-            return free;
+        while let Some(free) = self.free.pop() {
+            // Free entries at the end of the list have been dropped.
+            if let Some(place) = self.entry(free) {
+                *place = entry;
+                return free;
+            }
         }
+        let before = self.bytes();
         self.entries.push(entry);
+        self.charge(before);
         // There are far fewer timers than 2³².
         (self.entries.len() - 1) as u32
     }
@@ -173,14 +190,44 @@ impl Timers {
         entry.deadline = NEVER;
         entry.queued = NEVER;
         let waker = entry.waker.take();
+        let before = self.bytes();
         self.free.push(at);
-        if self.free.len() == self.entries.len() && self.entries.capacity() > KEPT {
-            // The capacity needed for a burst is not kept.
-            self.entries = Vec::new();
-            self.free = Vec::new();
-            self.queue = BinaryHeap::new();
+        while self.entries.pop_if(|last| last.clones == 0).is_some() {}
+        if self.entries.capacity() > KEPT.max(4 * self.entries.len()) {
+            self.shrink();
         }
+        self.charge(before);
         waker
+    }
+
+    /// Frees the capacity that a burst needed.
+    #[cold]
+    fn shrink(&mut self) {
+        let most = KEPT.max(2 * self.entries.len());
+        self.entries.shrink_to(most);
+        let len = self.entries.len();
+        self.free.retain(|at| (*at as usize) < len);
+        self.free.shrink_to(most);
+        self.queue.retain(|Reverse((_, at))| (*at as usize) < len);
+        self.queue.shrink_to(most);
+    }
+
+    /// Returns the allocated bytes.
+    fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.queue.capacity() * size_of::<Reverse<(u64, u32)>>()
+    }
+
+    /// Takes a change of the list's size from the account of the running task: the list is the worker's, whoever needs the
+    /// next entry.
+    fn charge(&self, before: usize) {
+        let now = self.bytes();
+        if now > before {
+            memory::leave(now - before, false);
+        } else if now < before {
+            memory::adopt(before - now);
+        }
     }
 
     fn entry(&mut self, at: u32) -> Option<&mut Entry> {
@@ -232,7 +279,9 @@ impl Timers {
             && deadline < entry.queued
         {
             entry.queued = deadline;
+            let before = self.bytes();
             self.queue.push(Reverse((deadline, at)));
+            self.charge(before);
         }
     }
 
@@ -434,6 +483,33 @@ mod tests {
             TIMERS.with_borrow(|timers| {
                 assert!(timers.entries.capacity() <= KEPT && timers.queue.is_empty());
             });
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_stays_after_a_burst_keeps_no_memory_of_the_burst() {
+        run(async {
+            let now = Instant::now();
+            let some = |number: u32| (0..number).map(|_| Timer::new()).collect::<Vec<_>>();
+            let before = some(10);
+            let mut burst = some(100_000);
+            for timer in &burst {
+                timer.set(now, Some(now + Duration::from_millis(100)));
+            }
+            let stays = burst.swap_remove(5);
+            drop(burst);
+            TIMERS.with_borrow(|timers| {
+                assert!(timers.bytes() <= 100 * KEPT, "{timers:?}");
+            });
+            stays.set(now, Some(now + Duration::from_secs(1)));
+            expired(&stays).await;
+            assert_eq!(now.elapsed().as_secs(), 1);
+            // The entries of the burst are new ones.
+            let after = some(200);
+            let all = before.iter().chain(&after).chain([&stays]);
+            let all: std::collections::BTreeSet<_> = all.map(|timer| timer.at).collect();
+            assert_eq!(all.len(), 211);
         })
         .await;
     }

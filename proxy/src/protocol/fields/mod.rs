@@ -88,7 +88,8 @@ impl Drop for Fields {
             return;
         };
         let Content { text, list, .. } = &mut *content;
-        if text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
+        // Without text there is nothing to recycle, and the next head would find no space reserved.
+        if !(1..=RECYCLED_TEXT).contains(&text.capacity()) || list.capacity() > RECYCLED_FIELDS {
             return;
         }
         text.clear();

@@ -219,8 +219,8 @@ impl Timers {
             + self.queue.capacity() * size_of::<Reverse<(u64, u32)>>()
     }
 
-    /// Takes a change of the list's size from the account of the running task: the list is the worker's, whoever needs the
-    /// next entry.
+    /// Takes a change of the list's size from the account of the running task: the list is the worker's, and another task may
+    /// free what this one allocates.
     fn charge(&self, before: usize) {
         let now = self.bytes();
         if now > before {

@@ -39,6 +39,7 @@ pub use control::run::{Options, RunError, run, unusable_log};
 pub use os::redirection;
 pub use protocol::error::{ProxyError, Verdict};
 pub use protocol::http1::{FramingError, HeadError};
+pub use protocol::response_flag::ResponseFlag;
 
 /// Parts that benchmarks and fuzz targets use directly. No other code may use them, because they change without
 /// notice.

@@ -28,6 +28,7 @@
 //! ```
 
 use std::fmt;
+use std::num::NonZero;
 
 pub mod b3;
 mod hex;
@@ -47,11 +48,11 @@ const SAMPLED: u8 = 0x01;
 
 /// The identifier of a trace, which is never zero.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct TraceId([u8; 16]);
+pub struct TraceId(NonZero<u128>);
 
 /// The identifier of a span inside a trace, which is never zero.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct SpanId([u8; 8]);
+pub struct SpanId(NonZero<u64>);
 
 /// Whether a trace is recorded. `traceparent` has two of these values, B3 has all four.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -147,8 +148,8 @@ impl TraceContext {
     #[inline]
     pub fn to_traceparent_line(&self) -> [u8; TRACEPARENT_LINE] {
         let mut line = *b"traceparent: 00-00000000000000000000000000000000-0000000000000000-00\r\n";
-        line[16..48].copy_from_slice(hex::digits(self.trace_id.0).as_flattened());
-        line[49..65].copy_from_slice(hex::digits(self.span_id.0).as_flattened());
+        line[16..48].copy_from_slice(hex::digits(self.trace_id.to_bytes()).as_flattened());
+        line[49..65].copy_from_slice(hex::digits(self.span_id.to_bytes()).as_flattened());
         if matches!(self.sampling, Sampling::Accept | Sampling::Debug) {
             line[67] = b'1';
         }
@@ -163,44 +164,44 @@ impl fmt::Display for TraceContext {
 }
 
 macro_rules! identifier {
-    ($name:ident, $bytes:literal) => {
+    ($name:ident, $bytes:literal, $number:ty) => {
         impl $name {
             /// Returns the identifier with these bytes; `None` if all of them are zero.
             #[must_use]
             pub fn new(bytes: [u8; $bytes]) -> Option<Self> {
-                (bytes != [0; $bytes]).then_some(Self(bytes))
+                NonZero::new(<$number>::from_be_bytes(bytes)).map(Self)
             }
 
             /// Returns a new identifier. Bytes that are all zero, which is very improbable, are replaced by the number
             /// one.
             #[must_use]
             #[inline]
-            pub fn from_random(mut bytes: [u8; $bytes]) -> Self {
-                if bytes == [0; $bytes] {
-                    bytes[$bytes - 1] = 1;
-                }
-                Self(bytes)
+            pub fn from_random(bytes: [u8; $bytes]) -> Self {
+                Self(
+                    NonZero::new(<$number>::from_be_bytes(bytes))
+                        .unwrap_or(NonZero::<$number>::MIN),
+                )
             }
 
             /// Returns the bytes of the identifier, the most significant one first.
             #[must_use]
             #[inline]
             pub fn to_bytes(self) -> [u8; $bytes] {
-                self.0
+                self.0.get().to_be_bytes()
             }
         }
 
         /// Formats the identifier in lower-case hexadecimal digits.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(hex::text(hex::digits(self.0).as_flattened()))
+                f.write_str(hex::text(hex::digits(self.to_bytes()).as_flattened()))
             }
         }
     };
 }
 
-identifier!(TraceId, 16);
-identifier!(SpanId, 8);
+identifier!(TraceId, 16, u128);
+identifier!(SpanId, 8, u64);
 
 #[cfg(test)]
 mod tests;

@@ -307,7 +307,7 @@ async fn probe(cluster: Arc<Cluster>, target: Arc<Target>) -> Probed {
         params: HealthParams::default(),
         port: None,
     });
-    let pools = Pools::default();
+    let pools = Pools::of_control();
     let asked = health::check(&check, &cluster, &target, &pools);
     let answer = timeout(check.params.timeout, asked).await;
     Probed {

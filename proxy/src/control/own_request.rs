@@ -25,11 +25,9 @@ pub(super) fn sender<'a>(
         cluster,
         target,
         pools,
-        shard: 0,
         now: Instant::now(),
         ends: None,
         interim: None,
-        unlimited: true,
         noted: None,
     }
 }

@@ -113,7 +113,7 @@ fn run(
     worker.holders.enter();
     let local = Local {
         worker,
-        upstreams: Rc::new(Upstreams::new(calls)),
+        upstreams: Rc::new(Upstreams::new(calls, shard)),
     };
     runtime.block_on(run_commands(local, mail, commands));
 }

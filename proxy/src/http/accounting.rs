@@ -29,6 +29,7 @@ use crate::os::memory;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::{Account, Request, Response};
+use crate::protocol::response_flag::ResponseFlag;
 use crate::runtime::timers::Timer;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::record::Record;
@@ -46,7 +47,7 @@ pub(crate) struct Accounting {
     /// The call by the local application to which the request belongs, until the request ends.
     call: Option<Box<Call>>,
     status: StatusCode,
-    flag: &'static str,
+    flag: ResponseFlag,
     response_bytes: u64,
     /// What is recorded for readers; `None` if there is none.
     recording: Option<Recording>,
@@ -81,7 +82,7 @@ impl Accounting {
             in_flight_guard: None,
             call: None,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
-            flag: "-",
+            flag: ResponseFlag::None,
             response_bytes: 0,
             recording: None,
             begun: Moment::default(),
@@ -269,7 +270,7 @@ impl Accounting {
             };
             let ended = Ended {
                 status: self.status,
-                flag: self.flag,
+                flag: self.flag.as_str(),
                 response_bytes: self.response_bytes,
                 started,
                 begun: begun.instant(started),
@@ -292,7 +293,7 @@ impl Accounting {
     /// Returns how the request ended at the server behind this proxy.
     fn ending(&self) -> Ending {
         let erred = self.progress.attempt.as_ref().is_some_and(Attempt::erred);
-        if self.flag == "DC" {
+        if self.flag == ResponseFlag::ClientGone {
             Ending::Left
         } else if erred || self.cut_off || self.status.as_u16() >= 400 {
             Ending::Error
@@ -404,12 +405,12 @@ impl Drop for Accounting {
         if memory::is_resetting() {
             self.fail(&ProxyError::MemoryBudget);
         }
-        if self.flag == "-" && self.received.is_some() {
+        if self.flag == ResponseFlag::None && self.received.is_some() {
             return self.complete();
         }
-        if self.flag == "-" {
+        if self.flag == ResponseFlag::None {
             // Neither completed nor failed: the client disconnected before the end.
-            self.flag = "DC";
+            self.flag = ResponseFlag::ClientGone;
         }
         self.finish(Instant::now());
     }
@@ -423,6 +424,6 @@ mod tests {
     #[test]
     fn the_accounting_of_a_request_stays_within_a_block() {
         let size = size_of::<Accounting>();
-        assert!(size <= 384, "{size} bytes");
+        assert!(size <= 320, "{size} bytes");
     }
 }

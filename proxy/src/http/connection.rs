@@ -184,18 +184,13 @@ impl Hop<'_> {
         target: &'b Arc<Target>,
         now: Instant,
     ) -> Sender<'b> {
-        let Service {
-            worker, upstreams, ..
-        } = self.service;
         Sender {
             cluster,
             target,
-            pools: &upstreams.pools,
-            shard: worker.shard(),
+            pools: &self.service.upstreams.pools,
             now,
             ends: self.ends(cluster),
             interim: self.context.interim.as_deref(),
-            unlimited: false,
             noted: None,
         }
     }

@@ -18,11 +18,11 @@ pub(super) trait RequestStream: Interim {
 
 /// Runs the pipeline for a request; returns `None` if the client has cancelled it. The pipeline's future has then logged
 /// it when it was dropped.
-pub(super) fn handle<S: RequestStream>(
-    service: &Rc<Service>,
-    stream: &S,
-    message: &mut Message,
-    context: &RequestContext,
+pub(super) fn handle<'a, S: RequestStream>(
+    service: &'a Rc<Service>,
+    stream: &'a S,
+    message: &'a mut Message,
+    context: &'a RequestContext,
 ) -> impl Future<Output = Option<Response>> {
     Handling {
         pipeline: service.handle(message, context),

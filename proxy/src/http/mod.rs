@@ -6,6 +6,7 @@
 
 mod accounting;
 mod attempt;
+mod authorize;
 pub(crate) mod client;
 mod connection;
 mod deadline;

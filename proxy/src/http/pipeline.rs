@@ -3,7 +3,7 @@
 //! [`Service::handle`] is the only entry and the only exit for all versions of HTTP:
 //!
 //! 1. *begin*: the accounting record of the request is opened ([`super::accounting`]), and the path is normalized;
-//! 2. *authorize*: the listener's rules;
+//! 2. *authorize*: the listener's rules ([`super::authorize`]);
 //! 3. *discover*: the route table of a destination that is not known yet;
 //! 4. *route*: the virtual host and the route;
 //! 5. *limit*: rate limits of listener and route, then the route's fault;
@@ -18,41 +18,46 @@ use std::time::Duration;
 
 use http::{Method, Version};
 use http_body::Body as _;
-use maglor_config::route::RouteAction;
-use maglor_config::tls::MeshMode;
+use maglor_config::route::{Forward, RouteAction};
 use tokio::time::Instant;
 
 use super::accounting::Accounting;
-use super::client::assertion::Assertion;
 use super::connection::{Hop, RequestContext, Service, Upgrade};
 use super::deadline::Deadline;
 use super::recording::Recording;
 use super::story::Ended;
 use super::upload::Upload;
 use super::{forward, headers, reply, rewrite_path};
-use crate::mesh::authorization::{Denied, Facts, RequestFacts};
 use crate::net::io::Stream;
 use crate::protocol::error::{ProxyError, Verdict};
-use crate::protocol::fields::Known;
 use crate::protocol::mesh_transport::Closed;
 use crate::protocol::message::{Account, Message, Request, Response};
 use crate::routing::rate_limit::RateLimitState;
-use crate::routing::route::{Host, Route, Table, header_matches, without_port};
+use crate::routing::route::{Host, Route, Table, header_matches};
 use crate::upstream::relay::relay;
 
-/// The rule that denies a request with an unreadable client assertion.
-const UNREADABLE: &str = "x-maglor-client";
-/// The rule that denies a request that a trusted proxy has received in plain text, where mTLS is required.
-const UNIDENTIFIED: &str = "mtls";
-
 /// A request in the pipeline. Whatever cancels it, its text is known to the record of its end.
+///
+/// The phases are lent this one value: each further reference would be kept in their futures while the request waits.
 struct Pending<'a> {
+    service: &'a Rc<Service>,
+    context: &'a RequestContext,
     message: &'a mut Message,
-    /// `None` once the response has it.
+    /// `None` before the first use, and once the response has it.
     accounting: Option<Box<Accounting>>,
 }
 
 impl Pending<'_> {
+    /// Returns the request, and its accounting record, which is opened by the first call.
+    fn parts(&mut self) -> (&mut Message, &mut Accounting) {
+        let accounting = self.accounting.get_or_insert_with(|| {
+            let idle = self.service.settings().stream_idle_timeout;
+            let timer = self.context.timer.clone();
+            Accounting::new(self.service, self.context.started, timer, idle)
+        });
+        (self.message, accounting)
+    }
+
     /// Returns the accounting record, for the body of the response.
     fn end(mut self) -> Option<Box<Accounting>> {
         let mut accounting = self.accounting.take()?;
@@ -74,57 +79,47 @@ impl Service {
     ///
     /// The caller holds the request. Otherwise each of the futures from here to the endpoint would reserve space for
     /// a copy, for as long as the request waits.
-    pub(crate) fn handle(
-        self: &Rc<Self>,
-        message: &mut Message,
-        context: &RequestContext,
+    pub(crate) fn handle<'a>(
+        self: &'a Rc<Self>,
+        message: &'a mut Message,
+        context: &'a RequestContext,
     ) -> impl Future<Output = Response> {
-        // Here, not in the future, which would reserve space for the argument, too.
+        // Here, not in the future, which would reserve space for the arguments, too.
         let mut pending = Pending {
+            service: self,
+            context,
             message,
             accounting: None,
         };
         async move {
-            if self
-                .expires
-                .is_some_and(|expires| expires <= context.started)
-            {
-                self.expired.set(true);
-            }
-            if !self.has_requests.replace(true) {
-                self.worker.connections.mark_active(self.slot);
-            }
-            let message = &mut *pending.message;
+            let service = pending.service;
+            service.note_arrival(pending.context);
+            let (message, accounting) = pending.parts();
             let request = &mut message.request;
             let grpc = request.is_grpc();
             headers::settle_host(request);
-            let idle = self.settings().stream_idle_timeout;
-            let accounting = pending.accounting.insert(Accounting::new(
-                self,
-                context.started,
-                context.timer.clone(),
-                idle,
-            ));
             accounting.begin_record(request, grpc);
             // The log contains the path as the client sent it; rules and endpoints get the normalized path.
-            rewrite_path::normalize(request, self.settings().path_normalization);
-            let table = self.chain.routes.load_full();
-            let outcome = if let Err(denied) = self.authorize(request, &table) {
-                Ok(self.deny(&denied, grpc, accounting))
-            } else if self.worker.holders.refuses() {
+            rewrite_path::normalize(request, service.settings().path_normalization);
+            let table = service.chain.routes.load_full();
+            let outcome = if let Err(denied) = service.authorize(request, &table) {
+                Ok(service.deny(&denied, grpc, accounting))
+            } else if service.worker.holders.refuses() {
                 Err(ProxyError::MemoryBudget)
-            } else if let Some(response) = self.channel_upgrade(request) {
+            } else if let Some(response) = service.channel_upgrade(request) {
                 if let Some(recording) = accounting.recording() {
                     recording.internal();
                 }
                 Ok(response)
             } else {
-                self.dispatch(message, &table, context, accounting).await
+                pending.dispatch(&table).await
             };
+            let server = pending.service.server();
+            let (_, accounting) = pending.parts();
             let mut response = outcome.unwrap_or_else(|error| {
                 accounting.fail(&error);
                 accounting.limit_refusal();
-                reply::error(&error, self.server(), grpc)
+                reply::error(&error, server, grpc)
             });
             accounting.status(response.status);
             if let Some(accounting) = pending.end() {
@@ -134,156 +129,75 @@ impl Service {
         }
     }
 
+    /// Notes that a request has arrived: its connection may have reached its age, and is no longer a new one.
+    fn note_arrival(&self, context: &RequestContext) {
+        if self
+            .expires
+            .is_some_and(|expires| expires <= context.started)
+        {
+            self.expired.set(true);
+        }
+        if !self.has_requests.replace(true) {
+            self.worker.connections.mark_active(self.slot);
+        }
+    }
+
     /// Counts the end of a connection of the mesh transport.
     pub(super) fn count_closed(&self, closed: Closed) {
         if let Some(failures) = &self.chain.failures {
             failures.count(closed);
         }
     }
+}
 
-    /// Returns the client of a request that a trusted proxy in front has asserted, if there is one.
-    ///
-    /// # Errors
-    /// If the assertion cannot be parsed, or has no identity where mTLS is required.
-    pub(super) fn asserted_client(
-        &self,
-        request: &Request,
-        table: &Table,
-    ) -> Result<Option<Assertion>, Denied> {
-        let peer = self.client.peer();
-        if !peer.is_some_and(|peer| table.delegates.contains(peer)) {
-            return Ok(None);
-        }
-        let asserted = Assertion::of(&request.fields).map_err(|_| Denied(UNREADABLE.into()))?;
-        let unidentified = asserted
-            .as_ref()
-            .is_some_and(|asserted| asserted.id.is_none());
-        if unidentified && self.chain.mesh == Some(MeshMode::Strict) {
-            return Err(Denied(UNIDENTIFIED.into()));
-        }
-        Ok(asserted)
-    }
-
-    /// Checks the listener's rules for the request.
-    pub(super) fn authorize(&self, request: &Request, table: &Table) -> Result<(), Denied> {
-        let asserted = self.asserted_client(request, table)?;
-        let Some(authorization) = &table.authorization else {
-            return Ok(());
-        };
-        let own = self.client.peer();
-        // A request that a trusted proxy makes for itself opens a channel for load reports.
-        if own.is_some_and(|own| table.delegates.contains(own)) && self.is_channel_upgrade(request)
-        {
-            return Ok(());
-        }
-        let host = request.host().unwrap_or_default();
-        let facts = Facts {
-            peer: asserted
-                .as_ref()
-                .map_or(own, |asserted| asserted.id.as_ref()),
-            client: match &asserted {
-                Some(asserted) => asserted.ip,
-                None => self.client.address.ip(),
-            },
-            port: self.destination.map(|address| address.port()),
-            request: Some(RequestFacts {
-                method: &request.method,
-                path: request.path(),
-                host: str::from_utf8(host).map_or(host, |host| without_port(host).as_bytes()),
-                fields: &request.fields,
-            }),
-        };
-        authorization.check(&facts, self.worker.shard())
-    }
-
-    /// Returns the response to a request that is not allowed. The name of the rule is sent to mesh members only.
-    pub(super) fn deny(
-        &self,
-        denied: &Denied,
-        grpc: bool,
-        accounting: &mut Accounting,
-    ) -> Response {
-        let Denied(rule) = denied;
-        accounting.unrouted(&self.chain.unrouted);
-        accounting.fail(&ProxyError::Denied);
-        if let Some(recording) = accounting.recording() {
-            recording.rule("authorization", rule.to_string());
-        }
-        let mut response = reply::error(&ProxyError::Denied, self.server(), grpc);
-        if self.client.peer().is_some() {
-            response.fields.push(Known::XMaglorDenied, rule.as_bytes());
-        }
-        response
-    }
-
-    /// Finds the route, applies the limits, and performs the route's action.
-    fn dispatch(
-        &self,
-        message: &mut Message,
-        table: &Table,
-        context: &RequestContext,
-        accounting: &mut Accounting,
-    ) -> impl Future<Output = Result<Response, ProxyError>> {
+impl Pending<'_> {
+    /// Finds the route, applies the limits, and performs the route's action. `table` has the routes of the listener.
+    fn dispatch(&mut self, table: &Table) -> impl Future<Output = Result<Response, ProxyError>> {
         async move {
-            let discovered = self
-                .discover(&message.request, table, context, accounting)
-                .await?;
+            let discovered = self.discover(table).await?;
             let routes = discovered.as_deref().unwrap_or(table);
+            let (service, context) = (self.service, self.context);
+            let (message, accounting) = self.parts();
             let Some((host, route)) = routes.find(&message.request) else {
-                accounting.unrouted(&self.chain.unrouted);
-                return match self.limit(&message.request, table, None, context) {
+                accounting.unrouted(&service.chain.unrouted);
+                return match service.limit(&message.request, table, None, context) {
                     Ok(_) => Err(ProxyError::NoRoute),
-                    Err(refused) => Ok(self.too_many(&message.request, None, &refused, accounting)),
+                    Err(refused) => {
+                        Ok(service.too_many(&message.request, None, &refused, accounting))
+                    }
                 };
             };
             let Message { request, body } = &mut *message;
-            if request.method == Method::CONNECT && !self.settings().allow_connect {
+            if request.method == Method::CONNECT && !service.settings().allow_connect {
                 return Err(ProxyError::ConnectNotAllowed);
             }
             let interim = context.interim.as_ref();
             let upload = Upload::watch(body, &request.fields, context.started, interim);
             let deadline = Deadline::of(&route.config.action, request, upload, context.started);
             accounting.route(&route.metrics, deadline);
-            let limit_state = match self.limit(request, table, Some(route), context) {
+            let limit_state = match service.limit(request, table, Some(route), context) {
                 // Boxed: every waiting request would reserve the space.
                 Ok(limit_state) => limit_state.map(Box::new),
                 Err(refused) => {
-                    return Ok(self.too_many(request, Some(route), &refused, accounting));
+                    return Ok(service.too_many(request, Some(route), &refused, accounting));
                 }
             };
-            self.inject_fault(&message.request, route, accounting)
+            service
+                .inject_fault(&message.request, route, accounting)
                 .await?;
             let mut response = match &route.config.action {
-                RouteAction::Direct(direct) => reply::direct(direct, self.server()),
+                RouteAction::Direct(direct) => reply::direct(direct, self.service.server()),
                 RouteAction::Redirect(redirect) => {
-                    let location = rewrite_path::location(
-                        redirect,
-                        route,
-                        &message.request,
-                        (&self.client, self.ends()),
-                    );
-                    reply::redirect(redirect.status, &location, self.server())
+                    let ends = (&self.service.client, self.service.ends());
+                    let request = &self.message.request;
+                    let location = rewrite_path::location(redirect, route, request, ends);
+                    reply::redirect(redirect.status, &location, self.service.server())
                 }
                 RouteAction::Forward(forward) => {
-                    let request = &mut message.request;
-                    accounting.in_flight_guard(self.count_in_flight(request, context)?);
-                    let upgrade = headers::upgrade_protocol(request, &self.settings().upgrades)
-                        .map(|protocol| Box::new(Upgrade(protocol)));
-                    // Done first, so that `connection` cannot name a field that the proxy or its operator adds.
-                    request.fields.remove_hop_by_hop();
-                    accounting.call(self.call(request));
-                    self.rewrite_headers(request, table, host, route);
-                    accounting.request_id(request);
-                    let hop = Hop {
-                        service: self,
-                        route,
-                        forward,
-                        context,
-                        upgrade,
-                        record: accounting.record().cloned(),
-                    };
+                    let hop = self.next_hop(table, host, route, forward)?;
+                    let (message, accounting) = self.parts();
                     let mut response = forward::forward(&hop, message, accounting).await?;
-                    accounting.describe_queue(&mut response.fields);
+                    self.parts().1.describe_queue(&mut response.fields);
                     response
                 }
             };
@@ -299,39 +213,72 @@ impl Service {
         }
     }
 
+    /// Prepares the request for being forwarded by a route.
+    ///
+    /// # Errors
+    /// [`ProxyError::Busy`].
+    fn next_hop<'h>(
+        &mut self,
+        table: &Table,
+        host: &Host,
+        route: &'h Route,
+        forward: &'h Forward,
+    ) -> Result<Hop<'h>, ProxyError>
+    where
+        Self: 'h,
+    {
+        let (service, context) = (self.service, self.context);
+        let (Message { request, .. }, accounting) = self.parts();
+        accounting.in_flight_guard(service.count_in_flight(request, context)?);
+        let upgrade = headers::upgrade_protocol(request, &service.settings().upgrades)
+            .map(|protocol| Box::new(Upgrade(protocol)));
+        // Done first, so that `connection` cannot name a field that the proxy or its operator adds.
+        request.fields.remove_hop_by_hop();
+        accounting.call(service.call(request));
+        service.rewrite_headers(request, table, host, route);
+        accounting.request_id(request);
+        Ok(Hop {
+            service,
+            route,
+            forward,
+            context,
+            upgrade,
+            record: accounting.record().cloned(),
+        })
+    }
+
     /// Returns the routes of the original destination, or of a host that is not in the chain's own table, if
     /// the chain discovers them on demand.
-    async fn discover(
-        &self,
-        request: &Request,
-        table: &Table,
-        context: &RequestContext,
-        accounting: &mut Accounting,
-    ) -> Result<Option<Arc<Table>>, ProxyError> {
-        let Some(chain) = &self.chain.on_demand else {
+    async fn discover(&mut self, table: &Table) -> Result<Option<Arc<Table>>, ProxyError> {
+        let service = self.service;
+        let Some(chain) = &service.chain.on_demand else {
             return Ok(None);
         };
-        let host = request.host().unwrap_or_default();
+        let host = self.message.request.host().unwrap_or_default();
         if table.has(host) {
             return Ok(None);
         }
-        let now = self.worker.time(context.started);
-        if let Some(known) = chain.recall(self.original(), host, now) {
+        let now = service.worker.time(self.context.started);
+        if let Some(known) = chain.recall(service.original(), host, now) {
             return Ok(known.table.clone());
         }
+        let (message, accounting) = self.parts();
+        let host = message.request.host().unwrap_or_default();
         // Boxed: the future is large, and few requests wait.
-        let mut found = Box::pin(chain.find(self.original(), host, now));
+        let mut found = Box::pin(chain.find(service.original(), host, now));
         match accounting.with_deadline(found.as_mut()).await? {
             Ok(found) => Ok(found.table.clone()),
             // The connection is forwarded to its original destination like plain TCP, if the chain permits this.
-            Err(_) if self.redirected => Ok(None),
+            Err(_) if service.redirected => Ok(None),
             Err(error) => {
-                accounting.unrouted(&self.chain.unrouted);
+                accounting.unrouted(&service.chain.unrouted);
                 Err(error)
             }
         }
     }
+}
 
+impl Service {
     /// Takes a token of the rate limits of the listener and the route. Returns the state of the limit, as an
     /// error if it is exhausted.
     fn limit<'a>(
@@ -442,7 +389,7 @@ impl Service {
             let now = Instant::now();
             let ended = Ended {
                 status,
-                flag,
+                flag: flag.as_str(),
                 response_bytes: response.body.size_hint().exact().unwrap_or_default(),
                 started: now,
                 begun: None,
@@ -476,7 +423,7 @@ impl Service {
     }
 
     /// Returns the value of the `server` field for responses that the proxy generates.
-    fn server(&self) -> &str {
+    pub(super) fn server(&self) -> &str {
         &self.chain.settings.server_name
     }
 }

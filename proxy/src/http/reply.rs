@@ -31,7 +31,7 @@ pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
         response
     };
     let fields = &mut response.fields;
-    fields.push(Known::XMaglorReason, verdict.flag.as_bytes());
+    fields.push(Known::XMaglorReason, verdict.flag.as_str().as_bytes());
     if let ProxyError::Busy(in_flight) = error {
         QueueResponse::Refused(*in_flight).set(fields);
     }

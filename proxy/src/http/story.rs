@@ -75,7 +75,7 @@ pub(super) fn of(entry: &Entry<'_>, notes: &Notes, started: Instant) -> Story {
             .map(|(at, attempted)| {
                 let answered = unusual
                     .answering
-                    .is_some_and(|answering| answering as usize == at);
+                    .is_some_and(|answering| answering.position() == at);
                 Attempt {
                     answered,
                     ..attempt(attempted, started, unusual.queued, endpoints.as_deref())

@@ -264,6 +264,6 @@ mod tests {
             size(ReceivedRequest::<Http2>::answer),
             size(ReceivedRequest::<MeshTransport>::answer),
         ];
-        assert!(sizes.iter().all(|size| *size <= 896), "{sizes:?} bytes");
+        assert!(sizes.iter().all(|size| *size <= 768), "{sizes:?} bytes");
     }
 }

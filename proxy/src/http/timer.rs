@@ -15,6 +15,8 @@ use crate::runtime::timers::Timer;
 use crate::telemetry::record::nanos;
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
+/// Stands for an idle timeout that begins when the timer is next checked.
+const MOVED: u64 = 0;
 
 /// The timeouts of one request: the deadline of its response, and the idle timeout.
 #[derive(Debug)]
@@ -23,10 +25,9 @@ pub(super) struct RequestTimer {
     deadline: Deadline,
     /// Idle timeout in milliseconds: how long no byte may be transferred.
     idle: u32,
-    /// When the idle timeout expires if no byte is transferred, in nanoseconds after the beginning of the request.
+    /// When the idle timeout expires if no byte is transferred, in nanoseconds after the beginning of the request;
+    /// [`MOVED`] if a byte has been transferred since the timer was last checked.
     idle_until: Cell<u64>,
-    /// Whether a byte has been transferred since the timer was last checked.
-    moved: Cell<bool>,
 }
 
 impl RequestTimer {
@@ -35,8 +36,7 @@ impl RequestTimer {
             timer,
             deadline: Deadline::never(started),
             idle: whole_millis(idle),
-            idle_until: Cell::new(nanos(idle)),
-            moved: Cell::new(false),
+            idle_until: Cell::new(nanos(idle).max(MOVED + 1)),
         }
     }
 
@@ -67,7 +67,7 @@ impl RequestTimer {
 
     /// Records that a byte has been transferred.
     pub(super) fn moved(&self) {
-        self.moved.set(true);
+        self.idle_until.set(MOVED);
     }
 
     /// Disarms the timer.
@@ -99,16 +99,24 @@ impl RequestTimer {
             if self.deadline.is_over(now) {
                 return Poll::Ready(ProxyError::RequestTimeout);
             }
-            if self.take_moved() {
-                let passed = nanos(now - self.started());
-                let idle = u64::from(self.idle) * NANOS_PER_MILLI;
-                self.idle_until.set(passed.saturating_add(idle));
-            }
-            if self.idle_until() <= now {
+            if self.renew_idle(now) <= now {
                 return Poll::Ready(ProxyError::StreamIdleTimeout);
             }
             self.arm(now);
         }
+    }
+
+    /// Returns when the idle timeout expires if no further byte is transferred. It begins now if one has been since the last
+    /// call.
+    fn renew_idle(&self, now: Instant) -> Instant {
+        let has_uploaded = self.deadline.upload().is_some_and(Upload::take_moved);
+        if has_uploaded || self.idle_until.get() == MOVED {
+            let passed = nanos(now - self.started());
+            let idle = u64::from(self.idle) * NANOS_PER_MILLI;
+            self.idle_until
+                .set(passed.saturating_add(idle).max(MOVED + 1));
+        }
+        self.idle_until()
     }
 
     fn idle_until(&self) -> Instant {
@@ -119,12 +127,6 @@ impl RequestTimer {
         let idle = self.idle_until();
         let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
         self.timer.set(now, Some(next));
-    }
-
-    /// Returns whether a byte has been transferred, in either direction, since the last call.
-    fn take_moved(&self) -> bool {
-        let upload = self.deadline.upload();
-        self.moved.take() | upload.is_some_and(Upload::take_moved)
     }
 }
 

@@ -8,6 +8,7 @@ use maglor_balance::guard::fault::AbortAnswer;
 use maglor_balance::guard::retry::Failure;
 
 use crate::protocol::http1::{FramingError, HeadError};
+use crate::protocol::response_flag::ResponseFlag;
 
 /// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +137,7 @@ pub struct Verdict {
     /// gRPC status of the response, for gRPC clients.
     pub grpc: u8,
     /// Short response flag; the same as Envoy's if Envoy has one for this error.
-    pub flag: &'static str,
+    pub flag: ResponseFlag,
 }
 
 /// nginx's "client closed request"; never sent, only logged and counted.
@@ -163,46 +164,49 @@ impl From<Unanswered> for ProxyError {
 impl ProxyError {
     /// Returns the response to an error.
     pub fn verdict(&self) -> Verdict {
+        use ResponseFlag as F;
         use StatusCode as S;
         let (status, grpc, flag) = match self {
             Self::ClientGone | Self::DownstreamIo(_) => (
                 S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST),
                 1,
-                "DC",
+                F::ClientGone,
             ),
-            Self::Busy(_) => (S::SERVICE_UNAVAILABLE, 14, "BN"),
-            Self::Denied => (S::FORBIDDEN, 7, "RBAC"),
-            Self::MemoryBudget => (S::SERVICE_UNAVAILABLE, 8, "OM"),
-            Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
+            Self::Busy(_) => (S::SERVICE_UNAVAILABLE, 14, F::Busy),
+            Self::Denied => (S::FORBIDDEN, 7, F::Denied),
+            Self::MemoryBudget => (S::SERVICE_UNAVAILABLE, 8, F::Memory),
+            Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, F::NoRoute),
             Self::Connect(_) | Self::ConnectTimeout | Self::EndpointLeft => {
-                (S::SERVICE_UNAVAILABLE, 14, "UF")
+                (S::SERVICE_UNAVAILABLE, 14, F::UpstreamFailure)
             }
-            Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),
-            Self::DownstreamHead(error) => (head_status(*error), 13, "DPE"),
-            Self::HeaderTimeout => (S::REQUEST_TIMEOUT, 4, "DT"),
+            Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, F::DownstreamProtocolError),
+            Self::DownstreamHead(error) => (head_status(*error), 13, F::DownstreamProtocolError),
+            Self::HeaderTimeout => (S::REQUEST_TIMEOUT, 4, F::DownstreamTimeout),
             Self::BreakerOpen(_) | Self::EndpointsFull | Self::Overflow | Self::QueueTimeout => {
-                (S::SERVICE_UNAVAILABLE, 14, "UO")
+                (S::SERVICE_UNAVAILABLE, 14, F::UpstreamOverflow)
             }
             Self::Fault(answer) => fault_status(*answer),
-            Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, "RL"),
-            Self::DiscoveryTimeout => (S::SERVICE_UNAVAILABLE, 14, "NC"),
-            Self::NoBackend(status) => (*status, 14, "NB"),
+            Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, F::RateLimited),
+            Self::DiscoveryTimeout => (S::SERVICE_UNAVAILABLE, 14, F::NoConfig),
+            Self::NoBackend(status) => (*status, 14, F::NoBackend),
             Self::NoHealthyUpstream | Self::NoOriginalDestination | Self::OwnPort => {
-                (S::SERVICE_UNAVAILABLE, 14, "UH")
+                (S::SERVICE_UNAVAILABLE, 14, F::UpstreamUnhealthy)
             }
-            Self::NoRoute => (S::NOT_FOUND, 12, "NR"),
-            Self::PerTryTimeout | Self::RequestTimeout => (S::GATEWAY_TIMEOUT, 4, "UT"),
-            Self::StreamIdleTimeout => (S::GATEWAY_TIMEOUT, 4, "SI"),
+            Self::NoRoute => (S::NOT_FOUND, 12, F::NoRoute),
+            Self::PerTryTimeout | Self::RequestTimeout => {
+                (S::GATEWAY_TIMEOUT, 4, F::UpstreamTimeout)
+            }
+            Self::StreamIdleTimeout => (S::GATEWAY_TIMEOUT, 4, F::StreamIdle),
             Self::UpstreamBody(FramingError::UnexpectedEof)
             | Self::UpstreamClosed { .. }
-            | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, "UC"),
+            | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, F::UpstreamClosed),
             Self::UpstreamBody(_) | Self::UpstreamHead(_) | Self::UnexpectedUpgrade => {
-                (S::BAD_GATEWAY, 14, "UPE")
+                (S::BAD_GATEWAY, 14, F::UpstreamProtocolError)
             }
             Self::ReplayLost | Self::UpstreamHttp2(_) | Self::UpstreamReset(_) => {
-                (S::BAD_GATEWAY, 14, "UR")
+                (S::BAD_GATEWAY, 14, F::UpstreamReset)
             }
-            Self::UpstreamRefused => (S::SERVICE_UNAVAILABLE, 14, "UR"),
+            Self::UpstreamRefused => (S::SERVICE_UNAVAILABLE, 14, F::UpstreamReset),
         };
         Verdict { status, grpc, flag }
     }
@@ -275,7 +279,7 @@ fn is_own_want(error: &io::Error) -> bool {
 }
 
 /// Maps the status of an injected fault from HTTP to gRPC or vice versa (gRPC's table of HTTP statuses).
-fn fault_status(answer: AbortAnswer) -> (StatusCode, u8, &'static str) {
+fn fault_status(answer: AbortAnswer) -> (StatusCode, u8, ResponseFlag) {
     use StatusCode as S;
     let (status, grpc) = match answer {
         AbortAnswer::Http(status) => {
@@ -307,7 +311,7 @@ fn fault_status(answer: AbortAnswer) -> (StatusCode, u8, &'static str) {
             (http, status.code())
         }
     };
-    (status, grpc, "FI")
+    (status, grpc, ResponseFlag::Fault)
 }
 
 fn head_status(error: HeadError) -> StatusCode {

@@ -17,4 +17,5 @@ pub(crate) mod outbox;
 pub(crate) mod proxy_protocol;
 pub(crate) mod read_budget;
 pub(crate) mod receive_buffer;
+pub(crate) mod response_flag;
 pub(crate) mod streams;

@@ -173,9 +173,16 @@ impl Timers {
                 return free;
             }
         }
-        let before = self.bytes();
+        if self.entries.len() == self.entries.capacity() {
+            self.resize(|timers| {
+                timers.entries.reserve(1);
+                // One index for each entry, so that freeing a timer never allocates.
+                timers
+                    .free
+                    .reserve(timers.entries.capacity() - timers.free.len());
+            });
+        }
         self.entries.push(entry);
-        self.charge(before);
         // There are far fewer timers than 2³².
         (self.entries.len() - 1) as u32
     }
@@ -190,18 +197,15 @@ impl Timers {
         entry.deadline = NEVER;
         entry.queued = NEVER;
         let waker = entry.waker.take();
-        let before = self.bytes();
         self.free.push(at);
         while self.entries.pop_if(|last| last.clones == 0).is_some() {}
         if self.entries.capacity() > KEPT.max(4 * self.entries.len()) {
-            self.shrink();
+            self.resize(Self::shrink);
         }
-        self.charge(before);
         waker
     }
 
     /// Frees the capacity that a burst needed.
-    #[cold]
     fn shrink(&mut self) {
         let most = KEPT.max(2 * self.entries.len());
         self.entries.shrink_to(most);
@@ -219,9 +223,12 @@ impl Timers {
             + self.queue.capacity() * size_of::<Reverse<(u64, u32)>>()
     }
 
-    /// Takes a change of the list's size from the account of the running task: the list is the worker's, and another task may
-    /// free what this one allocates.
-    fn charge(&self, before: usize) {
+    /// Changes the capacities, and takes this from the account of the running task: the list is the worker's, and another task
+    /// may free what this one allocates.
+    #[cold]
+    fn resize(&mut self, change: impl FnOnce(&mut Self)) {
+        let before = self.bytes();
+        change(self);
         let now = self.bytes();
         if now > before {
             memory::leave(now - before, false);
@@ -279,9 +286,10 @@ impl Timers {
             && deadline < entry.queued
         {
             entry.queued = deadline;
-            let before = self.bytes();
+            if self.queue.len() == self.queue.capacity() {
+                self.resize(|timers| timers.queue.reserve(1));
+            }
             self.queue.push(Reverse((deadline, at)));
-            self.charge(before);
         }
     }
 

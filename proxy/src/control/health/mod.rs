@@ -115,7 +115,7 @@ struct Follow {
 
 impl Follow {
     async fn run(mut self) {
-        let pools = Rc::new(Pools::default());
+        let pools = Rc::new(Pools::of_control());
         let mut tasks = JoinSet::new();
         let mut checked: HashMap<u64, AbortHandle> = HashMap::new();
         loop {

@@ -62,7 +62,7 @@ impl TraceExport {
             }),
             shared: Arc::clone(shared),
             spans,
-            pools: Pools::default(),
+            pools: Pools::of_control(),
             rng: Rng::seed(seed),
             hurry: Rc::clone(&hurry),
             ending: false,

@@ -129,11 +129,9 @@ async fn reach(
             cluster,
             target: &target,
             pools,
-            shard: worker.shard(),
             now: started,
             ends: addresses.map(Box::new),
             interim: None,
-            unlimited: false,
             noted: None,
         };
         let reached = sender.stream().await;

@@ -20,7 +20,7 @@ use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Response;
 use crate::runtime::worker::Worker;
-use crate::telemetry::record::{Begun, EndpointAddresses, Noted, Record};
+use crate::telemetry::record::{AttemptIndex, Begun, EndpointAddresses, Noted, Record};
 use crate::upstream::{Cluster, Picked, Seat, Target};
 
 /// Status that is counted if there was no response.
@@ -36,11 +36,11 @@ pub(crate) struct Attempt {
     cluster: Arc<Cluster>,
     target: Arc<Target>,
     started: Instant,
-    /// Number of the attempt within its request, from 1.
-    number: u32,
+    /// Number of the attempt within its request, from 1; the highest one stands for more.
+    number: u16,
     status: StatusCode,
-    recorded: bool,
-    success: bool,
+    /// Whether the attempt was a success, as it was recorded for its cluster; `None` before that.
+    recorded: Option<bool>,
     /// Sample of a successful response head; `None` if there is none to record. It is recorded with the last byte,
     /// since a response that is cut off is not a success.
     promising: Option<Sample>,
@@ -49,9 +49,10 @@ pub(crate) struct Attempt {
     erred: bool,
     /// Whether the attempt was not recorded because the client's own timeout was too short.
     excused: bool,
-    /// The endpoint's count of successful responses when the attempt began, if the client allows less time than the
-    /// route; otherwise `None`.
-    hurried: Option<u32>,
+    /// Whether the client allows less time than the route,
+    hurried: bool,
+    /// and in that case the endpoint's count of successful responses when the attempt began.
+    successes_before: u32,
     /// Counts the attempt as outstanding until dropped.
     outstanding: Option<Outstanding>,
     /// Boxed: every waiting request would reserve the space.
@@ -61,7 +62,7 @@ pub(crate) struct Attempt {
     /// Its request's record, until the attempt is noted there with its end,
     record: Option<Rc<Record>>,
     /// and its index there; `None` if it is not noted (yet).
-    at: Option<u32>,
+    at: Option<AttemptIndex>,
     /// `None` without tracing.
     span: Option<SpanId>,
     /// Status of a gRPC call; `None` if there is none (yet).
@@ -86,14 +87,14 @@ impl Attempt {
             cluster: Arc::clone(cluster),
             target: picked.target,
             started,
-            number,
+            number: u16::try_from(number).unwrap_or(u16::MAX),
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
-            recorded: false,
-            success: true,
+            recorded: None,
             promising: None,
             erred: false,
             excused: false,
-            hurried: None,
+            hurried: false,
+            successes_before: 0,
             outstanding: Some(picked.outstanding),
             seat: picked.seat.map(Box::new),
             permit,
@@ -116,7 +117,7 @@ impl Attempt {
 
     /// Notes the attempt if it is not; returns its record and its index there.
     #[cold]
-    pub(super) fn note(&mut self) -> Option<(&Rc<Record>, u32)> {
+    pub(super) fn note(&mut self) -> Option<(&Rc<Record>, AttemptIndex)> {
         let record = self.record.as_ref()?;
         let at = *self.at.get_or_insert_with(|| {
             let begun = Begun {
@@ -124,7 +125,7 @@ impl Attempt {
                 cluster: self.cluster.config(),
                 address: &self.target.address,
                 queue: self.queue,
-                number: self.number,
+                number: self.number.into(),
                 started: self.started,
             };
             record.begin_attempt(begun, || {
@@ -190,7 +191,8 @@ impl Attempt {
 
     /// Records that the client allows less time than the route does.
     pub(in crate::http) fn hurry(&mut self) {
-        self.hurried = Some(self.target.monitor.successes());
+        self.hurried = true;
+        self.successes_before = self.target.monitor.successes();
     }
 
     pub(crate) fn target(&self) -> &Arc<Target> {
@@ -226,7 +228,7 @@ impl Attempt {
 
     /// Returns whether the head of the response is a success.
     pub(crate) fn is_success(&self) -> bool {
-        self.success
+        self.recorded != Some(false)
     }
 
     /// Records the trailers of a gRPC call.
@@ -287,9 +289,9 @@ impl Attempt {
     /// A client may ask for a response within a millisecond. An endpoint that has sent no response to any client for
     /// [`FAIR`] is considered at fault nevertheless.
     fn is_hurried(&self) -> bool {
-        self.hurried.is_some_and(|before| {
-            self.started.elapsed() < FAIR || self.target.monitor.successes() != before
-        })
+        self.hurried
+            && (self.started.elapsed() < FAIR
+                || self.target.monitor.successes() != self.successes_before)
     }
 
     /// Returns whether a timeout is no evidence about the endpoint or its cluster.
@@ -309,8 +311,8 @@ impl Attempt {
     }
 
     fn record_outcome(&mut self, sample: Sample) {
-        if !std::mem::replace(&mut self.recorded, true) {
-            self.success = sample.is_success();
+        if self.recorded.is_none() {
+            self.recorded = Some(sample.is_success());
             self.cluster
                 .record_outcome(&self.target, sample, self.worker.shared());
         }

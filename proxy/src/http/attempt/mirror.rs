@@ -108,11 +108,9 @@ impl Copy {
             cluster: &self.cluster,
             target: &target,
             pools: &self.pools,
-            shard: self.worker.shard(),
             now,
             ends: self.ends,
             interim: None,
-            unlimited: false,
             noted: None,
         };
         let result = sender.send(&mut self.message).await;

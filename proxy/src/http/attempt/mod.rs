@@ -45,7 +45,9 @@ const DISCARD: usize = 64 * 1024;
 pub(super) struct Attempts<'a> {
     hop: &'a Hop<'a>,
     cluster: &'a Arc<Cluster>,
-    hash: Option<u64>,
+    /// Whether the request has a hash, and which: an `Option` takes more space.
+    has_hash: bool,
+    hash: u64,
     /// Deadline for the response to the client.
     deadline: &'a Deadline,
     /// The request, and the body that is sent next, if it can be sent.
@@ -58,10 +60,13 @@ pub(super) struct Attempts<'a> {
     /// Memory reserved for the body; `None` if it need not be kept.
     _reserved: Option<Box<Reserved>>,
     state: retry::Attempts,
-    /// Target ids of endpoints that have failed.
-    /// A slice, which is shorter than a vector: every waiting request reserves the space.
-    failed_endpoints: Box<[u64]>,
+    /// `None` while none has failed. Boxed: every waiting request reserves the space.
+    failed_endpoints: Option<Box<FailedEndpoints>>,
 }
+
+/// Target ids of endpoints that have failed.
+#[derive(Default)]
+struct FailedEndpoints(Vec<u64>);
 
 /// A further attempt.
 struct NextAttempt {
@@ -121,7 +126,8 @@ impl<'a> Attempts<'a> {
         Self {
             hop,
             cluster,
-            hash,
+            has_hash: hash.is_some(),
+            hash: hash.unwrap_or_default(),
             deadline,
             idempotent,
             first,
@@ -130,7 +136,7 @@ impl<'a> Attempts<'a> {
             payload,
             _reserved: reserved,
             state: retry::Attempts::new(),
-            failed_endpoints: Box::default(),
+            failed_endpoints: None,
         }
     }
 
@@ -233,7 +239,7 @@ impl<'a> Attempts<'a> {
         worker.with_rng(|rng| {
             let record = self.hop.record.as_deref();
             self.cluster
-                .pick_noted(time, self.hash, (&self.failed_endpoints, record), rng)
+                .pick_noted(time, self.hash(), (self.failed_endpoints(), record), rng)
         })
     }
 
@@ -310,12 +316,14 @@ impl<'a> Attempts<'a> {
     }
 
     pub(super) fn hash(&self) -> Option<u64> {
-        self.hash
+        self.has_hash.then_some(self.hash)
     }
 
     /// Returns the target ids of endpoints that have failed.
     pub(super) fn failed_endpoints(&self) -> &[u64] {
-        &self.failed_endpoints
+        self.failed_endpoints
+            .as_ref()
+            .map_or(&[], |failed| &failed.0)
     }
 
     pub(super) fn fields(&mut self) -> &mut Fields {
@@ -428,17 +436,16 @@ impl<'a> Attempts<'a> {
             budget: &guard.budget,
             active: guard.requests.active(),
             replayable: self.payload.is_whole(),
-            elsewhere: self.cluster.is_usable_beyond(&self.failed_endpoints),
+            elsewhere: self.cluster.is_usable_beyond(self.failed_endpoints()),
             now: self.hop.service.worker.time(now),
         }
     }
 
     /// Excludes an endpoint from further choices while there are others.
     pub(super) fn exclude(&mut self, id: u64) {
-        if !self.failed_endpoints.contains(&id) {
-            let mut all = std::mem::take(&mut self.failed_endpoints).into_vec();
-            all.push(id);
-            self.failed_endpoints = all.into_boxed_slice();
+        let failed = self.failed_endpoints.get_or_insert_default();
+        if !failed.0.contains(&id) {
+            failed.0.push(id);
         }
     }
 }

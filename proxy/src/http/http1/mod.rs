@@ -233,6 +233,6 @@ mod tests {
             size_of::<F>()
         }
         let size = size(session);
-        assert!(size <= 896, "{size} bytes");
+        assert!(size <= 768, "{size} bytes");
     }
 }

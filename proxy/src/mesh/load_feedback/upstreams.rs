@@ -24,9 +24,10 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    pub(crate) fn new(calls: Arc<Calls>) -> Self {
+    /// Creates them for the worker with this index.
+    pub(crate) fn new(calls: Arc<Calls>, shard: usize) -> Self {
         Self {
-            pools: Rc::default(),
+            pools: Rc::new(Pools::of_worker(shard)),
             calls,
             channels: RefCell::default(),
             subscribed: RefCell::default(),

@@ -98,8 +98,8 @@ pub(super) struct Mapped(Vec<(usize, usize)>);
 impl Mapped {
     /// Finds the current ranges, and limits the bytes read at page faults in them to [`AROUND`].
     pub(super) fn find() -> Self {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let ranges: Vec<_> = maps.lines().filter_map(clean_range).collect();
+        let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let ranges = clean_ranges(&mappings);
         for (start, end) in &ranges {
             divide(*start, *end);
         }
@@ -126,26 +126,64 @@ fn divide(start: usize, end: usize) {
     }
 }
 
-/// Returns the range of a file's code, or of the file's beginning with the constants. Neither is ever written. Pages
-/// that the loader writes before it makes them read-only come after this range.
-fn clean_range(line: &str) -> Option<(usize, usize)> {
-    let mut words = line.split_ascii_whitespace();
-    let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
-    let path = words.nth(2)?;
-    let begins = offset.bytes().all(|digit| digit == b'0');
-    let constants = permissions == "r--p" && begins;
-    if !(permissions == "r-xp" || constants) || !path.starts_with('/') {
-        return None;
+/// Returns the mappings of the program's files (itself and its libraries) that equal the files: code and constants, but
+/// not what the loader has written before it made it read-only. `mappings` has the form of `/proc/self/smaps`.
+fn clean_ranges(mappings: &str) -> Vec<(usize, usize)> {
+    let mut all: Vec<Mapping<'_>> = Vec::new();
+    for line in mappings.lines() {
+        if let Some(mapping) = Mapping::parse(line) {
+            all.push(mapping);
+        } else if let Some(last) = all.last_mut() {
+            last.is_clean &= !shows_changes(line);
+        }
     }
-    let (start, end) = range.split_once('-')?;
-    let number = |text| usize::from_str_radix(text, 16).ok();
-    Some((number(start)?, number(end)?))
+    let programs: Vec<&str> = all
+        .iter()
+        .filter(|mapping| mapping.permissions == "r-xp")
+        .map(|mapping| mapping.path)
+        .collect();
+    all.iter()
+        .filter(|mapping| mapping.is_clean && programs.contains(&mapping.path))
+        .map(|mapping| mapping.range)
+        .collect()
+}
+
+/// A mapping of a file.
+struct Mapping<'a> {
+    range: (usize, usize),
+    permissions: &'a str,
+    path: &'a str,
+    /// Whether it cannot be written, and no page of it was.
+    is_clean: bool,
+}
+
+impl<'a> Mapping<'a> {
+    /// Parses the first line of a mapping; `None` for other lines. A mapping without a file has an empty path.
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (range, permissions) = (words.next()?, words.next()?);
+        let (start, end) = range.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let path = words.nth(3).unwrap_or_default();
+        Some(Self {
+            range: (number(start)?, number(end)?),
+            permissions,
+            path,
+            is_clean: matches!(permissions, "r-xp" | "r--p") && path.starts_with('/'),
+        })
+    }
+}
+
+/// Returns whether a line about a mapping means that pages of it were written, and so differ from the file.
+fn shows_changes(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    matches!(words.next(), Some("Anonymous:" | "Swap:")) && words.next() != Some("0")
 }
 
 #[allow(unsafe_code)]
 fn advise(start: usize, end: usize, advice: libc::c_int) {
     let at = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the range is of a private, read-only mapping of a file (see `clean_range`). Its pages equal the
+    // SAFETY: the range is of a private, read-only mapping of a file (see `clean_ranges`). Its pages equal the
     // file's, so that dropping them changes no byte that can be read.
     unsafe {
         libc::madvise(at, end - start, advice);
@@ -233,30 +271,41 @@ mod tests {
     }
 
     #[test]
-    fn code_and_the_beginning_of_files_can_be_forgotten() {
-        for code in [
-            "7f00-7f10 r-xp 00001000 fe:00 12 /usr/bin/true",
-            "7f00-7f10 r--p 00000000 fe:00 12 /usr/bin/true",
-        ] {
-            assert_eq!(clean_range(code), Some((0x7f00, 0x7f10)));
-        }
+    fn code_and_constants_can_be_forgotten() {
+        let mapping = |head: &str, anonymous: u64, swapped: u64| {
+            format!("{head}\nRss: 8 kB\nAnonymous: {anonymous} kB\nSwap: {swapped} kB\n")
+        };
+        let clean = |heads: &[(&str, u64, u64)]| {
+            let text = heads
+                .iter()
+                .map(|(head, anonymous, swapped)| mapping(head, *anonymous, *swapped));
+            clean_ranges(&text.collect::<String>())
+        };
+        let code = ("1000-2000 r-xp 00001000 fe:00 12 /usr/bin/true", 0, 0);
+        let constants = "2000-3000 r--p 00002000 fe:00 12 /usr/bin/true";
+        assert_eq!(
+            clean(&[code, (constants, 0, 0)]),
+            [(0x1000, 0x2000), (0x2000, 0x3000)]
+        );
         for other in [
-            "7f00-7f10 r--p 00001000 fe:00 12 /usr/bin/true",
-            "7f00-7f10 rw-p 00001000 fe:00 12 /usr/bin/true",
-            "7f00-7f10 r-xp 00000000 00:00 0 [vdso]",
-            "7f00-7f10 rw-p 00000000 00:00 0",
-            "",
+            (constants, 4, 0),
+            (constants, 0, 4),
+            ("2000-3000 rw-p 00002000 fe:00 12 /usr/bin/true", 0, 0),
+            ("2000-3000 r--p 00000000 fe:00 13 /etc/services", 0, 0),
+            ("2000-3000 r-xp 00000000 00:00 0 [vdso]", 0, 0),
+            ("2000-3000 r--p 00000000 00:00 0", 0, 0),
         ] {
-            assert_eq!(clean_range(other), None, "{other}");
+            assert_eq!(clean(&[code, other]), [(0x1000, 0x2000)], "{other:?}");
         }
+        assert_eq!(clean(&[]), []);
     }
 
     #[test]
     fn mappings_are_divided() {
         Mapped::find();
         let mapped = Mapped::find();
-        let now = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let pieces: Vec<_> = now.lines().filter_map(clean_range).collect();
+        let now = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let pieces = clean_ranges(&now);
         for (start, end) in mapped.0 {
             let here = pieces
                 .iter()

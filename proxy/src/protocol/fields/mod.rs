@@ -10,8 +10,8 @@
 mod field;
 mod hop;
 mod known;
+mod recycle;
 
-use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use bytes::BytesMut;
@@ -20,17 +20,8 @@ use self::field::Field;
 pub(crate) use self::field::{Key, Span};
 pub(crate) use self::hop::CONNECTION_FIELDS;
 pub(crate) use self::known::Known;
-
-/// Maximum number of buffers that a thread keeps for further messages.
-const RECYCLED: usize = 64;
-/// Maximum capacities of recycled buffers; larger ones are freed.
-const RECYCLED_TEXT: usize = 8 * 1024;
-const RECYCLED_FIELDS: usize = 128;
-
-/// Capacity of new buffers for fields that the proxy adds to a head. If there are more than `RECYCLED` messages at a
-/// time, most buffers are new, and growing them costs more than filling them.
-const ADDED_TEXT: usize = 192;
-const ADDED_FIELDS: usize = 6;
+use self::recycle::Received;
+pub(crate) use self::recycle::forget_buffers;
 
 /// The header fields of one message.
 ///
@@ -45,11 +36,7 @@ pub(crate) struct Content {
     list: Vec<Field>,
     /// Bit set of the known names that are present.
     present: u64,
-}
-
-thread_local! {
-    #[expect(clippy::vec_box, reason = "messages have the boxes")]
-    static POOL: RefCell<Vec<Box<Content>>> = const { RefCell::new(Vec::new()) };
+    received: Received,
 }
 
 impl Default for Fields {
@@ -84,44 +71,35 @@ impl DerefMut for Fields {
 
 impl Drop for Fields {
     fn drop(&mut self) {
-        let Some(mut content) = self.0.take() else {
-            return;
-        };
-        let Content { text, list, .. } = &mut *content;
-        // Without text there is nothing to recycle, and the next head would find no space reserved.
-        if !(1..=RECYCLED_TEXT).contains(&text.capacity()) || list.capacity() > RECYCLED_FIELDS {
-            return;
+        if let Some(content) = self.0.take() {
+            recycle::put(content);
         }
-        text.clear();
-        list.clear();
-        // If the thread is ending, the buffers are simply freed.
-        let _ = POOL.try_with(|pool| {
-            let mut pool = pool.borrow_mut();
-            if pool.len() < RECYCLED {
-                pool.push(content);
-            }
-        });
     }
 }
 
-/// Frees the buffers that the calling thread has recycled.
-pub(crate) fn forget_buffers() {
-    POOL.take();
-}
-
 impl Fields {
-    /// Creates fields for a head with this text; spans added later refer to it.
-    pub(crate) fn with_text(head: &[u8]) -> Self {
-        let new = || {
-            let mut new = Box::new(Content::new());
-            if !head.is_empty() {
-                new.text.reserve_exact(head.len() + ADDED_TEXT);
-            }
-            new
-        };
-        let mut content = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(new);
+    /// Creates the fields of a head that was received; the spans of the names and values refer to its text.
+    pub(crate) fn of_head(
+        head: &[u8],
+        fields: impl ExactSizeIterator<Item = (Known, Span, Span)>,
+    ) -> Self {
+        let mut content = recycle::take(head.len(), fields.len());
+        content.received = Received::new(head.len(), fields.len());
         content.text.extend_from_slice(head);
-        content.present = 0;
+        let mut present = 0;
+        content.list.extend(fields.map(|(known, name, value)| {
+            present |= known.bit();
+            Field::new(known, name, value)
+        }));
+        content.present = present;
+        Self(Some(content))
+    }
+
+    /// Creates fields with this text; spans added later refer to it.
+    fn with_text(text: &[u8]) -> Self {
+        let mut content = recycle::take(text.len(), 0);
+        content.received = Received::NOTHING;
+        content.text.extend_from_slice(text);
         Self(Some(content))
     }
 
@@ -132,6 +110,7 @@ impl Fields {
             text: self.text.as_slice().into(),
             list: self.list.as_slice().into(),
             present: self.present,
+            received: self.received,
         })))
     }
 
@@ -147,6 +126,7 @@ impl Content {
             text: Vec::new(),
             list: Vec::new(),
             present: 0,
+            received: Received::NOTHING,
         }
     }
 
@@ -173,21 +153,6 @@ impl Content {
     pub(crate) fn push_line(&mut self, known: Known, name: Span, value: Span) {
         self.list.push(Field::new(known, name, value));
         self.present |= known.bit();
-    }
-
-    /// Adds fields whose text is already present. Each item is a known name, the span of the name, and the span of
-    /// the value.
-    pub(crate) fn extend(&mut self, fields: impl Iterator<Item = (Known, Span, Span)>) {
-        if self.list.capacity() == 0 {
-            self.list.reserve_exact(fields.size_hint().0 + ADDED_FIELDS);
-        }
-        let mut present = self.present;
-        let fields = fields.map(|(known, name, value)| {
-            present |= known.bit();
-            Field::new(known, name, value)
-        });
-        self.list.extend(fields);
-        self.present = present;
     }
 
     /// Adds a field. The name and value must be valid: they come from types that check them, or are constants.
@@ -271,6 +236,7 @@ impl Content {
             text,
             list,
             present,
+            ..
         } = self;
         list.retain(|field| !is(field, key, text));
         if key.known != Known::Other {
@@ -368,6 +334,7 @@ impl Content {
 
     /// Appends all fields as lines.
     pub(crate) fn encode(&self, out: &mut BytesMut) {
+        recycle::measure(self);
         let mut run = Span::default();
         for field in &self.list {
             match field.line(&self.text) {

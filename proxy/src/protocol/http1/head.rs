@@ -228,16 +228,15 @@ fn offset(whole: &[u8], part: &[u8]) -> usize {
 }
 
 fn collect(buf: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Fields {
-    let mut fields = Fields::with_text(&buf[..len]);
-    fields.extend(parsed.iter().map(|field| {
+    let fields = parsed.iter().map(|field| {
         let name = field.name.as_bytes();
         (
             Known::of(name),
             Span::within(buf, name),
             Span::within(buf, field.value),
         )
-    }));
-    fields
+    });
+    Fields::of_head(&buf[..len], fields)
 }
 
 fn check_host(fields: &Fields, version: Version) -> Result<(), HeadError> {

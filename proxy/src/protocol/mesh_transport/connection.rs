@@ -46,6 +46,6 @@ mod tests {
     #[test]
     fn a_stream_stays_within_a_block() {
         let size = size_of::<Stream>() + 2 * size_of::<usize>();
-        assert!(size <= 224, "{size} bytes");
+        assert!(size <= 192, "{size} bytes");
     }
 }

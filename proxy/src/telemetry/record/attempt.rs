@@ -49,6 +49,24 @@ pub(crate) struct Attempted {
     pub(crate) candidates: Candidates,
 }
 
+/// Position of an attempt in its request's record.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct AttemptIndex(
+    /// One more than the position: a waiting request holds an `Option` of it, which so takes no more space.
+    NonZeroU32,
+);
+
+impl AttemptIndex {
+    pub(super) fn new(position: usize) -> Self {
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        Self(NonZeroU32::MIN.saturating_add(position))
+    }
+
+    pub(crate) fn position(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
 /// The beginning of an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun<'a> {
@@ -72,7 +90,7 @@ pub(crate) trait EndpointAddresses: Debug + Send + Sync {
 impl Attempted {
     /// Notes an error.
     pub(crate) fn fail(&mut self, error: &ProxyError) {
-        self.error = Some(error.verdict().flag);
+        self.error = Some(error.verdict().flag.as_str());
         self.message = Some(error.to_string());
     }
 }

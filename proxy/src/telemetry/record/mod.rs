@@ -22,7 +22,9 @@ use maglor_balance::guard::GrpcStatus;
 use maglor_telemetry::trace_context::SpanId;
 use tokio::time::Instant;
 
-pub(crate) use self::attempt::{Attempted, Begun, Candidates, EndpointAddresses, Opening, Part};
+pub(crate) use self::attempt::{
+    AttemptIndex, Attempted, Begun, Candidates, EndpointAddresses, Opening, Part,
+};
 pub(crate) use self::cluster_state::{ClusterState, EndpointState};
 pub(crate) use self::entry::{Entry, direction_name, millis, nanos, timestamp};
 pub(crate) use self::recycle::Records;
@@ -206,7 +208,7 @@ impl Record {
         &self,
         begun: Begun<'_>,
         endpoints: impl FnOnce() -> Weak<dyn EndpointAddresses>,
-    ) -> u32 {
+    ) -> AttemptIndex {
         let notes = &mut *self.notes.borrow_mut();
         let candidates = std::mem::take(&mut notes.candidates);
         let opening = std::mem::take(&mut notes.opening);
@@ -221,8 +223,8 @@ impl Record {
     }
 
     /// Changes the notes of an attempt.
-    pub(crate) fn attempt(&self, at: u32, change: impl FnOnce(&mut Attempted)) {
-        if let Some(attempted) = self.unusual().attempts.get_mut(at as usize) {
+    pub(crate) fn attempt(&self, at: AttemptIndex, change: impl FnOnce(&mut Attempted)) {
+        if let Some(attempted) = self.unusual().attempts.get_mut(at.position()) {
             change(attempted);
         }
     }
@@ -250,7 +252,7 @@ impl Record {
 pub(crate) struct Noted<'a> {
     pub(crate) record: &'a Rc<Record>,
     /// Its index; `None` if it is not noted yet.
-    pub(crate) at: Option<u32>,
+    pub(crate) at: Option<AttemptIndex>,
 }
 
 impl Noted<'_> {

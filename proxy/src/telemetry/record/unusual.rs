@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use maglor_balance::guard::GrpcStatus;
 
-use super::attempt::{Attempted, Begun, Candidates, EndpointAddresses, Opening};
+use super::attempt::{AttemptIndex, Attempted, Begun, Candidates, EndpointAddresses, Opening};
 use super::cluster_state::ClusterState;
 
 /// The rule that has decided about a request.
@@ -28,7 +28,7 @@ pub(crate) struct Unusual {
     /// Where the request was sent; the last one is not necessarily the one that answered.
     pub(crate) attempts: Vec<Attempted>,
     /// Index of the attempt whose result is the request's.
-    pub(crate) answering: Option<u32>,
+    pub(crate) answering: Option<AttemptIndex>,
     /// The cluster of the attempts, by which candidates are named. It may go before the request ends.
     pub(crate) endpoints: Option<Weak<dyn EndpointAddresses>>,
     /// The state of the cluster when it rejected the request.
@@ -61,7 +61,7 @@ impl Unusual {
 
     /// Returns the attempt whose result is the request's.
     pub(crate) fn answering(&self) -> Option<&Attempted> {
-        self.attempts.get(self.answering? as usize)
+        self.attempts.get(self.answering?.position())
     }
 
     /// Adds an attempt; returns its index.
@@ -70,9 +70,9 @@ impl Unusual {
         begun: Begun<'_>,
         candidates: Candidates,
         opening: Opening,
-    ) -> u32 {
-        let at = self.attempts.len();
-        if at == 0 {
+    ) -> AttemptIndex {
+        let index = AttemptIndex::new(self.attempts.len());
+        if self.attempts.is_empty() {
             // Most requests have one.
             self.attempts.reserve_exact(1);
         }
@@ -93,8 +93,7 @@ impl Unusual {
             opening,
             candidates,
         });
-        // Attempts are few.
-        at as u32
+        index
     }
 
     /// Notes why the latest attempt is not followed by another.

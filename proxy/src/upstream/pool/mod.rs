@@ -36,14 +36,36 @@ static WANTED: Notify = Notify::const_new();
 /// Maximum idle time of shared connections under memory pressure.
 const PRESSED_IDLE: Duration = Duration::from_secs(2);
 
-/// The pools of a worker.
-#[derive(Debug, Default)]
+/// The pools of a worker, or of the control thread's own requests.
+#[derive(Debug)]
 pub(crate) struct Pools {
+    /// Index of the worker.
+    shard: usize,
+    /// Whether limits on connections do not apply.
+    is_unlimited: bool,
     /// Pools by target id.
     by_id: RefCell<HashMap<u64, Rc<Pool>>>,
 }
 
 impl Pools {
+    /// Creates the pools of the worker with this index.
+    pub(crate) fn of_worker(shard: usize) -> Self {
+        Self {
+            shard,
+            is_unlimited: false,
+            by_id: RefCell::default(),
+        }
+    }
+
+    /// Creates pools of the control thread, whose requests are not subject to the limits of clusters.
+    pub(crate) fn of_control() -> Self {
+        Self {
+            shard: 0,
+            is_unlimited: true,
+            by_id: RefCell::default(),
+        }
+    }
+
     /// Returns the pool of an endpoint.
     pub(crate) fn get(&self, cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Rc<Pool> {
         let mut pools = self.by_id.borrow_mut();
@@ -163,16 +185,12 @@ pub(crate) struct Sender<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
     pub(crate) target: &'a Arc<Target>,
     pub(crate) pools: &'a Pools,
-    /// Index of the worker.
-    pub(crate) shard: usize,
     pub(crate) now: Instant,
     /// Addresses of the client's connection for a PROXY header; `None` if the client has none, there is no client, or
     /// the endpoint gets no such header.
     pub(crate) ends: Option<Box<Addresses>>,
     /// Receiver of informational responses; `None` if they are dropped.
     pub(crate) interim: Option<&'a dyn Interim>,
-    /// Whether limits on connections do not apply.
-    pub(crate) unlimited: bool,
     /// The attempt to which the opening of a connection is noted, if its request has a record.
     pub(crate) noted: Option<Noted<'a>>,
 }

@@ -89,7 +89,7 @@ impl Sender<'_> {
         let queue = &self.cluster.guard().connections;
         let at_endpoint = self.cluster.config().limits.endpoint.max_connections;
         let unlimited = queue.is_unlimited() && at_endpoint.is_none();
-        if unlimited || self.unlimited {
+        if unlimited || self.pools.is_unlimited {
             return Ok(Found::Room(Room::default()));
         }
         if let Some(room) = self.try_room(None) {

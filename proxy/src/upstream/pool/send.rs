@@ -130,7 +130,7 @@ impl Sender<'_> {
     fn was_stale(&self, answered: &Result<Response, ProxyError>) -> bool {
         let stale = matches!(answered, Err(ProxyError::UpstreamClosed { reused: true }));
         if stale {
-            self.cluster.metrics().stale_retries.inc(self.shard);
+            self.cluster.metrics().stale_retries.inc(self.pools.shard);
         }
         stale
     }
@@ -288,7 +288,7 @@ impl Sender<'_> {
             cluster: Arc::clone(self.cluster),
             target: Arc::clone(self.target),
             ends: self.ends.as_deref().copied(),
-            shard: self.shard,
+            shard: self.pools.shard,
             now: self.now,
             speaks,
             room,

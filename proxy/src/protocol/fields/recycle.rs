@@ -1,0 +1,208 @@
+//! The buffers of messages: a thread recycles them, and measures how large new ones should be.
+
+use std::cell::RefCell;
+
+use super::Content;
+
+/// Maximum number of buffers that a thread keeps for further messages.
+const RECYCLED: usize = 64;
+/// Maximum capacities of recycled buffers; larger ones are freed.
+const RECYCLED_TEXT: usize = 8 * 1024;
+const RECYCLED_FIELDS: usize = 128;
+
+/// Number of messages whose growth determines the capacity of new buffers.
+const WINDOW: u16 = 64;
+/// Growth of a message before any was measured: bytes of text, and fields.
+const USUAL: Growth = Growth {
+    text: 192,
+    fields: 6,
+};
+/// Maximum growth for which space is reserved.
+const MOST: Growth = Growth {
+    text: 512,
+    fields: 32,
+};
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
+}
+
+/// What a message grows by between the head that was received and the one that is sent.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Growth {
+    text: u16,
+    fields: u16,
+}
+
+/// Sizes of the head that a message was received with; 0 for a message that did not begin with one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    text: u32,
+    fields: u32,
+}
+
+impl Received {
+    /// A message without a head.
+    pub(super) const NOTHING: Self = Self { text: 0, fields: 0 };
+
+    pub(super) fn new(text: usize, fields: usize) -> Self {
+        // Heads are far smaller than 4 GiB.
+        let to = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self {
+            text: to(text),
+            fields: to(fields),
+        }
+    }
+}
+
+/// Buffers of a thread, for further messages.
+#[derive(Debug)]
+struct Buffers {
+    #[expect(clippy::vec_box, reason = "messages have the boxes")]
+    recycled: Vec<Box<Content>>,
+    /// The most by which messages of this window and of the one before have grown. If there are more than [`RECYCLED`]
+    /// messages at a time, most buffers are new. Growing them costs more than filling them, and what is never filled is
+    /// held while a request waits.
+    growth: [Growth; 2],
+    /// Number of measured messages in this window.
+    measured: u16,
+}
+
+impl Buffers {
+    const fn new() -> Self {
+        Self {
+            recycled: Vec::new(),
+            growth: [Growth { text: 0, fields: 0 }, USUAL],
+            measured: 0,
+        }
+    }
+
+    fn measure(&mut self, grown: Growth) {
+        let [most, before] = &mut self.growth;
+        *most = most.max(grown);
+        self.measured += 1;
+        if self.measured == WINDOW {
+            self.measured = 0;
+            *before = std::mem::take(most);
+        }
+    }
+
+    fn expected(&self) -> Growth {
+        self.growth[0].max(self.growth[1])
+    }
+}
+
+impl Growth {
+    fn max(self, other: Self) -> Self {
+        Self {
+            text: self.text.max(other.text),
+            fields: self.fields.max(other.fields),
+        }
+    }
+
+    /// Returns the growth of a message since it was received, as far as space is reserved for it.
+    fn of(content: &Content) -> Self {
+        let Received { text, fields } = content.received;
+        let grown = |now: usize, then: u32, most: u16| {
+            let grown = now.saturating_sub(then as usize);
+            u16::try_from(grown).unwrap_or(most).min(most)
+        };
+        Self {
+            text: grown(content.text.len(), text, MOST.text),
+            fields: grown(content.list.len(), fields, MOST.fields),
+        }
+    }
+}
+
+/// Returns buffers for a message: recycled ones, or new ones with space for a head of `text` bytes and `fields` fields and
+/// for what is added to it. Without a head, new ones have no space.
+pub(super) fn take(text: usize, fields: usize) -> Box<Content> {
+    let (recycled, expected) = BUFFERS.with_borrow_mut(|buffers| {
+        let recycled = buffers.recycled.pop();
+        (recycled, buffers.expected())
+    });
+    recycled.unwrap_or_else(|| {
+        let mut new = Box::new(Content::new());
+        if text > 0 {
+            new.text.reserve_exact(text + usize::from(expected.text));
+            new.list
+                .reserve_exact(fields + usize::from(expected.fields));
+        }
+        new
+    })
+}
+
+/// Keeps buffers for a further message, unless there are enough.
+pub(super) fn put(mut content: Box<Content>) {
+    let Content { text, list, .. } = &mut *content;
+    // Without text there is nothing to recycle, and the next head would find no space reserved.
+    if !(1..=RECYCLED_TEXT).contains(&text.capacity()) || list.capacity() > RECYCLED_FIELDS {
+        return;
+    }
+    text.clear();
+    list.clear();
+    content.present = 0;
+    // If the thread is ending, the buffers are simply freed.
+    let _ = BUFFERS.try_with(|buffers| {
+        let recycled = &mut buffers.borrow_mut().recycled;
+        if recycled.len() < RECYCLED {
+            recycled.push(content);
+        }
+    });
+}
+
+/// Measures a message that was received with a head and is sent now.
+pub(super) fn measure(content: &Content) {
+    if content.received.text > 0 {
+        let grown = Growth::of(content);
+        BUFFERS.with_borrow_mut(|buffers| buffers.measure(grown));
+    }
+}
+
+/// Frees the buffers that the calling thread has recycled.
+pub(crate) fn forget_buffers() {
+    BUFFERS.with_borrow_mut(|buffers| buffers.recycled = Vec::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::protocol::fields::{Fields, Key, Known, Span};
+
+    const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    fn received() -> Fields {
+        let host = (Known::Host, Span::new(16, 4), Span::new(22, 1));
+        Fields::of_head(HEAD, [host].into_iter())
+    }
+
+    /// Sends messages with `added` further bytes of text, and returns the capacities of a new message thereafter.
+    fn after(messages: u16, added: usize) -> (usize, usize) {
+        for _ in 0..messages {
+            let mut fields = received();
+            fields.push(Key::unlisted(b"via"), &vec![b'a'; added]);
+            fields.encode(&mut BytesMut::new());
+        }
+        forget_buffers();
+        let fields = received();
+        (fields.text.capacity(), fields.list.capacity())
+    }
+
+    #[test]
+    fn new_buffers_have_space_for_what_messages_grow_by() {
+        std::thread::spawn(|| {
+            let line = "via: \r\n".len();
+            assert_eq!(after(0, 0), (HEAD.len() + 192, 1 + 6), "not measured yet");
+            after(WINDOW, 40);
+            assert_eq!(after(0, 0), (HEAD.len() + line + 40, 1 + 1));
+            assert_eq!(after(1, 300).0, HEAD.len() + line + 300, "at once");
+            assert_eq!(after(WINDOW - 1, 40).0, HEAD.len() + line + 300);
+            assert_eq!(after(WINDOW, 40).0, HEAD.len() + line + 40, "forgotten");
+            assert_eq!(after(1, 100_000).0, HEAD.len() + 512, "not for the rare");
+        })
+        .join()
+        .unwrap();
+    }
+}

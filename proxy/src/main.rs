@@ -26,6 +26,7 @@ pub static ALLOCATOR_SETTINGS: Option<&'static [u8; 137]> = Some(
 );
 
 fn main() -> ExitCode {
+    maglor_proxy::limit_fault_around();
     #[cfg(feature = "manual")]
     if let Some(folder) = std::env::var_os(manual::FOLDER) {
         let command = <cli::Args as clap::CommandFactory>::command();

@@ -27,8 +27,8 @@ use crate::control::ticker;
 use crate::control::tls_files::Files;
 use crate::downstream::thread::all_drained;
 use crate::net::own_connections;
-use crate::os::descriptors;
 use crate::os::service_manager::{self, State};
+use crate::os::{descriptors, memory};
 use crate::telemetry::access_log;
 
 mod last_read;
@@ -159,6 +159,7 @@ async fn control(
         write_ready_file(path, bound, &app.borrow())?;
     }
     service_manager::notify(State::Ready);
+    memory::forget_start();
     let mut life = Life {
         app,
         files,
@@ -491,10 +492,8 @@ async fn changed(watch: Option<&mut Watch>) {
 fn count_reload(app: &App) {
     let control = &app.shared().metrics.control;
     control.reloads.add_shared(1);
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    control
-        .reload_time
-        .set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = since.unwrap_or_default().as_secs();
+    let time = i64::try_from(seconds).unwrap_or(i64::MAX);
+    control.reload_time.set(time);
 }

@@ -5,6 +5,7 @@
 //! When more pages are resident than requests have needed so far, all pages are dropped. Pages that are still needed
 //! return from the page cache, with a page fault for each [`AROUND`] bytes, about a hundred in total.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Time after a drop in which the pages that requests need become resident again.
@@ -96,8 +97,14 @@ impl Watch {
 pub(super) struct Mapped(Vec<(usize, usize)>);
 
 impl Mapped {
+    /// Returns those of the program, which are found by the first call: later there would be many more of them, in pieces.
+    pub(super) fn get() -> &'static Self {
+        static FOUND: OnceLock<Mapped> = OnceLock::new();
+        FOUND.get_or_init(Self::find)
+    }
+
     /// Finds the current ranges, and limits the bytes read at page faults in them to [`AROUND`].
-    pub(super) fn find() -> Self {
+    fn find() -> Self {
         let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let ranges = clean_ranges(&mappings);
         for (start, end) in &ranges {

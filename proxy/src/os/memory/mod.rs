@@ -37,6 +37,17 @@ const WORTH_BYTES: u64 = 4 << 20;
 /// Number of quiet ticks after a purge after which a burst is considered over.
 const SETTLED: u8 = 4;
 
+/// Limits the bytes of the program's files that become resident at a page fault. To be called before anything else: the start
+/// needs little of each part of the code.
+pub fn limit_fault_around() {
+    files::Mapped::get();
+}
+
+/// Drops the pages of the program's files that only the start needed.
+pub(crate) fn forget_start() {
+    files::Mapped::get().forget();
+}
+
 /// Returns free memory to the system now.
 pub(crate) fn purge() {
     control(b"arena.4096.purge\0");
@@ -52,7 +63,6 @@ pub(crate) struct Memory {
     /// Number of ticks since the last purge; `None` when the burst is over.
     settling: Option<u8>,
     files: files::Watch,
-    mapped: files::Mapped,
 }
 
 impl Memory {
@@ -63,7 +73,6 @@ impl Memory {
             last: now,
             settling: None,
             files: files::Watch::new(now),
-            mapped: files::Mapped::find(),
         }
     }
 
@@ -91,7 +100,7 @@ impl Memory {
             }
         }
         if resident::files().is_some_and(|files| self.files.look(files, now)) {
-            self.mapped.forget();
+            files::Mapped::get().forget();
         }
     }
 }

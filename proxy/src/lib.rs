@@ -36,7 +36,7 @@ mod control;
 pub use control::app::ApplyError;
 pub use control::build::{BuildError, unusable_addresses, unusable_files};
 pub use control::run::{Options, RunError, run, unusable_log};
-pub use os::memory::limit_fault_around;
+pub use os::memory::{forget_start, limit_fault_around};
 pub use os::redirection;
 pub use protocol::error::{ProxyError, Verdict};
 pub use protocol::http1::{FramingError, HeadError};

@@ -39,5 +39,8 @@ fn main() -> ExitCode {
             }
         };
     }
-    cli::parse().run()
+    let command = cli::parse();
+    // Parsing the arguments needs more code than all the rest of the start.
+    maglor_proxy::forget_start();
+    command.run()
 }

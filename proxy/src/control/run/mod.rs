@@ -111,6 +111,7 @@ pub fn run(
     options: Options,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    memory::forget_start();
     descriptors::raise();
     let runtime = Builder::new_current_thread()
         .enable_all()

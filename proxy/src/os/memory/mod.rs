@@ -43,8 +43,9 @@ pub fn limit_fault_around() {
     files::Mapped::get();
 }
 
-/// Drops the pages of the program's files that only the start needed.
-pub(crate) fn forget_start() {
+/// Drops the resident pages of the program's files, between steps of the start: each needs much code that the next ones do
+/// not need.
+pub fn forget_start() {
     files::Mapped::get().forget();
 }
 

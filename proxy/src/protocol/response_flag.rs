@@ -3,10 +3,10 @@
 /// Reason why a response did not come from an endpoint, or is incomplete; docs/access-log.md has the list.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ResponseFlag {
-    /// The response is the endpoint's, or a direct one.
+    /// The response is the endpoint's, a redirect or a direct one.
     #[default]
     None,
-    /// The server was too busy, by its own count (queue protocol).
+    /// More requests are in flight at the server than the balancer allows (queue protocol).
     Busy,
     /// The client disconnected before the end.
     ClientGone,

@@ -136,6 +136,10 @@ fn divide(start: usize, end: usize) {
 /// Returns the mappings of the program's files (itself and its libraries) that equal the files: code and constants, but
 /// not what the loader has written before it made it read-only. `mappings` has the form of `/proc/self/smaps`.
 fn clean_ranges(mappings: &str) -> Vec<(usize, usize)> {
+    // An emulator may report that no page of any mapping was written, but each process has written its stack.
+    if !mappings.lines().any(shows_changes) {
+        return Vec::new();
+    }
     let mut all: Vec<Mapping<'_>> = Vec::new();
     for line in mappings.lines() {
         if let Some(mapping) = Mapping::parse(line) {
@@ -283,8 +287,10 @@ mod tests {
             format!("{head}\nRss: 8 kB\nAnonymous: {anonymous} kB\nSwap: {swapped} kB\n")
         };
         let clean = |heads: &[(&str, u64, u64)]| {
+            let stack = ("7000-8000 rw-p 00000000 00:00 0 [stack]", 4, 0);
             let text = heads
                 .iter()
+                .chain([&stack])
                 .map(|(head, anonymous, swapped)| mapping(head, *anonymous, *swapped));
             clean_ranges(&text.collect::<String>())
         };
@@ -305,6 +311,7 @@ mod tests {
             assert_eq!(clean(&[code, other]), [(0x1000, 0x2000)], "{other:?}");
         }
         assert_eq!(clean(&[]), []);
+        assert_eq!(clean_ranges(&mapping(code.0, 0, 0)), [], "emulated");
     }
 
     #[test]

@@ -41,16 +41,18 @@ pub(crate) struct Content {
 
 impl Default for Fields {
     fn default() -> Self {
-        Self::with_text(&[])
+        Self(Some(recycle::take(0, 0)))
     }
 }
 
 impl Clone for Fields {
     fn clone(&self) -> Self {
-        let mut copy = Self::with_text(&self.text);
+        let mut copy = recycle::take(self.text.len(), self.list.len());
+        copy.received = self.received;
+        copy.text.extend_from_slice(&self.text);
         copy.list.extend_from_slice(&self.list);
         copy.present = self.present;
-        copy
+        Self(Some(copy))
     }
 }
 
@@ -92,14 +94,6 @@ impl Fields {
             Field::new(known, name, value)
         }));
         content.present = present;
-        Self(Some(content))
-    }
-
-    /// Creates fields with this text; spans added later refer to it.
-    fn with_text(text: &[u8]) -> Self {
-        let mut content = recycle::take(text.len(), 0);
-        content.received = Received::NOTHING;
-        content.text.extend_from_slice(text);
         Self(Some(content))
     }
 
@@ -385,7 +379,7 @@ mod tests {
     use super::*;
 
     fn parse(lines: &str) -> Fields {
-        let mut fields = Fields::with_text(lines.as_bytes());
+        let mut fields = Fields::of_head(lines.as_bytes(), std::iter::empty());
         let mut at = 0;
         for line in lines.split_inclusive('\n') {
             let colon = line.find(':').unwrap();

@@ -142,6 +142,7 @@ pub(super) fn put(mut content: Box<Content>) {
     text.clear();
     list.clear();
     content.present = 0;
+    content.received = Received::NOTHING;
     // If the thread is ending, the buffers are simply freed.
     let _ = BUFFERS.try_with(|buffers| {
         let recycled = &mut buffers.borrow_mut().recycled;

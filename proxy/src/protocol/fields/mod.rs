@@ -328,7 +328,6 @@ impl Content {
 
     /// Appends all fields as lines.
     pub(crate) fn encode(&self, out: &mut BytesMut) {
-        recycle::measure(self);
         let mut run = Span::default();
         for field in &self.list {
             match field.line(&self.text) {

@@ -27,7 +27,8 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
 }
 
-/// What a message grows by between the head that was received and the one that is sent.
+/// What a message grows by between the head that was received and its end: the fields that are added, and texts that are
+/// kept until then.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Growth {
     text: u16,
@@ -92,6 +93,22 @@ impl Buffers {
     }
 }
 
+impl Content {
+    /// Returns whether another message can use the buffers. Without text there is nothing to recycle, and the next head
+    /// would find no space reserved.
+    fn is_recyclable(&self) -> bool {
+        (1..=RECYCLED_TEXT).contains(&self.text.capacity())
+            && self.list.capacity() <= RECYCLED_FIELDS
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.list.clear();
+        self.present = 0;
+        self.received = Received::NOTHING;
+    }
+}
+
 impl Growth {
     fn max(self, other: Self) -> Self {
         Self {
@@ -114,50 +131,40 @@ impl Growth {
     }
 }
 
-/// Returns buffers for a message: recycled ones, or new ones with space for a head of `text` bytes and `fields` fields and
-/// for what is added to it. Without a head, new ones have no space.
+/// Returns buffers for a message, recycled or new, with space for a head of `text` bytes and `fields` fields and for what is
+/// added to it. Without a head, new ones have no space.
 pub(super) fn take(text: usize, fields: usize) -> Box<Content> {
     let (recycled, expected) = BUFFERS.with_borrow_mut(|buffers| {
         let recycled = buffers.recycled.pop();
         (recycled, buffers.expected())
     });
-    recycled.unwrap_or_else(|| {
-        let mut new = Box::new(Content::new());
-        if text > 0 {
-            new.text.reserve_exact(text + usize::from(expected.text));
-            new.list
-                .reserve_exact(fields + usize::from(expected.fields));
-        }
-        new
-    })
+    let mut content = recycled.unwrap_or_else(|| Box::new(Content::new()));
+    if text > 0 {
+        // Exactly, as buffers that grow on demand double.
+        let Content {
+            text: space, list, ..
+        } = &mut *content;
+        space.reserve_exact(text + usize::from(expected.text));
+        list.reserve_exact(fields + usize::from(expected.fields));
+    }
+    content
 }
 
-/// Keeps buffers for a further message, unless there are enough.
+/// Takes back the buffers of a message: measures what was added to it until its end, and keeps them for a further message
+/// unless there are enough.
 pub(super) fn put(mut content: Box<Content>) {
-    let Content { text, list, .. } = &mut *content;
-    // Without text there is nothing to recycle, and the next head would find no space reserved.
-    if !(1..=RECYCLED_TEXT).contains(&text.capacity()) || list.capacity() > RECYCLED_FIELDS {
-        return;
-    }
-    text.clear();
-    list.clear();
-    content.present = 0;
-    content.received = Received::NOTHING;
-    // If the thread is ending, the buffers are simply freed.
+    // A thread that is ending measures nothing, and keeps nothing.
+    let grown = (content.received.text > 0).then(|| Growth::of(&content));
     let _ = BUFFERS.try_with(|buffers| {
-        let recycled = &mut buffers.borrow_mut().recycled;
-        if recycled.len() < RECYCLED {
-            recycled.push(content);
+        let buffers = &mut *buffers.borrow_mut();
+        if let Some(grown) = grown {
+            buffers.measure(grown);
+        }
+        if content.is_recyclable() && buffers.recycled.len() < RECYCLED {
+            content.clear();
+            buffers.recycled.push(content);
         }
     });
-}
-
-/// Measures a message that was received with a head and is sent now.
-pub(super) fn measure(content: &Content) {
-    if content.received.text > 0 {
-        let grown = Growth::of(content);
-        BUFFERS.with_borrow_mut(|buffers| buffers.measure(grown));
-    }
 }
 
 /// Frees the buffers that the calling thread has recycled.
@@ -174,6 +181,9 @@ mod tests {
 
     const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
+    /// Kept with the text until the end of a message.
+    const METHOD: &[u8] = b"GET";
+
     fn received() -> Fields {
         let host = (Known::Host, Span::new(16, 4), Span::new(22, 1));
         Fields::of_head(HEAD, [host].into_iter())
@@ -185,6 +195,7 @@ mod tests {
             let mut fields = received();
             fields.push(Key::unlisted(b"via"), &vec![b'a'; added]);
             fields.encode(&mut BytesMut::new());
+            fields.add_text(METHOD);
         }
         forget_buffers();
         let fields = received();
@@ -194,7 +205,7 @@ mod tests {
     #[test]
     fn new_buffers_have_space_for_what_messages_grow_by() {
         std::thread::spawn(|| {
-            let line = "via: \r\n".len();
+            let line = "via: \r\n".len() + METHOD.len();
             assert_eq!(after(0, 0), (HEAD.len() + 192, 1 + 6), "not measured yet");
             after(WINDOW, 40);
             assert_eq!(after(0, 0), (HEAD.len() + line + 40, 1 + 1));
@@ -202,6 +213,11 @@ mod tests {
             assert_eq!(after(WINDOW - 1, 40).0, HEAD.len() + line + 300);
             assert_eq!(after(WINDOW, 40).0, HEAD.len() + line + 40, "forgotten");
             assert_eq!(after(1, 100_000).0, HEAD.len() + 512, "not for the rare");
+            after(WINDOW, 40);
+            after(WINDOW, 40);
+            drop(received());
+            let recycled = Fields::of_head(&[b'a'; 400], [].into_iter());
+            assert_eq!(recycled.text.capacity(), 400 + line + 40, "not doubled");
         })
         .join()
         .unwrap();

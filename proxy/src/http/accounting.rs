@@ -18,7 +18,6 @@ use super::attempt::Progress;
 use super::attempt::accounting::Attempt;
 use super::connection::Service;
 use super::deadline::Deadline;
-use super::moment::Moment;
 use super::recording::Recording;
 use super::story::Ended;
 use super::timer::RequestTimer;
@@ -32,7 +31,7 @@ use crate::protocol::message::{Account, Request, Response};
 use crate::protocol::response_flag::ResponseFlag;
 use crate::runtime::timers::Timer;
 use crate::telemetry::metrics::RouteMetrics;
-use crate::telemetry::record::Record;
+use crate::telemetry::record::{Moment, Record};
 
 /// The accounting record of one request.
 #[derive(Debug)]
@@ -85,9 +84,9 @@ impl Accounting {
             flag: ResponseFlag::None,
             response_bytes: 0,
             recording: None,
-            begun: Moment::default(),
-            responded: Moment::default(),
-            received: Moment::default(),
+            begun: Moment::NONE,
+            responded: Moment::NONE,
+            received: Moment::NONE,
             late: false,
             cut_off: false,
             done: false,
@@ -270,7 +269,7 @@ impl Accounting {
             };
             let ended = Ended {
                 status: self.status,
-                flag: self.flag.as_str(),
+                flag: self.flag,
                 response_bytes: self.response_bytes,
                 started,
                 begun: begun.instant(started),

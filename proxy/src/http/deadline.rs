@@ -7,10 +7,10 @@ use std::time::Duration;
 use maglor_config::route::RouteAction;
 use tokio::time::{Instant, timeout_at};
 
-use super::moment::Moment;
 use super::upload::Upload;
 use crate::protocol::fields::{Fields, Known};
 use crate::protocol::message::Request;
+use crate::telemetry::record::Moment;
 
 /// Deadline of a request or an attempt. The time that a client takes to send its request does not count, so the
 /// deadline moves while the request is being received.
@@ -31,8 +31,8 @@ impl Deadline {
     pub(super) fn never(started: Instant) -> Self {
         Self {
             started,
-            timeout: Moment::default(),
-            fixed: Moment::default(),
+            timeout: Moment::NONE,
+            fixed: Moment::NONE,
             upload: None,
             hurried: false,
         }
@@ -63,8 +63,8 @@ impl Deadline {
         let clients = lesser(expected, grpc);
         Self {
             started,
-            timeout: lesser(timeout, expected).map_or_else(Moment::default, Moment::after),
-            fixed: grpc.map_or_else(Moment::default, Moment::after),
+            timeout: lesser(timeout, expected).map_or(Moment::NONE, Moment::after),
+            fixed: grpc.map_or(Moment::NONE, Moment::after),
             upload,
             hurried: clients.is_some_and(|clients| timeout.is_none_or(|own| clients < own)),
         }
@@ -75,7 +75,7 @@ impl Deadline {
         Self {
             started: now,
             timeout: Moment::after(timeout),
-            fixed: Moment::default(),
+            fixed: Moment::NONE,
             upload: self.upload.clone(),
             hurried: false,
         }

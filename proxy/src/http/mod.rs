@@ -19,7 +19,6 @@ mod http1;
 mod http2;
 mod load_feedback;
 mod mesh_transport;
-mod moment;
 mod phase;
 mod pipeline;
 mod recording;

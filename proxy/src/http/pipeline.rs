@@ -389,7 +389,7 @@ impl Service {
             let now = Instant::now();
             let ended = Ended {
                 status,
-                flag: flag.as_str(),
+                flag,
                 response_bytes: response.body.size_hint().exact().unwrap_or_default(),
                 started: now,
                 begun: None,

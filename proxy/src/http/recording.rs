@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::attempt::accounting::Attempt;
 use super::connection::Service;
 use super::headers;
-use super::moment::Moment;
 use super::story::{self, Ended};
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
@@ -20,7 +19,7 @@ use crate::protocol::message::Request;
 use crate::runtime::worker::Worker;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::observers::Readers;
-use crate::telemetry::record::{ClusterState, Entry, Notes, Record, Rule, is_failure};
+use crate::telemetry::record::{ClusterState, Entry, Moment, Notes, Record, Rule, is_failure};
 use crate::telemetry::traces::Tracer;
 
 /// Length of a request's text above which only the recorded parts are kept until its end.
@@ -75,7 +74,7 @@ impl Recording {
             method_start: 0,
             method_length: 0,
             is_forwarded: false,
-            uploaded: Moment::default(),
+            uploaded: Moment::NONE,
         })
     }
 

@@ -12,6 +12,7 @@ use maglor_telemetry::story::{
 };
 use tokio::time::Instant;
 
+use crate::protocol::response_flag::ResponseFlag;
 use crate::telemetry::record::{
     self, Attempted, EndpointAddresses, Entry, Notes, direction_name, millis, timestamp,
 };
@@ -25,7 +26,7 @@ const MOST_ATTEMPTS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: StatusCode,
-    pub(crate) flag: &'static str,
+    pub(crate) flag: ResponseFlag,
     pub(crate) response_bytes: u64,
     pub(crate) started: Instant,
     /// When the first byte of the response arrived,
@@ -58,7 +59,7 @@ pub(super) fn of(entry: &Entry<'_>, notes: &Notes, started: Instant) -> Story {
             status: entry.status.as_u16(),
             response_bytes: entry.response_bytes,
         }),
-        flag: entry.flag.to_owned(),
+        flag: entry.flag.as_str().to_owned(),
         reason: None,
         error: entry.error.map(|error| text(error.as_bytes())),
         route: entry.route.map(|route| Route {
@@ -100,10 +101,11 @@ pub(super) fn times(
     };
     let total = ended.took;
     let unusual = notes.unusual();
-    let queued = match unusual.attempts.is_empty() && is_forwarded && ended.flag != "-" {
-        true => total.saturating_sub(unusual.delayed),
-        false => unusual.queued,
-    };
+    let queued =
+        match unusual.attempts.is_empty() && is_forwarded && ended.flag != ResponseFlag::None {
+            true => total.saturating_sub(unusual.delayed),
+            false => unusual.queued,
+        };
     // A response that the proxy creates has no endpoint.
     let answering = unusual.answering();
     let has_head = answering.is_some_and(|attempt| attempt.status.is_some());
@@ -173,7 +175,7 @@ fn attempt(
             .grpc
             .map(|status| GrpcStatus::name(status).to_owned()),
         outcome: outcome.to_owned(),
-        flag: attempted.error.map(str::to_owned),
+        flag: attempted.error.map(|flag| flag.as_str().to_owned()),
         error: attempted
             .message
             .as_deref()

@@ -12,11 +12,9 @@ use super::deadline::Deadline;
 use super::upload::Upload;
 use crate::protocol::error::ProxyError;
 use crate::runtime::timers::Timer;
-use crate::telemetry::record::nanos;
+use crate::telemetry::record::{Moment, nanos};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
-/// Stands for an idle timeout that begins when the timer is next checked.
-const MOVED: u64 = 0;
 
 /// The timeouts of one request: the deadline of its response, and the idle timeout.
 #[derive(Debug)]
@@ -25,9 +23,9 @@ pub(super) struct RequestTimer {
     deadline: Deadline,
     /// Idle timeout in milliseconds: how long no byte may be transferred.
     idle: u32,
-    /// When the idle timeout expires if no byte is transferred, in nanoseconds after the beginning of the request;
-    /// [`MOVED`] if a byte has been transferred since the timer was last checked.
-    idle_until: Cell<u64>,
+    /// When the idle timeout expires if no byte is transferred; none if one has been transferred since the timer was last
+    /// checked: then the timeout begins when it is next checked.
+    idle_until: Cell<Moment>,
 }
 
 impl RequestTimer {
@@ -36,7 +34,7 @@ impl RequestTimer {
             timer,
             deadline: Deadline::never(started),
             idle: whole_millis(idle),
-            idle_until: Cell::new(nanos(idle).max(MOVED + 1)),
+            idle_until: Cell::new(Moment::after(idle)),
         }
     }
 
@@ -67,7 +65,7 @@ impl RequestTimer {
 
     /// Records that a byte has been transferred.
     pub(super) fn moved(&self) {
-        self.idle_until.set(MOVED);
+        self.idle_until.set(Moment::NONE);
     }
 
     /// Disarms the timer.
@@ -110,17 +108,16 @@ impl RequestTimer {
     /// call.
     fn renew_idle(&self, now: Instant) -> Instant {
         let has_uploaded = self.deadline.upload().is_some_and(Upload::take_moved);
-        if has_uploaded || self.idle_until.get() == MOVED {
-            let passed = nanos(now - self.started());
-            let idle = u64::from(self.idle) * NANOS_PER_MILLI;
-            self.idle_until
-                .set(passed.saturating_add(idle).max(MOVED + 1));
+        if has_uploaded || self.idle_until.get().is_none() {
+            let idle = Duration::from_millis(self.idle.into());
+            self.idle_until.set(Moment::new(self.started(), now + idle));
         }
         self.idle_until()
     }
 
     fn idle_until(&self) -> Instant {
-        self.started() + Duration::from_nanos(self.idle_until.get())
+        let started = self.started();
+        self.idle_until.get().instant(started).unwrap_or(started)
     }
 
     fn arm(&self, now: Instant) {

@@ -1,5 +1,7 @@
 //! How a request ended, in the one to four letters of the access log.
 
+use std::fmt::{self, Display, Formatter};
+
 /// Reason why a response did not come from an endpoint, or is incomplete; docs/access-log.md has the list.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ResponseFlag {
@@ -47,6 +49,12 @@ pub enum ResponseFlag {
 }
 
 impl ResponseFlag {
+    /// Returns whether a request with this flag has failed for a reason that is not its client's.
+    #[must_use]
+    pub(crate) fn is_failure(self) -> bool {
+        !matches!(self, Self::None | Self::ClientGone)
+    }
+
     /// Returns the letters of the flag; `-` for none.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -72,5 +80,11 @@ impl ResponseFlag {
             Self::UpstreamReset => "UR",
             Self::UpstreamTimeout => "UT",
         }
+    }
+}
+
+impl Display for ResponseFlag {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }

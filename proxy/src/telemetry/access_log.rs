@@ -158,6 +158,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::protocol::response_flag::ResponseFlag;
 
     #[test]
     fn lines_that_cannot_be_written_are_counted_and_logged_once() {
@@ -263,7 +264,7 @@ mod tests {
         entry.error = Some("refused");
         entry.attempts = 2;
         entry.status = StatusCode::BAD_GATEWAY;
-        entry.flag = "UC";
+        entry.flag = ResponseFlag::UpstreamClosed;
         entry.response_bytes = 1 << 40;
         entry.took = Duration::from_micros(1500);
         let folder = tempfile::tempdir().unwrap();

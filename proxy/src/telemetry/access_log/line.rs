@@ -58,7 +58,7 @@ fn with_value(entry: &Entry<'_>, field: AccessLogField, write: impl FnOnce(Value
         AccessLogField::Cluster => bytes_of(upstream.map(|(_, cluster)| &**cluster)),
         AccessLogField::Direction => bytes_of(Some(direction_name(entry.direction))),
         AccessLogField::Error => bytes_of(entry.error),
-        AccessLogField::Flag => bytes_of(Some(entry.flag)),
+        AccessLogField::Flag => bytes_of(Some(entry.flag.as_str())),
         AccessLogField::ForwardedFor => entry.forwarded_for,
         AccessLogField::Host => entry.host,
         AccessLogField::Listener => bytes_of(Some(entry.listener)),

@@ -1,7 +1,7 @@
 //! What is noted of one attempt.
 
 use std::fmt::Debug;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use maglor_config::cluster::Cluster;
 use maglor_telemetry::trace_context::SpanId;
 use tokio::time::Instant;
 
-use super::nanos;
+use super::Moment;
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::Span;
+use crate::protocol::response_flag::ResponseFlag;
 
 /// Maximum number of endpoints that are noted of a choice. A larger cluster has this many of its endpoints in the
 /// record, beginning with the chosen one.
@@ -38,7 +39,7 @@ pub(crate) struct Attempted {
     pub(crate) status: Option<StatusCode>,
     pub(crate) grpc: Option<GrpcStatus>,
     /// Response flag of its error.
-    pub(crate) error: Option<&'static str>,
+    pub(crate) error: Option<ResponseFlag>,
     /// Message of its error.
     pub(crate) message: Option<String>,
     /// Whether the endpoint's proxy has returned the request at once.
@@ -90,7 +91,7 @@ pub(crate) trait EndpointAddresses: Debug + Send + Sync {
 impl Attempted {
     /// Notes an error.
     pub(crate) fn fail(&mut self, error: &ProxyError) {
-        self.error = Some(error.verdict().flag.as_str());
+        self.error = Some(error.verdict().flag);
         self.message = Some(error.to_string());
     }
 }
@@ -100,8 +101,8 @@ impl Attempted {
 /// Small, since every waiting request reserves the space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
-    /// When the attempt found no connection to reuse: nanoseconds after [`epoch`], and one more.
-    wanted: Option<NonZeroU64>,
+    /// When the attempt found no connection to reuse, after [`epoch`].
+    wanted: Moment,
     /// Microseconds from there to its begin and to its end, and one more. More than an hour counts as that.
     begun: Option<NonZeroU32>,
     ended: Option<NonZeroU32>,
@@ -115,16 +116,14 @@ fn epoch(now: Instant) -> Instant {
 
 impl Opening {
     pub(super) const NONE: Self = Self {
-        wanted: None,
+        wanted: Moment::NONE,
         begun: None,
         ended: None,
     };
 
     /// Returns when the attempt found no connection to reuse; `None` if it has found one.
     pub(crate) fn wanted(&self) -> Option<Instant> {
-        let nanos = self.wanted?.get() - 1;
-        let epoch = epoch(Instant::now());
-        Some(epoch + Duration::from_nanos(nanos))
+        self.wanted.instant(epoch(Instant::now()))
     }
 
     /// Returns when the attempt began to connect, after it had waited for the limits on connections.
@@ -137,8 +136,7 @@ impl Opening {
     }
 
     pub(super) fn want(&mut self, now: Instant) {
-        let since = nanos(now.saturating_duration_since(epoch(now)));
-        self.wanted = NonZeroU64::new(since.saturating_add(1));
+        self.wanted = Moment::new(epoch(now), now);
     }
 
     pub(super) fn begin(&mut self, now: Instant) {

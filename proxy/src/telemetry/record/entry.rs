@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::RouteName;
 use crate::net::client_address::ClientAddress;
+use crate::protocol::response_flag::ResponseFlag;
 
 /// A finished request.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +42,7 @@ pub(crate) struct Entry<'a> {
     /// Identifier of the trace, with tracing.
     pub(crate) trace_id: Option<TraceId>,
     pub(crate) status: StatusCode,
-    /// Response flag; `-` = none.
-    pub(crate) flag: &'a str,
+    pub(crate) flag: ResponseFlag,
     pub(crate) response_bytes: u64,
     pub(crate) took: Duration,
     /// Time until the response's head; `None` if there was no response.
@@ -71,7 +71,7 @@ impl Entry<'_> {
             "request_id": text(self.request_id),
             "trace_id": self.trace_id.map(|id| id.to_string()),
             "status": self.status.as_u16(),
-            "flag": self.flag,
+            "flag": self.flag.as_str(),
             "response_bytes": self.response_bytes,
             "duration_ms": millis(self.took),
             "response_ms": self.responded.map(millis),
@@ -134,7 +134,7 @@ impl Entry<'static> {
             error: None,
             trace_id: None,
             status: StatusCode::OK,
-            flag: "-",
+            flag: ResponseFlag::None,
             response_bytes: 2,
             took: Duration::from_millis(1),
             responded: None,

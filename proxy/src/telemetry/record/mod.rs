@@ -8,6 +8,7 @@
 mod attempt;
 mod cluster_state;
 mod entry;
+mod moment;
 mod recycle;
 mod slowest;
 mod trace;
@@ -27,6 +28,7 @@ pub(crate) use self::attempt::{
 };
 pub(crate) use self::cluster_state::{ClusterState, EndpointState};
 pub(crate) use self::entry::{Entry, direction_name, millis, nanos, timestamp};
+pub(crate) use self::moment::Moment;
 pub(crate) use self::recycle::Records;
 pub(crate) use self::slowest::Slowest;
 pub(crate) use self::trace::{Trace, extract};
@@ -34,6 +36,7 @@ pub(crate) use self::unusual::{Rule, Unusual};
 use crate::protocol::error::ProxyError;
 use crate::protocol::fields::{Fields, Known, Span};
 use crate::protocol::message::Request;
+use crate::protocol::response_flag::ResponseFlag;
 
 /// Names of a route in records.
 #[derive(Debug)]
@@ -281,8 +284,8 @@ impl Noted<'_> {
 }
 
 /// Returns whether a status or flag is that of a failed request.
-pub(crate) fn is_failure(status: StatusCode, flag: &str) -> bool {
-    flag != "-" || status.as_u16() >= 500
+pub(crate) fn is_failure(status: StatusCode, flag: ResponseFlag) -> bool {
+    flag != ResponseFlag::None || status.as_u16() >= 500
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use maglor_telemetry::trace_context::TraceContext;
 
 use tokio::time::Instant;
 
+use crate::protocol::response_flag::ResponseFlag;
 use crate::telemetry::record::{Attempted, Entry, Notes, Trace, direction_name};
 
 /// Methods that are named; all others are `_OTHER`, so that clients cannot create names.
@@ -22,23 +23,21 @@ const METHODS: [&str; 10] = [
 ];
 /// Status of a request whose client has left before there was a response.
 const NONE: u16 = 499;
-/// Response flags of requests that have not failed: none, and that of a client that has left.
-const NO_FAILURE: [&str; 2] = ["-", "DC"];
 
 /// Returns whether a request has failed for a reason that is not its client's.
 #[inline]
-pub(super) fn failed(notes: &Notes, status: StatusCode, flag: &str) -> bool {
-    if flag == "-" && !notes.grpc {
+pub(super) fn failed(notes: &Notes, status: StatusCode, flag: ResponseFlag) -> bool {
+    if flag == ResponseFlag::None && !notes.grpc {
         return status.as_u16() >= 500;
     }
     failed_unusually(notes, status, flag)
 }
 
-fn failed_unusually(notes: &Notes, status: StatusCode, flag: &str) -> bool {
+fn failed_unusually(notes: &Notes, status: StatusCode, flag: ResponseFlag) -> bool {
     if notes.grpc && notes.call_status().is_some() {
         return notes.has_failed_call();
     }
-    let cut_off = status.as_u16() < 400 && !NO_FAILURE.contains(&flag);
+    let cut_off = status.as_u16() < 400 && flag.is_failure();
     status.as_u16() >= 500 || cut_off
 }
 
@@ -94,7 +93,7 @@ pub(super) fn server(
         }
         let call_status = notes.call_status();
         describe_call_status(call_status, attributes);
-        let flag = Some(served.flag).filter(|flag| !NO_FAILURE.contains(flag));
+        let flag = Some(served.flag).filter(|flag| flag.is_failure());
         if failed {
             error_type(flag, call_status, served.status, attributes);
         }
@@ -106,8 +105,8 @@ pub(super) fn server(
 fn describe_of_ours(served: &Entry<'_>, attributes: &mut Attributes<'_>) {
     attributes.text("maglor.listener", served.listener);
     attributes.text("maglor.direction", direction_name(served.direction));
-    if served.flag != "-" {
-        attributes.text("maglor.response_flag", served.flag);
+    if served.flag != ResponseFlag::None {
+        attributes.text("maglor.response_flag", served.flag.as_str());
     }
     if let Some(id) = served.request_id {
         attributes.bytes("maglor.request_id", id);
@@ -248,13 +247,13 @@ fn describe_call_status(status: Option<GrpcStatus>, attributes: &mut Attributes<
 }
 
 fn error_type(
-    flag: Option<&str>,
+    flag: Option<ResponseFlag>,
     call_status: Option<GrpcStatus>,
     status: StatusCode,
     attributes: &mut Attributes<'_>,
 ) {
     match (flag, call_status) {
-        (Some(flag), _) => attributes.text("error.type", flag),
+        (Some(flag), _) => attributes.text("error.type", flag.as_str()),
         (None, Some(status)) => attributes.text("error.type", status.name()),
         (None, None) => attributes.text("error.type", status.as_str()),
     }

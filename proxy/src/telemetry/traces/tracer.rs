@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::describe::{self, Clock, failed};
 use super::queue::{Encoded, Queue, Spans};
 use crate::protocol::message::Request;
+use crate::protocol::response_flag::ResponseFlag;
 use crate::telemetry::metrics::TraceMetrics;
 use crate::telemetry::record::{Entry, Notes, Record, Slowest, Trace, extract};
 
@@ -70,7 +71,7 @@ impl Tracer {
     pub(crate) fn is_exported(
         &self,
         notes: &Notes,
-        (status, flag): (StatusCode, &str),
+        (status, flag): (StatusCode, ResponseFlag),
         took: Duration,
         shard: usize,
     ) -> bool {

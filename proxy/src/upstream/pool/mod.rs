@@ -50,18 +50,18 @@ pub(crate) struct Pools {
 impl Pools {
     /// Creates the pools of the worker with this index.
     pub(crate) fn of_worker(shard: usize) -> Self {
-        Self {
-            shard,
-            is_unlimited: false,
-            by_id: RefCell::default(),
-        }
+        Self::new(shard, false)
     }
 
     /// Creates pools of the control thread, whose requests are not subject to the limits of clusters.
     pub(crate) fn of_control() -> Self {
+        Self::new(0, true)
+    }
+
+    fn new(shard: usize, is_unlimited: bool) -> Self {
         Self {
-            shard: 0,
-            is_unlimited: true,
+            shard,
+            is_unlimited,
             by_id: RefCell::default(),
         }
     }

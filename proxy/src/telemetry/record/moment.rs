@@ -1,42 +1,44 @@
-//! An instant of a request in the half of the space of an [`Instant`]: a request holds several of them while it waits.
+//! An instant in half of the space of an [`Instant`]: a request holds several of them while it waits.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::telemetry::record::nanos;
+use super::nanos;
 
-/// An instant after the beginning of its request, or none.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Moment(Option<NonZeroU64>);
+/// An instant after another one, such as the beginning of its request, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(Option<NonZeroU64>);
 
 impl Moment {
+    pub(crate) const NONE: Self = Self(None);
+
     /// Nanoseconds between the two instants, and one more.
-    pub(super) fn new(started: Instant, at: Instant) -> Self {
+    pub(crate) fn new(started: Instant, at: Instant) -> Self {
         Self::after(at - started)
     }
 
     /// Returns the instant at this time after the beginning.
-    pub(super) fn after(time: Duration) -> Self {
+    pub(crate) fn after(time: Duration) -> Self {
         Self(NonZeroU64::new(nanos(time).saturating_add(1)))
     }
 
     /// Returns the time between the beginning and this instant.
-    pub(super) fn since_begin(self) -> Option<Duration> {
+    pub(crate) fn since_begin(self) -> Option<Duration> {
         let nanos = self.0?.get() - 1;
         Some(Duration::from_nanos(nanos))
     }
 
-    pub(super) fn is_none(self) -> bool {
+    pub(crate) fn is_none(self) -> bool {
         self.0.is_none()
     }
 
-    pub(super) fn is_some(self) -> bool {
+    pub(crate) fn is_some(self) -> bool {
         self.0.is_some()
     }
 
-    pub(super) fn instant(self, started: Instant) -> Option<Instant> {
+    pub(crate) fn instant(self, started: Instant) -> Option<Instant> {
         Some(started + self.since_begin()?)
     }
 }
@@ -56,7 +58,7 @@ mod tests {
         }
         let earlier = Moment::new(started + Duration::from_secs(1), started);
         assert_eq!(earlier.instant(started), Some(started));
-        assert_eq!(Moment::default().instant(started), None);
+        assert_eq!(Moment::NONE.instant(started), None);
         assert_eq!(nanos(Duration::MAX), u64::MAX);
     }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask e2e`: runs the tests that need a Kubernetes cluster of their own, one after another.
 //!
+//! They are the ignored tests of programs that `cargo xtask test` builds, too, so nothing is compiled again after it.
 //! Like the other tests, the few that fail are retried once: on a busy machine, a kubelet or a browser may be late.
 //! The log is long, so the output of failed tests is repeated at its end.
 
@@ -7,11 +8,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::process::ExitCode;
 
-use crate::compiler;
 use crate::failures::AGAIN;
-use crate::shell::Cargo;
+use crate::test::programs::{self, Program};
 use crate::tools;
 
+/// The programs with these tests, in order. Others have ignored tests, too, which measure or take long.
+const PROGRAMS: [&str; 4] = [
+    "-p maglor-cli --test main",
+    "-p maglor-controller --test main",
+    "-p maglor-testkit --test main",
+    "-p maglor-xtask --test package",
+];
 /// The number of lines of a failed test that are repeated: its last ones.
 const LINES: usize = 120;
 
@@ -22,23 +29,27 @@ pub(crate) fn run() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: cargo test: {error}");
+            eprintln!("error: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
 fn passed() -> io::Result<bool> {
-    let (passed, failed) = tests(&[])?;
+    let Some(built) = programs::build()? else {
+        return Ok(false);
+    };
+    let programs = selected(&built)?;
+    let (passed, failed) = tests(&programs, &[])?;
     if passed {
         return Ok(true);
     }
-    let names: Vec<_> = failed.keys().map(String::as_str).collect();
+    let names: Vec<_> = failed.keys().cloned().collect();
     let retried = if names.is_empty() || names.len() > AGAIN {
         false
     } else {
         println!("\n=== retry alone: {}", names.join(" "));
-        tests(&names)?.0
+        tests(&programs, &names)?.0
     };
     for (name, output) in &failed {
         println!("\n=== the first failure of {name}");
@@ -52,37 +63,47 @@ fn passed() -> io::Result<bool> {
     Ok(retried)
 }
 
-/// Runs these tests, or all; returns whether they pass, and the output of those that fail.
-fn tests(names: &[&str]) -> io::Result<(bool, BTreeMap<String, Lines>)> {
-    let exact = if names.is_empty() {
-        None
-    } else {
-        Some("--exact")
+/// Returns [`PROGRAMS`]; one that is missing is an error, as its tests would not run.
+fn selected(built: &[Program]) -> io::Result<Vec<&Program>> {
+    let find = |name| {
+        let program = built.iter().find(|program| program.name == name);
+        program.ok_or_else(|| io::Error::other(format!("no test program: {name}")))
     };
-    // Compiled like `cargo xtask test`, so that nothing is compiled again after it.
-    let command = compiler::with_warnings(Cargo::new("test"))?
-        .args(["--locked", "--no-fail-fast"])
-        .args(["-p", "maglor-testkit", "-p", "maglor-controller"])
-        .args(["-p", "maglor-cli", "-p", "maglor-xtask"])
-        .args(["--test", "main", "--test", "package"])
-        .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
-        .args(exact)
-        .args(names);
-    let mut log = Log::default();
-    let passed = command.succeeds_printing_both(|line| {
-        println!("{line}");
-        log.line(line);
-    })?;
-    Ok((passed, log.failed))
+    PROGRAMS.into_iter().map(find).collect()
+}
+
+/// Runs these tests of the programs, or all; returns whether they pass, and the output of those that fail.
+fn tests(programs: &[&Program], names: &[String]) -> io::Result<(bool, BTreeMap<String, Lines>)> {
+    let (mut passed, mut failed) = (true, BTreeMap::new());
+    for program in programs {
+        println!("\n=== {}", program.name);
+        let command = match names {
+            [] => program.command(),
+            _ => program.only(names),
+        };
+        let mut log = Log::default();
+        let status = command
+            .args(["--ignored", "--nocapture", "--test-threads=1"])
+            .status_printing_both(|line| {
+                println!("{line}");
+                log.line(line);
+            })?;
+        if !status.success() {
+            println!("error: {}: {status}", program.name);
+            passed = false;
+        }
+        failed.extend(log.failed);
+    }
+    Ok((passed, failed))
 }
 
 /// The last lines of a test.
 type Lines = VecDeque<String>;
 
-/// Reads the output of test programs that run one test at a time and do not capture its output.
+/// Reads the output of a test program that runs one test at a time and does not capture its output.
 #[derive(Debug, Default)]
 struct Log {
-    /// The tests of the running program, in order.
+    /// Its tests, in order.
     tests: Vec<(String, Lines)>,
     /// Whether the names of failed tests follow.
     listed: bool,
@@ -93,9 +114,6 @@ impl Log {
     fn line(&mut self, line: &str) {
         if line == "failures:" {
             self.listed = true;
-        } else if line.trim_start().starts_with("Running ") {
-            self.tests.clear();
-            self.listed = false;
         } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.listed) {
             let lines = self.tests.iter().find(|(test, _)| test == name);
             self.failed.extend(lines.cloned());
@@ -132,8 +150,7 @@ mod tests {
 
     #[test]
     fn failed_tests_are_found_with_their_output() {
-        let log = "     Running tests/main.rs (target/debug/deps/main-0123)
-
+        let log = "
 running 2 tests
 test mesh::meets ... ready after 1 s
 ok
@@ -149,14 +166,6 @@ failures:
     dashboard::shows
 
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.10s
-
-error: test failed, to rerun pass `-p maglor-testkit --test main`
-     Running tests/main.rs (target/debug/deps/main-4567)
-test kubernetes::works ... ok
-test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
-
-error: 1 target failed:
-    `-p maglor-testkit --test main`
 ";
         let failed = read(log).failed;
         let names: Vec<_> = failed.keys().collect();

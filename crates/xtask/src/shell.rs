@@ -129,10 +129,13 @@ impl Cargo {
         Ok(child.wait()?.success())
     }
 
-    /// Returns whether it succeeds; `line` is called with each line of its standard output and of its standard error.
+    /// Returns its status; `line` is called with each line of its standard output and of its standard error.
     ///
     /// Processes that it leaves running are not waited for.
-    pub(crate) fn succeeds_printing_both(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {
+    pub(crate) fn status_printing_both(
+        mut self,
+        mut line: impl FnMut(&str),
+    ) -> io::Result<ExitStatus> {
         let (reader, writer) = io::pipe()?;
         let command = self.command.stdin(Stdio::null());
         let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
@@ -147,7 +150,7 @@ impl Cargo {
             match lines.recv_timeout(Duration::from_secs(1)) {
                 Ok(bytes) => line(&String::from_utf8_lossy(&bytes)),
                 Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_none() => {}
-                Err(_) => return Ok(child.wait()?.success()),
+                Err(_) => return child.wait(),
             }
         }
     }
@@ -240,10 +243,10 @@ mod tests {
         let script = "echo out; echo error >&2; sleep 40 & exit 3";
         let mut lines = Vec::new();
         let started = Instant::now();
-        let succeeded = Cargo::program("sh", "sh")
+        let status = Cargo::program("sh", "sh")
             .args(["-c", script])
-            .succeeds_printing_both(|line| lines.push(line.to_owned()));
-        assert!(!succeeded.unwrap());
+            .status_printing_both(|line| lines.push(line.to_owned()));
+        assert_eq!(status.unwrap().code(), Some(3));
         lines.sort();
         assert_eq!(lines, ["error", "out"]);
         assert!(

@@ -2,7 +2,7 @@
 
 mod checks;
 mod durations;
-mod programs;
+pub(crate) mod programs;
 mod queue;
 mod suite;
 
@@ -19,8 +19,6 @@ use signal_hook::consts::SIGINT;
 use crate::failures::Failures;
 use crate::tools;
 
-/// The suites of `cargo xtask conformance` are checked with the rest.
-const ALL: [&str; 3] = ["--workspace", "--features", "maglor-xtask/conformance"];
 /// The package that uses loom's atomics; like the fuzz packages it is not a member.
 const LOOM: &str = "crates/balance/loom/Cargo.toml";
 /// With `--quick`, only programs that took less than this in their last run.
@@ -147,7 +145,7 @@ impl Step {
     fn run(self, options: &Options, interrupted: &AtomicBool) -> Outcome {
         match self {
             Self::Fmt => checks::fmt(),
-            Self::Build => match programs::check(&ALL) {
+            Self::Build => match programs::check() {
                 Outcome::Passed => checks::programs_of_the_demo(),
                 other => other,
             },

@@ -11,26 +11,28 @@ use super::Outcome;
 use crate::compiler;
 use crate::shell::Cargo;
 
+/// The suites of `cargo xtask conformance` are built with the rest.
+const ALL: [&str; 3] = ["--workspace", "--features", "maglor-xtask/conformance"];
 /// The program with all tests of a package that has many files of them: one module a file.
 const MERGED: &str = "main";
 
 /// A test program that cargo built, or one of its modules.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// Its package and target, as arguments of `cargo test`: `-p maglor-proxy --test flood_fairness`, and a module as a
     /// filter: `-p maglor-proxy --test main reload::`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The executable.
-    pub(super) file: PathBuf,
+    file: PathBuf,
     /// The folder of its package, in which cargo runs it.
-    pub(super) folder: PathBuf,
+    folder: PathBuf,
     /// The tests to run; none: all of the executable.
     tests: Vec<String>,
 }
 
 impl Program {
     /// Returns the command that runs it.
-    pub(super) fn command(&self) -> Cargo {
+    pub(crate) fn command(&self) -> Cargo {
         match self.tests.is_empty() {
             true => self.executable(),
             false => self.only(&self.tests),
@@ -38,7 +40,7 @@ impl Program {
     }
 
     /// Returns the command that runs only these of its tests.
-    pub(super) fn only(&self, tests: &[String]) -> Cargo {
+    pub(crate) fn only(&self, tests: &[String]) -> Cargo {
         self.executable().arg("--exact").args(tests)
     }
 
@@ -84,7 +86,7 @@ impl Program {
 
 /// What a build has produced.
 #[derive(Debug, Default)]
-pub(super) struct Build {
+struct Build {
     /// Whether everything compiles.
     compiles: bool,
     programs: Vec<Program>,
@@ -101,9 +103,9 @@ impl Build {
     }
 }
 
-/// Builds everything with `features`; fails if anything does not compile or has a warning.
-pub(super) fn check(features: &[&str]) -> Outcome {
-    match run(features) {
+/// Builds everything; fails if anything does not compile or has a warning.
+pub(super) fn check() -> Outcome {
+    match run() {
         Ok(build) if build.compiles && build.diagnostics.is_empty() => Outcome::Passed,
         Ok(build) => {
             build.print();
@@ -116,33 +118,38 @@ pub(super) fn check(features: &[&str]) -> Outcome {
     }
 }
 
-/// Builds all test programs with `features`, and returns merged ones as their modules; `None`: they do not compile.
-pub(super) fn build(features: &[&str]) -> io::Result<Option<Vec<Program>>> {
-    let build = run(features)?;
+/// Builds all test programs; `None`: they do not compile.
+pub(crate) fn build() -> io::Result<Option<Vec<Program>>> {
+    let build = run()?;
     if !build.compiles {
         build.print();
         return Ok(None);
     }
-    let mut programs = Vec::new();
-    for program in build.programs {
-        programs.extend(program.modules()?);
-    }
-    Ok(Some(programs))
+    Ok(Some(build.programs))
+}
+
+/// Builds all test programs, and returns merged ones as their modules; `None`: they do not compile.
+pub(super) fn build_modules() -> io::Result<Option<Vec<Program>>> {
+    let Some(programs) = build()? else {
+        return Ok(None);
+    };
+    let modules: io::Result<Vec<_>> = programs.into_iter().map(Program::modules).collect();
+    Ok(Some(modules?.concat()))
 }
 
 /// Returns the subcommand of cargo with which both the programs and the tests of the documentation are built.
-pub(super) fn cargo_test(features: &[&str]) -> io::Result<Cargo> {
+pub(super) fn cargo_test() -> io::Result<Cargo> {
     Ok(compiler::with_warnings(Cargo::new("test"))?
-        .args(features)
+        .args(ALL)
         .arg("--locked"))
 }
 
-fn run(features: &[&str]) -> io::Result<Build> {
+fn run() -> io::Result<Build> {
     let format = match io::stderr().is_terminal() {
         true => "json-diagnostic-rendered-ansi",
         false => "json",
     };
-    let command = cargo_test(features)?
+    let command = cargo_test()?
         .args(["--all-targets", "--no-run", "--no-fail-fast"])
         .args(["--message-format", format]);
     println!("{command}");

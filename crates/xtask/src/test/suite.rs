@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::Outcome;
 use super::durations::Durations;
 use super::programs::{self, Program};
 use super::queue::{self, Finished, Job};
-use super::{ALL, Outcome};
 use crate::failures::{AGAIN, Failures, Reader};
 use crate::shell::Cargo;
 
@@ -21,7 +21,7 @@ const DOC_TESTS: &str = "--doc";
 /// If few tests fail, each is retried once, alone. They use real sockets and real time, so other load on the machine
 /// can stall one for seconds. A test that passes only when retried is reported as flaky at the end and needs a fix.
 pub(super) fn run(at_once: usize, limit: Option<Duration>, interrupted: &AtomicBool) -> Outcome {
-    let built = programs::build(&ALL).and_then(|built| Ok((built, programs::cargo_test(&ALL)?)));
+    let built = programs::build_modules().and_then(|built| Ok((built, programs::cargo_test()?)));
     let (programs, doc_tests) = match built {
         Ok((Some(programs), doc_tests)) => (programs, doc_tests.arg("--doc")),
         Ok((None, _)) => return Outcome::Failed,

@@ -196,6 +196,7 @@ fn judge(what: &str, shares: [f64; NODES], wanted: [f64; NODES], requests: u64) 
 /// at each. Returns their number, and their mean latency from the time when they were due.
 fn load(balancers: &[SocketAddr], rate: f64, time: Duration, seed: u64) -> (u64, Duration) {
     const CONNECTIONS: usize = 16;
+    const USABLE: Duration = Duration::from_secs(2);
     let (done, results) = channel();
     std::thread::scope(|scope| {
         let start = |address: &SocketAddr| {
@@ -204,13 +205,18 @@ fn load(balancers: &[SocketAddr], rate: f64, time: Duration, seed: u64) -> (u64,
             for _ in 0..CONNECTIONS {
                 let (due, done, address) = (Arc::clone(&due), done.clone(), *address);
                 scope.spawn(move || {
-                    let mut client = RawHttp1::connect(address);
+                    let mut idle: Option<(RawHttp1, Instant)> = None;
                     loop {
                         let Ok(at) = due.lock().unwrap().recv() else {
                             return;
                         };
+                        // The lock is not fair, and the proxy closes connections that send no request for long.
+                        let usable = idle.take().filter(|(_, since)| since.elapsed() < USABLE);
+                        let mut client =
+                            usable.map_or_else(|| RawHttp1::connect(address), |(client, _)| client);
                         assert_eq!(client.get("/").status, 200);
                         let _ = done.send(at.elapsed());
+                        idle = Some((client, Instant::now()));
                     }
                 });
             }

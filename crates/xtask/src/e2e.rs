@@ -5,6 +5,7 @@
 //! The log is long, so the output of failed tests is repeated at its end.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::process::ExitCode;
 
@@ -39,28 +40,43 @@ fn passed() -> io::Result<bool> {
     let Some(built) = programs::build()? else {
         return Ok(false);
     };
-    let programs = selected(&built)?;
-    let (passed, failed) = tests(&programs, &[])?;
-    if passed {
+    let mut failed = Vec::new();
+    for program in selected(&built)? {
+        failed.extend(tests(program, &[])?);
+    }
+    if failed.is_empty() {
         return Ok(true);
     }
-    let names: Vec<_> = failed.keys().cloned().collect();
-    let retried = if names.is_empty() || names.len() > AGAIN {
-        false
-    } else {
-        println!("\n=== retry alone: {}", names.join(" "));
-        tests(&programs, &names)?.0
-    };
-    for (name, output) in &failed {
-        println!("\n=== the first failure of {name}");
-        output.iter().for_each(|line| println!("{line}"));
+    let retried = is_retriable(&failed) && again(&failed)?;
+    for one in &failed {
+        one.print();
     }
     let verdict = match retried {
         true => "passed only when retried",
         false => "FAILED",
     };
+    let names: Vec<_> = failed.iter().map(ToString::to_string).collect();
     println!("\n{verdict}: {}", names.join(", "));
     Ok(retried)
+}
+
+/// Returns whether the tests that failed are known and few.
+fn is_retriable(failed: &[Failed<'_>]) -> bool {
+    let known = failed.iter().all(|one| !one.tests.is_empty());
+    let count: usize = failed.iter().map(|one| one.tests.len()).sum();
+    known && count <= AGAIN
+}
+
+/// Runs each of the failed tests in its program alone; returns whether all pass.
+fn again(failed: &[Failed<'_>]) -> io::Result<bool> {
+    for one in failed {
+        println!("\n=== retry alone: {one}");
+        let names: Vec<_> = one.tests.keys().cloned().collect();
+        if tests(one.program, &names)?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns [`PROGRAMS`]; one that is missing is an error, as its tests would not run.
@@ -72,29 +88,50 @@ fn selected(built: &[Program]) -> io::Result<Vec<&Program>> {
     PROGRAMS.into_iter().map(find).collect()
 }
 
-/// Runs these tests of the programs, or all; returns whether they pass, and the output of those that fail.
-fn tests(programs: &[&Program], names: &[String]) -> io::Result<(bool, BTreeMap<String, Lines>)> {
-    let (mut passed, mut failed) = (true, BTreeMap::new());
-    for program in programs {
-        println!("\n=== {}", program.name);
-        let command = match names {
-            [] => program.command(),
-            _ => program.only(names),
-        };
-        let mut log = Log::default();
-        let status = command
-            .args(["--ignored", "--nocapture", "--test-threads=1"])
-            .status_printing_both(|line| {
-                println!("{line}");
-                log.line(line);
-            })?;
-        if !status.success() {
-            println!("error: {}: {status}", program.name);
-            passed = false;
+/// A program that failed, and the output of its tests that did; of none if it ended without naming them.
+#[derive(Debug)]
+struct Failed<'a> {
+    program: &'a Program,
+    tests: BTreeMap<String, Lines>,
+}
+
+impl Failed<'_> {
+    fn print(&self) {
+        for (name, output) in &self.tests {
+            println!("\n=== the first failure of {name}");
+            output.iter().for_each(|line| println!("{line}"));
         }
-        failed.extend(log.failed);
     }
-    Ok((passed, failed))
+}
+
+impl Display for Failed<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.program.name)?;
+        self.tests.keys().try_for_each(|name| write!(f, " {name}"))
+    }
+}
+
+/// Runs these tests of a program, or all; returns those that failed.
+fn tests<'a>(program: &'a Program, names: &[String]) -> io::Result<Option<Failed<'a>>> {
+    println!("\n=== {}", program.name);
+    let command = match names {
+        [] => program.command(),
+        _ => program.only(names),
+    };
+    let mut log = Log::default();
+    let status = command
+        .args(["--ignored", "--nocapture", "--test-threads=1"])
+        .status_printing_both(|line| {
+            println!("{line}");
+            log.line(line);
+        });
+    let status = status.map_err(|error| io::Error::other(format!("{}: {error}", program.name)))?;
+    if status.success() {
+        return Ok(None);
+    }
+    println!("error: {}: {status}", program.name);
+    let tests = log.failed;
+    Ok(Some(Failed { program, tests }))
 }
 
 /// The last lines of a test.
@@ -174,6 +211,18 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
         assert_eq!(output[0], "test dashboard::shows ... ready after 2 s");
         assert!(output.iter().any(|line| *line == "not shown"));
         assert!(!output.iter().any(|line| line.contains("after 1 s")));
+    }
+
+    #[test]
+    fn a_program_that_names_no_failed_test_is_not_retried() {
+        let program = Program::example();
+        let failed = |log: &str| Failed {
+            program: &program,
+            tests: read(log).failed,
+        };
+        let named = || failed("test a ... FAILED\nfailures:\n    a\n");
+        assert!(is_retriable(&[named()]));
+        assert!(!is_retriable(&[named(), failed("test b ... killed\n")]));
     }
 
     #[test]

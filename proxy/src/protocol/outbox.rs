@@ -183,9 +183,34 @@ impl Outbox {
 
     /// Frees the capacity that a burst has left; called while no output is pending.
     pub(crate) fn shrink(&mut self) {
-        if self.is_empty() && self.tail.capacity() > KEPT {
+        if !self.is_empty() {
+            return;
+        }
+        // Until then, the capacity is without the bytes that have been written.
+        self.tail.reserve(1);
+        if self.tail.capacity() > KEPT {
             self.pieces = VecDeque::new();
             self.tail = BytesMut::new();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_that_was_written_leaves_no_buffer() {
+        let mut output = Outbox::default();
+        output.tail.extend_from_slice(&[0; 8 * KEPT]);
+        // What was written in parts leaves little of the capacity.
+        output.advance(8 * KEPT - 1);
+        output.advance(1);
+        output.shrink();
+        assert_eq!(output.tail.capacity(), 0);
+        output.tail.extend_from_slice(&[0; KEPT / 2]);
+        output.advance(KEPT / 2);
+        output.shrink();
+        assert!(output.tail.capacity() >= KEPT / 2, "small ones are kept");
     }
 }

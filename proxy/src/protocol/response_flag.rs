@@ -51,7 +51,7 @@ pub enum ResponseFlag {
 impl ResponseFlag {
     /// Returns whether a request with this flag has failed for a reason that is not its client's.
     #[must_use]
-    pub(crate) fn is_failure(self) -> bool {
+    pub(crate) fn is_server_failure(self) -> bool {
         !matches!(self, Self::None | Self::ClientGone)
     }
 

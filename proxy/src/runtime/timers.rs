@@ -175,11 +175,11 @@ impl Timers {
         }
         if self.entries.len() == self.entries.capacity() {
             self.resize(|timers| {
-                timers.entries.reserve(1);
+                timers.entries.reserve_exact(timers.entries.len() / 4 + 64);
                 // One index for each entry, so that freeing a timer never allocates.
                 timers
                     .free
-                    .reserve(timers.entries.capacity() - timers.free.len());
+                    .reserve_exact(timers.entries.capacity() - timers.free.len());
             });
         }
         self.entries.push(entry);

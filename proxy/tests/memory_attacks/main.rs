@@ -17,6 +17,7 @@ mod support;
 mod attacks;
 mod clients;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -354,6 +355,30 @@ fn the_budget_holds_under_attack() {
     let names: Vec<_> = names.split(',').collect();
     let budgets: Vec<_> = budgets.split(',').map(|mib| mib.parse().unwrap()).collect();
     run(&names, &budgets);
+}
+
+/// A body is kept for retries. Each of its bytes comes alone: as a segment of a known length, or as a chunk.
+#[test]
+fn a_kept_body_that_comes_byte_by_byte_takes_about_its_size() {
+    const BYTES: usize = 10_000;
+    const MOST: u64 = 4 * MIB;
+    let setup = setup(0);
+    for (framing, byte) in [
+        ("content-length: 1000000", "a"),
+        ("transfer-encoding: chunked", "1\r\na\r\n"),
+    ] {
+        let mut client = clients::connect(setup.proxy.listener("web"), None).unwrap();
+        let head = format!("PUT /hang HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+        let before = memory(&setup.proxy, "RssAnon:");
+        for _ in 0..BYTES {
+            client.write_all(byte.as_bytes()).unwrap();
+            // Long enough for a read of its own.
+            thread::sleep(Duration::from_micros(50));
+        }
+        let grown = memory(&setup.proxy, "RssAnon:").saturating_sub(before);
+        assert!(grown < MOST, "{framing}: {grown} bytes");
+    }
 }
 
 /// A proxy that has answered once answers again after any attack.

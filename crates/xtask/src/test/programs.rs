@@ -31,6 +31,16 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self {
+            name: "-p maglor-testkit --test main".into(),
+            file: "main".into(),
+            folder: ".".into(),
+            tests: Vec::new(),
+        }
+    }
+
     /// Returns the command that runs it.
     pub(crate) fn command(&self) -> Cargo {
         match self.tests.is_empty() {

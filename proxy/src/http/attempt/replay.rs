@@ -32,6 +32,8 @@ struct Tape {
     first: usize,
     bytes: usize,
     limit: usize,
+    /// Whether the body exceeds what is kept.
+    is_too_large: bool,
     /// Whether frames are dropped as soon as they are sent.
     once: bool,
     /// Whether there are following readers, which may be behind the others.
@@ -48,11 +50,16 @@ struct Tape {
 #[derive(Clone, Debug)]
 enum Piece {
     Data(Bytes),
-    Trailers(HeaderMap),
+    Trailers(Box<HeaderMap>),
 }
 
+/// The smallest mean size of kept frames: the list of them takes memory, too.
+const MEAN_FRAME: usize = 32;
+/// Number of frames that are kept however small they are.
+const FRAMES: usize = 16;
+
 impl Replay {
-    /// Creates a body that keeps up to `limit` bytes of `source`.
+    /// Creates a body that keeps up to `limit` bytes of `source`, in frames of 32 bytes or more in the mean.
     pub(super) fn new(source: Body, limit: usize) -> Self {
         Self(Rc::new(RefCell::new(Tape {
             ended: source.is_end_stream(),
@@ -63,6 +70,7 @@ impl Replay {
             first: 0,
             bytes: 0,
             limit,
+            is_too_large: false,
             once: false,
             followed: false,
             waiting: Vec::new(),
@@ -159,7 +167,7 @@ impl Tape {
         let piece = match frame.into_data() {
             Ok(data) => Piece::Data(data),
             Err(frame) => match frame.into_trailers() {
-                Ok(trailers) => Piece::Trailers(trailers),
+                Ok(trailers) => Piece::Trailers(Box::new(trailers)),
                 Err(_) => return Poll::Ready(Ok(true)),
             },
         };
@@ -167,6 +175,8 @@ impl Tape {
             self.bytes += data.len();
         }
         self.frames.push_back(piece);
+        self.is_too_large |=
+            self.bytes > self.limit || self.frames.len() > FRAMES + self.limit / MEAN_FRAME;
         self.ended = self.source.is_end_stream();
         Poll::Ready(Ok(true))
     }
@@ -199,7 +209,7 @@ impl Source for Reader {
             };
             if let Some(piece) = tape.frames.get(offset).cloned() {
                 self.at += 1;
-                if !self.follows && (tape.once || tape.bytes > tape.limit) {
+                if !self.follows && (tape.once || tape.is_too_large) {
                     tape.forget(self.at);
                 }
                 return Poll::Ready(Some(Ok(match piece {
@@ -207,7 +217,7 @@ impl Source for Reader {
                         self.sent += data.len() as u64;
                         Frame::data(data)
                     }
-                    Piece::Trailers(trailers) => Frame::trailers(trailers),
+                    Piece::Trailers(trailers) => Frame::trailers(*trailers),
                 })));
             }
             if tape.ended {
@@ -314,6 +324,17 @@ mod tests {
             assert_eq!(body.size_hint().exact(), Some(6));
             assert_eq!(rest(body).await, "abcdef");
             assert!(replay.is_whole());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_of_tiny_frames_is_sent_once() {
+        const LIMIT: usize = 320;
+        for (frames, is_kept) in [(FRAMES + 10, true), (FRAMES + 11, false)] {
+            let script = Script(vec!["a"; frames].into(), false);
+            let replay = Replay::new(Body::source(Box::new(script)), LIMIT);
+            assert_eq!(rest(replay.body()).await.len(), frames);
+            assert_eq!(replay.is_whole(), is_kept);
         }
     }
 

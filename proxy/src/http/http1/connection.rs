@@ -370,6 +370,10 @@ impl Source for RequestBody {
                 Ok(piece) => piece,
                 Err(error) => return Poll::Ready(Some(Err(ProxyError::DownstreamBody(error)))),
             };
+            // Pieces that are kept or still to be sent hold the buffer.
+            if inner.decoder.is_done() && inner.input.is_empty() {
+                inner.input = BytesMut::new();
+            }
             match piece {
                 Piece::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Piece::Trailers(trailers) => {

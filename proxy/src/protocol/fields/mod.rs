@@ -23,6 +23,12 @@ pub(crate) use self::known::Known;
 use self::recycle::Received;
 pub(crate) use self::recycle::forget_buffers;
 
+/// Smallest number of bytes by which a text grows, and number of fields by which their list does.
+const STEP: usize = 64;
+const FIELDS_STEP: usize = 4;
+/// Length of what a line has besides its name and value.
+const LINE: usize = ": \r\n".len();
+
 /// The header fields of one message.
 ///
 /// Boxed: each future on the way of a message reserves space for them, and moves them.
@@ -47,8 +53,9 @@ impl Default for Fields {
 
 impl Clone for Fields {
     fn clone(&self) -> Self {
-        let mut copy = recycle::take(self.text.len(), self.list.len());
-        copy.received = self.received;
+        let mut copy = recycle::take(0, 0);
+        copy.text.reserve_exact(self.text.len());
+        copy.list.reserve_exact(self.list.len());
         copy.text.extend_from_slice(&self.text);
         copy.list.extend_from_slice(&self.list);
         copy.present = self.present;
@@ -131,8 +138,20 @@ impl Content {
             .unwrap_or_default()
     }
 
+    /// Makes room for a field of `text` bytes in small steps: a buffer that grows by itself doubles.
+    fn reserve(&mut self, text: usize) {
+        let (length, capacity) = (self.text.len(), self.text.capacity());
+        if capacity - length < text {
+            self.text.reserve_exact(text.max(STEP).max(length / 8));
+        }
+        if self.list.len() == self.list.capacity() {
+            self.list.reserve_exact(FIELDS_STEP);
+        }
+    }
+
     /// Appends text that is no field, such as a new path.
     pub(crate) fn add_text(&mut self, text: &[u8]) -> Span {
+        self.reserve(text.len());
         let span = Span::new(self.text.len(), text.len());
         self.text.extend_from_slice(text);
         span
@@ -157,6 +176,7 @@ impl Content {
     /// Adds a field as a line, `NAME: VALUE` and its end; the name has this length, and is none of the known ones.
     #[inline]
     pub(crate) fn push_text<const N: usize>(&mut self, name: usize, line: &[u8; N]) {
+        self.reserve(N);
         let start = self.text.len();
         self.text.extend_from_slice(line);
         let value = start + name + b": ".len();
@@ -169,6 +189,8 @@ impl Content {
     /// Adds a field whose value is the concatenation of these parts.
     pub(crate) fn push_parts<'a>(&mut self, key: impl Into<Key<'a>>, parts: &[&[u8]]) {
         let key = key.into();
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        self.reserve(key.text.len() + LINE + length);
         let name = self.add_text(key.text);
         self.text.extend_from_slice(b": ");
         let start = self.text.len();
@@ -183,6 +205,7 @@ impl Content {
 
     /// Adds a field whose value is already in the text.
     pub(crate) fn push_copy(&mut self, known: Known, from: Span) {
+        self.reserve(known.as_str().len() + LINE + from.len());
         let name = self.add_text(known.as_str().as_bytes());
         self.text.extend_from_slice(b": ");
         let start = self.text.len();

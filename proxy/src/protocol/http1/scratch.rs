@@ -56,16 +56,54 @@ pub(crate) fn poll_read_body(
     if expected >= DIRECT_READ {
         let most = MAX_DIRECT_READ.min(memory::read_limit());
         let want = usize::try_from(expected.min(most)).unwrap_or(usize::MAX);
-        // Memory is reserved only when there is something to read: a waiting connection holds no buffer. Under TLS,
-        // decrypted bytes may be available although the socket is not readable.
+        // Memory is reserved only when there is something to read. Under TLS, decrypted bytes may be available although the
+        // socket is not readable.
         if let Io::Tcp(tcp) = io {
             ready!(tcp.poll_read_ready(cx))?;
         }
-        input.reserve(want);
-        return tokio_util::io::poll_read_buf(Pin::new(io), cx, input);
+        make_room(input, want);
+        let read = tokio_util::io::poll_read_buf(Pin::new(io), cx, input);
+        if read.is_pending() && input.is_empty() {
+            *input = BytesMut::new();
+        }
+        return read;
     }
     poll_read(io, cx, |bytes| {
         input.extend_from_slice(bytes);
         bytes.len()
     })
+}
+
+/// Makes room for reading `want` bytes, or fewer if parts of the buffer that were read before are still in use: a new buffer
+/// for each read would hold many times the bytes of a body that arrives byte by byte and is kept for retries.
+fn make_room(input: &mut BytesMut, want: usize) {
+    let least = want.min(DIRECT_READ as usize);
+    if !input.try_reclaim(want) && input.capacity() - input.len() < least {
+        input.reserve(want);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANT: usize = MAX_DIRECT_READ as usize;
+
+    #[test]
+    fn a_buffer_is_used_up_before_there_is_another() {
+        let mut input = BytesMut::new();
+        let mut kept = Vec::new();
+        let mut buffers = 0;
+        for _ in 0..WANT {
+            let before = input.capacity();
+            make_room(&mut input, WANT);
+            buffers += usize::from(input.capacity() > before);
+            input.extend_from_slice(b"a");
+            kept.push(input.split().freeze());
+        }
+        assert_eq!(buffers, 2);
+        drop(kept);
+        make_room(&mut input, WANT);
+        assert!(input.capacity() >= WANT, "it is free again");
+    }
 }

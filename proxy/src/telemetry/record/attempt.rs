@@ -123,7 +123,8 @@ impl Opening {
 
     /// Returns when the attempt found no connection to reuse; `None` if it has found one.
     pub(crate) fn wanted(&self) -> Option<Instant> {
-        self.wanted.instant(epoch(Instant::now()))
+        let since = self.wanted.since_begin()?;
+        Some(epoch(Instant::now()) + since)
     }
 
     /// Returns when the attempt began to connect, after it had waited for the limits on connections.

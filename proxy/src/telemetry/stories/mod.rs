@@ -15,6 +15,7 @@ use maglor_balance::guard::rate::{RateParams, TokenBucket};
 use maglor_telemetry::story::Story;
 
 use self::ring::Ring;
+use crate::protocol::response_flag::ResponseFlag;
 use crate::telemetry::metrics::StoryMetrics;
 use crate::telemetry::record::Slowest;
 
@@ -124,7 +125,7 @@ impl Stories {
         };
         let rings = &mut *self.rings();
         // Clients of streams leave all the time.
-        let ring = match story.is_slow_only() || story.flag == "DC" {
+        let ring = match story.is_slow_only() || story.flag == ResponseFlag::ClientGone.as_str() {
             true => &mut rings.slow,
             false => &mut rings.failed,
         };

@@ -37,7 +37,7 @@ fn failed_unusually(notes: &Notes, status: StatusCode, flag: ResponseFlag) -> bo
     if notes.grpc && notes.call_status().is_some() {
         return notes.has_failed_call();
     }
-    let cut_off = status.as_u16() < 400 && flag.is_failure();
+    let cut_off = status.as_u16() < 400 && flag.is_server_failure();
     status.as_u16() >= 500 || cut_off
 }
 
@@ -93,7 +93,7 @@ pub(super) fn server(
         }
         let call_status = notes.call_status();
         describe_call_status(call_status, attributes);
-        let flag = Some(served.flag).filter(|flag| flag.is_failure());
+        let flag = Some(served.flag).filter(|flag| flag.is_server_failure());
         if failed {
             error_type(flag, call_status, served.status, attributes);
         }

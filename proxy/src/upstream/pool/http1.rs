@@ -30,6 +30,9 @@ const LIMITS: Limits = Limits {
     headers: 256,
 };
 
+/// Size in bytes of the input of a response whose buffer is kept for the next one.
+const KEPT: usize = 512;
+
 /// An HTTP/1.1 connection to an endpoint.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -46,6 +49,8 @@ pub(crate) struct Connection {
     announced: Option<Box<Announced>>,
     /// Number of requests sent so far.
     requests: u32,
+    /// Whether `input` has had more than [`KEPT`] bytes of this response.
+    is_large: bool,
     /// Size of the informational heads that have arrived before the awaited one.
     informed: u32,
     /// Time at which the connection was last returned to the pool.
@@ -91,6 +96,7 @@ impl Connection {
             keep_alive: true,
             announced: announced.map(Box::new),
             requests: 0,
+            is_large: false,
             informed: 0,
             idle_since: now,
             generation: home.generation(),
@@ -286,6 +292,9 @@ impl Connection {
                 self.output = Output::default();
             }
             self.state = State::Idle;
+            if std::mem::take(&mut self.is_large) && self.input.is_empty() {
+                self.input = BytesMut::new();
+            }
         }
     }
 
@@ -318,7 +327,10 @@ impl Connection {
     }
 
     fn poll_read_body(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        http1::poll_read_body(&mut self.io, &mut self.input, self.decoder.expected(), cx)
+        let expected = self.decoder.expected();
+        let read = http1::poll_read_body(&mut self.io, &mut self.input, expected, cx);
+        self.is_large |= self.input.capacity() > KEPT;
+        read
     }
 
     /// Sends the rest of the request until the head of its final response has arrived. `interim` gets the informational

@@ -173,6 +173,8 @@ async fn respond<P: Protocol>(stream: &Stream<P>, response: Option<Response>, to
     // An empty body is never polled.
     body.settle_if_ended();
     stream.send_head(status, &fields, end);
+    // A long body would hold the head.
+    drop(fields);
     if !end {
         let mut sending = Sending::new(body);
         sending.finish(stream, P::FAILED).await;

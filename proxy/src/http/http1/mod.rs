@@ -136,8 +136,8 @@ fn round_trip(
                 None => return Ok(After::Close),
             }
         };
-        // The rest of a body that will not be read does not keep the connection's state.
-        drop(message.body);
+        // The rest of a body that will not be read does not keep the connection's state, nor a long response the request.
+        drop(message);
         Ok(response::respond(shared, service, &facts, response).await)
     }
 }

@@ -14,7 +14,7 @@ use super::connection::Shared;
 use super::{After, RequestFacts};
 use crate::http::connection::Service;
 use crate::protocol::error::ProxyError;
-use crate::protocol::fields::Known;
+use crate::protocol::fields::{Fields, Known};
 use crate::protocol::http1::{self, Framing, Output};
 use crate::protocol::message::{Body, Response, TakenOver};
 
@@ -32,6 +32,8 @@ pub(super) fn respond(
         let keep = facts.keep_alive && request_read && !service.is_draining();
         let plan = Plan::new(facts, &response, keep);
         shared.encode_head(&mut response, &plan, facts);
+        // A long body would hold the head.
+        response.fields = Fields::none();
         let chunked = plan.framing == Framing::Chunked;
         let mut writer = Writer {
             body: response.body,

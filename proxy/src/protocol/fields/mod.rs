@@ -47,13 +47,14 @@ pub(crate) struct Content {
 
 impl Default for Fields {
     fn default() -> Self {
-        Self(Some(recycle::take(0, 0)))
+        Self(Some(recycle::take(Received::NOTHING)))
     }
 }
 
 impl Clone for Fields {
     fn clone(&self) -> Self {
-        let mut copy = recycle::take(0, 0);
+        let mut copy = recycle::take(self.received);
+        copy.received = self.received;
         copy.text.reserve_exact(self.text.len());
         copy.list.reserve_exact(self.list.len());
         copy.text.extend_from_slice(&self.text);
@@ -92,8 +93,9 @@ impl Fields {
         head: &[u8],
         fields: impl ExactSizeIterator<Item = (Known, Span, Span)>,
     ) -> Self {
-        let mut content = recycle::take(head.len(), fields.len());
-        content.received = Received::new(head.len(), fields.len());
+        let received = Received::new(head.len(), fields.len());
+        let mut content = recycle::take(received);
+        content.received = received;
         content.text.extend_from_slice(head);
         let mut present = 0;
         content.list.extend(fields.map(|(known, name, value)| {
@@ -102,6 +104,11 @@ impl Fields {
         }));
         content.present = present;
         Self(Some(content))
+    }
+
+    /// Creates the fields of a head that will be received field by field, with space for one like the last.
+    pub(crate) fn for_head() -> Self {
+        Self(Some(recycle::take(recycle::last_head())))
     }
 
     /// Returns a copy that is kept for long, in buffers of its size. A plain copy takes recycled buffers, which may be
@@ -129,6 +136,12 @@ impl Content {
             present: 0,
             received: Received::NOTHING,
         }
+    }
+
+    /// Ends a head that was received field by field.
+    pub(crate) fn end_head(&mut self) {
+        self.received = Received::new(self.text.len(), self.list.len());
+        recycle::note_head(self.received);
     }
 
     /// Returns a part of the text.

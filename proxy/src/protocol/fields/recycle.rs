@@ -23,6 +23,12 @@ const MOST: Growth = Growth {
     fields: 32,
 };
 
+/// Maximum size of a head that is received field by field for which space is reserved.
+const LARGEST_HEAD: Received = Received {
+    text: 1024,
+    fields: 32,
+};
+
 thread_local! {
     static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
 }
@@ -67,6 +73,8 @@ struct Buffers {
     growth: [Growth; 2],
     /// Number of measured messages in this window.
     measured: u16,
+    /// Size of the last head that was received field by field.
+    last_head: Received,
 }
 
 impl Buffers {
@@ -75,6 +83,7 @@ impl Buffers {
             recycled: Vec::new(),
             growth: [Growth { text: 0, fields: 0 }, USUAL],
             measured: 0,
+            last_head: Received::NOTHING,
         }
     }
 
@@ -131,23 +140,38 @@ impl Growth {
     }
 }
 
-/// Returns buffers for a message, recycled or new, with space for a head of `text` bytes and `fields` fields and for what is
-/// added to it. Without a head, new ones have no space.
-pub(super) fn take(text: usize, fields: usize) -> Box<Content> {
+/// Returns buffers for a message, recycled or new, with space for a head of this size and for what is added to it. Without a
+/// head, new ones have no space.
+pub(super) fn take(head: Received) -> Box<Content> {
     let (recycled, expected) = BUFFERS.with_borrow_mut(|buffers| {
         let recycled = buffers.recycled.pop();
         (recycled, buffers.expected())
     });
     let mut content = recycled.unwrap_or_else(|| Box::new(Content::new()));
+    let Received { text, fields } = head;
     if text > 0 {
         // Exactly, as buffers that grow on demand double.
         let Content {
             text: space, list, ..
         } = &mut *content;
-        space.reserve_exact(text + usize::from(expected.text));
-        list.reserve_exact(fields + usize::from(expected.fields));
+        space.reserve_exact(text as usize + usize::from(expected.text));
+        list.reserve_exact(fields as usize + usize::from(expected.fields));
     }
     content
+}
+
+/// Returns the size of the last head that was received field by field, as far as space is reserved for it.
+pub(super) fn last_head() -> Received {
+    let Received { text, fields } = BUFFERS.with_borrow(|buffers| buffers.last_head);
+    Received {
+        text: text.min(LARGEST_HEAD.text),
+        fields: fields.min(LARGEST_HEAD.fields),
+    }
+}
+
+/// Records the size of a head that was received field by field.
+pub(super) fn note_head(head: Received) {
+    BUFFERS.with_borrow_mut(|buffers| buffers.last_head = head);
 }
 
 /// Takes back the buffers of a message: measures what was added to it until its end, and keeps them for a further message
@@ -177,7 +201,7 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
-    use crate::protocol::fields::{Fields, Key, Known, Span};
+    use crate::protocol::fields::{Fields, Key, Known, STEP, Span};
 
     const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -218,6 +242,16 @@ mod tests {
             drop(received());
             let recycled = Fields::of_head(&[b'a'; 400], [].into_iter());
             assert_eq!(recycled.text.capacity(), 400 + line + 40, "not doubled");
+            let mut longer = recycled.clone();
+            assert_eq!(longer.text.capacity(), 400 + line + 40, "copies, too");
+            longer.push(Key::unlisted(b"via"), &[b'a'; 60]);
+            assert!(longer.text.capacity() <= 400 + line + 60 + STEP);
+            let mut by_field = Fields::default();
+            by_field.push(Key::unlisted(b"via"), &[b'a'; 200]);
+            by_field.end_head();
+            forget_buffers();
+            let like_it = Fields::for_head().text.capacity();
+            assert_eq!(like_it, by_field.text.len() + line + 40);
         })
         .join()
         .unwrap();

@@ -93,6 +93,7 @@ fn read(
             unfit = take(&mut reading, &line).err();
         }
     }
+    reading.fields.end_head();
     Ok(unfit.map_or(Ok(reading), Err))
 }
 
@@ -114,7 +115,7 @@ struct Reading {
 impl Reading {
     fn new(limits: Limits) -> Self {
         Self {
-            fields: Fields::default(),
+            fields: Fields::for_head(),
             method: None,
             path: None,
             authority: None,

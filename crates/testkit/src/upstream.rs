@@ -49,6 +49,7 @@
 //! assert_eq!((upstream.requests(), upstream.connections()), (3, 1));
 //! ```
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -68,6 +69,9 @@ pub use answer::Answer;
 pub use record::Recorded;
 
 use record::Shared;
+
+use crate::TIMEOUT;
+use crate::wait::until;
 
 /// Commands for the server's thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -121,10 +125,7 @@ impl UpstreamBuilder {
     #[must_use]
     #[track_caller]
     pub fn start(self) -> Upstream {
-        let listener = match TcpListener::bind(self.address) {
-            Ok(listener) => listener,
-            Err(error) => panic!("cannot listen on {}: {error}", self.address),
-        };
+        let listener = listen(self.address);
         let address = listener
             .local_addr()
             .expect("a bound socket has an address");
@@ -142,6 +143,18 @@ impl UpstreamBuilder {
             thread: Some(thread),
         }
     }
+}
+
+/// Listens on an address. A connection of another test may have its port for a while.
+#[track_caller]
+fn listen(address: SocketAddr) -> TcpListener {
+    until(TIMEOUT, &format!("{address} is free"), || {
+        match TcpListener::bind(address) {
+            Ok(listener) => Some(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            Err(error) => panic!("cannot listen on {address}: {error}"),
+        }
+    })
 }
 
 /// A running server. Dropping it kills it, see [`Upstream::kill`].

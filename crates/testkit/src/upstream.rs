@@ -148,13 +148,12 @@ impl UpstreamBuilder {
 /// Listens on an address. A connection of another test may have its port for a while.
 #[track_caller]
 fn listen(address: SocketAddr) -> TcpListener {
-    until(TIMEOUT, &format!("{address} is free"), || {
-        match TcpListener::bind(address) {
-            Ok(listener) => Some(listener),
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-            Err(error) => panic!("cannot listen on {address}: {error}"),
-        }
-    })
+    let bind = || match TcpListener::bind(address) {
+        Ok(listener) => Some(listener),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+        Err(error) => panic!("cannot listen on {address}: {error}"),
+    };
+    until(TIMEOUT, &format!("{address} is free"), bind)
 }
 
 /// A running server. Dropping it kills it, see [`Upstream::kill`].

@@ -248,7 +248,7 @@ impl Upstream {
         self.phase.send_replace(Phase::Stopping);
         let finished =
             |upstream: &Self| upstream.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        crate::eventually(crate::TIMEOUT, "the upstream finishes its requests", || {
+        crate::eventually(TIMEOUT, "the upstream finishes its requests", || {
             finished(&self)
         });
         self.join();

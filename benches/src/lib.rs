@@ -9,8 +9,8 @@
 //!
 //! A second command, [`resilience`], measures the effect of failures, overload and restarts, a
 //! third one, [`mesh`], repeats the experiments on whole applications behind many proxies,
-//! [`distribution`] measures the controller, [`control_planes`] compares it with those of other meshes, and [`place`]
-//! measures the effect of the placement of replicas.
+//! [`distribution`] measures the controller, [`control_planes`] compares it with those of other meshes, [`place`]
+//! measures the effect of the placement of replicas, and [`users`] compares meshes under an application of others.
 //! [`hostile`] does not measure speed: it runs the hostile suite with the peers.
 
 mod bar;
@@ -25,6 +25,7 @@ pub mod forward;
 pub mod hostile;
 mod http;
 mod http_codec;
+mod kubernetes;
 pub mod linkerd;
 pub mod load;
 mod measure;
@@ -41,5 +42,6 @@ pub mod resilience;
 mod scenario;
 mod stats;
 mod sys;
+pub mod users;
 
 pub use error::{Error, Result};

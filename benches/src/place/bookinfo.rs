@@ -16,7 +16,7 @@ pub(super) const ENTRY_NODE: &str = "node-1";
 pub(super) const CONTROL_PORT: u16 = 9100;
 pub(super) const PORT: u16 = 9080;
 /// The application's image.
-pub(super) const IMAGE: &str = "maglor-app:place";
+pub(super) const IMAGE: &str = "maglor-app:bench";
 
 /// A service.
 #[derive(Clone, Copy, Debug)]

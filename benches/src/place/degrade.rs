@@ -10,9 +10,10 @@ use serde_json::json;
 use super::bookinfo::{self, NAMESPACE};
 use super::counters::Counters;
 use super::pods::{counts, set_fault};
-use super::stage::{Pod, Stage, until};
+use super::stage::{Pod, Stage};
 use super::{FORGET, failed};
 use crate::error::{Error, Result};
+use crate::kubernetes::until;
 use crate::place::load::Clients;
 
 /// The service whose replicas are removed. It has two, on two nodes.

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::bookinfo::{self, ENTRY, NAMESPACE, SERVICES};
-use super::stage::{Placement, Stage, until};
+use super::stage::{Placement, Stage};
 use crate::error::{Doing, Error, Result};
+use crate::kubernetes::until;
 
 /// The maximum relative difference between λ of the live graph and that of the clients, before the
 /// graph is used.

@@ -2,32 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use maglor_testkit::cluster::{Cluster, Image, Kubectl, static_program};
+use maglor_testkit::cluster::{Cluster, Kubectl};
 use serde_json::Value;
 
 use super::bookinfo::{self, ENTRY, NAMESPACE, PORT, SERVICES};
 use super::options::Options;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
+use crate::kubernetes::{Programs, rolled_out, until};
 
 const NODES: u8 = 3;
-/// The timeout of operations that should take seconds.
-const PATIENCE: Duration = Duration::from_secs(180);
-const POLL: Duration = Duration::from_millis(500);
-
-const INSTALL: &[&str] = &[
-    "install",
-    "--set=image=maglor-controller:place",
-    "--set=imagePullPolicy=Never",
-    "--set=sidecar.image=maglor-proxy:place",
-    "--set=sidecar.imagePullPolicy=Never",
-    // T and the interval of reports are shorter than by default, so that the graph reflects current
-    // traffic sooner.
-    "--set=extraArgs={--graph-window=20s,--load-interval=4s}",
-];
+// T and the interval of reports are shorter than by default, so that the graph reflects current
+// traffic sooner.
+const VALUES: &[&str] = &["--set=extraArgs={--graph-window=20s,--load-interval=4s}"];
 
 /// The number of replicas of each service on each node.
 pub(super) type Placement = BTreeMap<String, BTreeMap<String, u32>>;
@@ -43,7 +32,7 @@ pub(super) struct Pod {
 /// See the module's documentation.
 pub(super) struct Stage {
     pub(super) cluster: Cluster,
-    maglor: PathBuf,
+    programs: Programs,
     /// The CPU of a node, in thousandths of a core.
     pub(super) node_millis: u64,
 }
@@ -52,33 +41,25 @@ impl Stage {
     /// Starts a cluster with `delay` between its nodes, and installs the mesh, with mutual TLS for
     /// all workloads.
     pub(super) fn start(options: &Options, delay: Duration) -> Result<Self> {
-        let program = |name: &str| match &options.programs {
-            Some(folder) => Ok(folder.join(name)),
-            None => static_program(name, &options.profile),
-        };
-        let images = ["maglor-proxy", "maglor-controller", "maglor-app"].map(|name| {
-            let binary = program(name)?;
-            Image::of_linked_program(&format!("{name}:place"), &binary)
-        });
-        let maglor = program("maglor")?;
+        let folder = options.programs.as_deref();
+        let programs = Programs::new(folder, &options.profile, &["maglor-app"])?;
         let cluster = Cluster::start(maglor_testkit::cluster::Options {
             name: "place".into(),
             nodes: NODES,
             delay,
             say: |line| eprintln!("{line}"),
             ..maglor_testkit::cluster::Options::default()
-        });
-        let cluster = cluster?;
-        for image in images {
-            cluster.load(&image?)?;
-        }
+        })?;
+        programs.load(&cluster)?;
         let mut stage = Self {
             cluster,
-            maglor,
+            programs,
             node_millis: 0,
         };
         stage.node_millis = stage.look_at_nodes()?;
-        stage.install()?;
+        stage.programs.install(&stage.cluster, VALUES)?;
+        stage.set_mesh(false)?;
+        stage.apply(&bookinfo::surroundings())?;
         Ok(stage)
     }
 
@@ -92,14 +73,6 @@ impl Stage {
         let cores = cpu.and_then(|cpu| cpu.parse::<u64>().ok());
         let cores = cores.ok_or_else(|| Error::parse("a node's CPU", nodes.to_string()))?;
         Ok(cores * 1000)
-    }
-
-    fn install(&self) -> Result<()> {
-        let manifest = self.maglor(INSTALL)?;
-        self.kubectl().apply(&manifest)?;
-        self.rolled_out("maglor", "maglor-controller")?;
-        self.set_mesh(false)?;
-        self.apply(&bookinfo::surroundings())
     }
 
     /// Applies the configuration of the whole mesh.
@@ -124,19 +97,7 @@ impl Stage {
 
     /// Runs `maglor` and returns its output.
     pub(super) fn maglor(&self, arguments: &[&str]) -> Result<String> {
-        let command = || format!("maglor {}", arguments.join(" "));
-        let output = Command::new(&self.maglor)
-            .args(arguments)
-            .env("KUBECONFIG", self.cluster.kubeconfig())
-            .output()
-            .doing(command())?;
-        if !output.status.success() {
-            return Err(Error::Command {
-                command: command(),
-                detail: String::from_utf8_lossy(&output.stderr).into_owned(),
-            });
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        self.programs.maglor(&self.cluster, arguments)
     }
 
     /// Deploys the application from scratch, placed by the scheduler.
@@ -158,28 +119,12 @@ impl Stage {
     /// Does the same as [`Stage::settled`] for a total of `replicas` pods.
     pub(super) fn settled_with(&self, replicas: u32) -> Result<()> {
         for service in &SERVICES {
-            self.rolled_out(NAMESPACE, service.name)?;
+            rolled_out(self.kubectl(), NAMESPACE, service.name)?;
         }
         let wanted = replicas as usize;
         until("all pods serve and no others are there", || {
             let all = self.all_pods()?.as_array().map_or(0, Vec::len);
             Ok(all == wanted && self.pods()?.len() == wanted)
-        })
-    }
-
-    fn rolled_out(&self, namespace: &str, name: &str) -> Result<()> {
-        let limit = format!("--timeout={}s", PATIENCE.as_secs());
-        let deployment = format!("deployment/{name}");
-        let wait = ["rollout", "status", &deployment, "-n", namespace, &limit];
-        let Err(error) = self.kubectl().run(&wait) else {
-            return Ok(());
-        };
-        let pods = ["get", "pods", "-n", namespace, "-o", "wide"];
-        let pods = self.kubectl().run(&pods);
-        Err(Error::NotReady {
-            name: deployment,
-            seconds: PATIENCE.as_secs(),
-            detail: format!("{error}\n{}", pods.unwrap_or_default()),
         })
     }
 
@@ -243,18 +188,6 @@ fn pod(pod: &Value) -> Option<Pod> {
         node: pod["spec"]["nodeName"].as_str()?.to_owned(),
         address: status["podIP"].as_str()?.parse().ok()?,
     })
-}
-
-/// Waits for a condition.
-pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let started = Instant::now();
-    while !holds()? {
-        if started.elapsed() > PATIENCE {
-            return Err(Error::late(what, started, "it still did not hold"));
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

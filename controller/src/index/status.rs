@@ -436,11 +436,11 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
     if let Some(unusable) = index.unusable_route(&id.1) {
         return condition(false, "UnsupportedValue", unusable);
     }
-    debug_assert!(
-        ports
-            .iter()
-            .all(|port| attached(index, service, *port).any(|(one, _)| one == id))
-    );
+    let applies = |port: &u16| attached(index, service, *port).any(|(one, _)| one == id);
+    if !ports.iter().any(applies) {
+        let what = format!("no rule has a match for a port of Service {service}");
+        return condition(false, "NoMatchingParent", what);
+    }
     condition(true, "Accepted", "accepted".to_owned())
 }
 

@@ -101,7 +101,11 @@ impl Inbound {
     /// Returns the listeners that are not in a file, on the address `bind`. `identified` is the name of a workload with
     /// an identity.
     fn own(&self, bind: &str, folder: &Path, identified: Option<&str>) -> Vec<raw::Listener> {
-        let ports = self.gateway.iter().map(|port| port.listener(bind, folder));
+        // A gateway's clients are no members of the mesh: TLS is that of the port, and they have no identity.
+        let ports = self.gateway.iter().map(|port| raw::Listener {
+            authorization: self.authorization.clone(),
+            ..port.listener(bind, folder)
+        });
         let forwards = self.forwards.iter().filter_map(|text| {
             let forward: Forward = text.parse().ok()?;
             let mut listener = forward.listener(format!("{bind}:{}", forward.port), identified);
@@ -177,4 +181,28 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
     }
     let name = "configuration with the inbound listeners of the control plane";
     finish(&document, PARTS, Vec::new(), &Source::Resource(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_s_ports_have_the_authorization_of_its_workload() {
+        let workload = Inbound {
+            authorization: Some(raw::Authorization {
+                default: Some(raw::Effect::Deny),
+                ..raw::Authorization::default()
+            }),
+            gateway: vec![Port {
+                port: 8080,
+                ..Port::default()
+            }],
+            ..Inbound::default()
+        };
+        assert_eq!(workload.check("edge/gateway", true), Ok(()));
+        let ports = workload.own("127.0.0.1", Path::new(""), Some("edge/gateway"));
+        let ports: Vec<_> = ports.iter().map(|one| &one.authorization).collect();
+        assert_eq!(ports, [&workload.authorization]);
+    }
 }

@@ -415,6 +415,51 @@ rules:
     assert_eq!((denies.default, denies.rules.len()), (None, 0));
 }
 
+/// Templates whose values are missing render them; without the condition, the rule would match any request.
+#[test]
+fn empty_conditions_are_refused() {
+    for (rule, field) in [
+        (
+            "from: [{source: {principals: []}}]",
+            "from[0].source.principals",
+        ),
+        ("from: [{source: {}}]", "from[0].source"),
+        ("from: [{source: {notPrincipals: []}}]", "from[0].source"),
+        ("to: [{operation: {}}]", "to[0].operation"),
+        ("to: [{operation: {paths: []}}]", "to[0].operation.paths"),
+        (
+            "to: [{operation: {methods: []}}]",
+            "to[0].operation.methods",
+        ),
+        (
+            "when: [{key: source.namespace, values: []}]",
+            "when[0].values",
+        ),
+        ("when: [{key: source.namespace}]", "when[0].values"),
+    ] {
+        let read = AuthorizationPolicy::read(&spec(&format!("rules: [{{{rule}}}]")));
+        let refused = texts(&read.findings, Effect::Refused);
+        let place = format!("spec.rules[0].{field}");
+        let named = refused.iter().any(|one| one.starts_with(&place));
+        assert!(named, "{rule}: {refused:?}");
+    }
+    let none = "rules: [{from: [{source: {namespaces: [a], notPrincipals: []}}]}]";
+    assert_eq!(AuthorizationPolicy::read(&spec(none)).findings, []);
+}
+
+/// An empty selector selects all workloads, as an absent one.
+#[test]
+fn an_empty_selector_selects_all() {
+    for selector in ["{}", "{matchLabels: {}}"] {
+        let read = PeerAuthentication::read(&spec(&format!(
+            "{{selector: {selector}, mtls: {{mode: STRICT}}}}"
+        )));
+        assert_eq!(read.value.unwrap().selector, None, "{selector}");
+        let read = Telemetry::read(&spec(&format!("selector: {selector}")));
+        assert_eq!(read.value.unwrap().selector, None, "{selector}");
+    }
+}
+
 /// An operation with exceptions is a rule of its own.
 #[test]
 fn exceptions_of_operations_are_read() {

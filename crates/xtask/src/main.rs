@@ -131,6 +131,12 @@ enum Task {
 
     /// Run all checks and tests: formatting, clippy, documentation, spelling, tests, dependencies, fuzzing.
     Test(test::Options),
+
+    /// Put users on Istio's Bookinfo behind plain Kubernetes, in Maglor and in Istio; see benches/README.md.
+    ///
+    /// Arguments are passed to the experiment: `cargo xtask users --app FOLDER --images FOLDER`.
+    #[command(disable_help_flag = true)]
+    Users(PassedOn),
 }
 
 /// Arguments of the program that a task runs.
@@ -249,6 +255,9 @@ fn main() -> ExitCode {
         }
         Task::Samples(options) => samples::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Users(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "users"])
+            .args(passed.arguments)
+            .become_it(),
     }
 }
 

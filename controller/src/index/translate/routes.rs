@@ -109,7 +109,7 @@ pub(crate) fn divided(index: &Index, service: &Key, port: u16) -> Vec<(String, u
     divided.next().unwrap_or_default()
 }
 
-/// Returns the valid routes that are attached to a port.
+/// Returns the valid routes that are attached to a port. A route without a match for the port leaves it as it is.
 pub(crate) fn attached<'a>(
     index: &'a Index,
     service: &'a Key,
@@ -123,7 +123,9 @@ pub(crate) fn attached<'a>(
                 && parent.section.is_none()
                 && parent.port.is_none_or(|one| one == port)
         };
-        route.rules.is_ok() && route.parents.iter().any(to_port)
+        let for_port = |one: &RuleMatch| one.port.is_none_or(|own| own == port);
+        let mut matches = route.rules.iter().flatten().flat_map(|rule| &rule.matches);
+        matches.any(for_port) && route.parents.iter().any(to_port)
     })
 }
 

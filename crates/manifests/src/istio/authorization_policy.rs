@@ -76,6 +76,12 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
             continue;
         };
         let (read, known) = operation::read(&operation, action);
+        if is_bare(entry, "operation") {
+            entry.refuse(
+                "operation",
+                "it has no condition, and would match any request",
+            );
+        }
         whole &= known;
         to.push(read);
     }
@@ -88,6 +94,9 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
             continue;
         };
         let read = read_source(&source, action);
+        if is_bare(&entry, "source") {
+            entry.refuse("source", "it has no condition, and would match any request");
+        }
         whole &= read.known;
         if clash(read.from.as_ref(), when.source.from.as_ref()) {
             let what = "not supported together with the same condition in `when`";
@@ -153,6 +162,25 @@ fn both(
     }
 }
 
+/// Reads a list of a condition. An empty one is refused, as are conditions without any: a template whose value is
+/// missing renders them, and without the condition the rule would match all requests.
+fn listed(block: &Block<'_>, name: &'static str) -> Vec<String> {
+    let list = block.texts(name);
+    if list.is_empty() && block.value(name).is_some_and(Value::is_array) {
+        block.refuse(name, EMPTY);
+    }
+    list
+}
+
+/// Returns whether a block has no condition.
+fn is_bare(block: &Block<'_>, name: &'static str) -> bool {
+    let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+    let fields = block.value(name).and_then(Value::as_object);
+    fields.is_some_and(|fields| fields.values().all(is_empty))
+}
+
+const EMPTY: &str = "the list is empty: write what it has to match, or remove the field";
+
 fn some(list: Vec<String>) -> Option<OneOrMany> {
     (!list.is_empty()).then_some(OneOrMany(list))
 }
@@ -198,10 +226,10 @@ struct Source {
 
 fn read_source(block: &Block<'_>, action: AuthorizationAction) -> Source {
     let own = AuthorizationSource {
-        identities: identities(block.texts("principals")),
-        namespaces: some(block.texts("namespaces")),
+        identities: identities(listed(block, "principals")),
+        namespaces: some(listed(block, "namespaces")),
         trust_domains: None,
-        networks: some(block.texts("ipBlocks")),
+        networks: some(listed(block, "ipBlocks")),
     };
     let mut not = Vec::new();
     let excluded = [
@@ -255,7 +283,10 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
     let (mut from, mut not, mut operation, mut known) = (None, Vec::new(), When::default(), true);
     for entry in block.blocks("when") {
         let key = entry.text("key").unwrap_or_default();
-        let (values, excluded) = (entry.texts("values"), entry.texts("notValues"));
+        let (values, excluded) = (listed(&entry, "values"), entry.texts("notValues"));
+        if values.is_empty() && excluded.is_empty() {
+            entry.refuse("values", "a condition has `values` or `notValues`");
+        }
         let source = |list: Vec<String>| match key {
             "source.principal" => AuthorizationSource {
                 identities: identities(list),

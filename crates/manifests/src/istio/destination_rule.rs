@@ -18,8 +18,6 @@ pub struct DestinationRule {
     pub policy: Policy,
     /// The subsets of its pods.
     pub subsets: Vec<Subset>,
-    /// Whether the rule applies only to clients of its own namespace (`exportTo: ["."]`).
-    pub own_namespace_only: bool,
 }
 
 /// A named subset of a Service's pods.
@@ -64,16 +62,15 @@ impl DestinationRule {
         if host.is_empty() {
             block.refuse("host", "the field is missing");
         }
-        let export = block.texts("exportTo");
+        if block.texts("exportTo").iter().any(|to| to != "*") {
+            let why = "only `*` is supported: the rule applies to the clients of all namespaces";
+            block.ignore("exportTo", why);
+        }
         let rule = Self {
             host,
             policy: Policy::read(block.block("trafficPolicy")),
             subsets: block.blocks("subsets").iter().map(Subset::read).collect(),
-            own_namespace_only: !export.is_empty() && export.iter().all(|to| to == "."),
         };
-        if !rule.own_namespace_only && export.iter().any(|to| to != "*" && to != ".") {
-            block.ignore("exportTo", "only `*` and `.` are supported");
-        }
         block.without(
             "workloadSelector",
             Effect::Refused,

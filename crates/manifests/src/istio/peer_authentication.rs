@@ -77,10 +77,10 @@ fn mode(block: &Block<'_>) -> Option<MeshMode> {
     }
 }
 
-/// Reads `selector.matchLabels`.
+/// Reads `selector.matchLabels`; `None` without labels: like an absent selector, an empty one selects all workloads.
 pub(crate) fn selector(block: &Block<'_>) -> Option<BTreeMap<String, String>> {
     let selector = block.block("selector")?;
     let labels = selector.pairs("matchLabels");
     selector.end(Effect::Refused);
-    Some(labels)
+    (!labels.is_empty()).then_some(labels)
 }

@@ -151,7 +151,10 @@ pub struct HeaderMatcher {
     pub name: ::prost::alloc::string::String,
     #[prost(bool, tag = "8")]
     pub invert_match: bool,
-    #[prost(oneof = "header_matcher::HeaderMatchSpecifier", tags = "7, 13")]
+    #[prost(
+        oneof = "header_matcher::HeaderMatchSpecifier",
+        tags = "4, 6, 7, 9, 10, 11, 12, 13"
+    )]
     pub header_match_specifier: ::core::option::Option<
         header_matcher::HeaderMatchSpecifier,
     >,
@@ -160,8 +163,20 @@ pub struct HeaderMatcher {
 pub mod header_matcher {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum HeaderMatchSpecifier {
+        #[prost(string, tag = "4")]
+        ExactMatch(::prost::alloc::string::String),
+        #[prost(message, tag = "6")]
+        RangeMatch(super::super::super::super::r#type::v3::Int64Range),
         #[prost(bool, tag = "7")]
         PresentMatch(bool),
+        #[prost(string, tag = "9")]
+        PrefixMatch(::prost::alloc::string::String),
+        #[prost(string, tag = "10")]
+        SuffixMatch(::prost::alloc::string::String),
+        #[prost(message, tag = "11")]
+        SafeRegexMatch(super::super::super::super::r#type::matcher::v3::RegexMatcher),
+        #[prost(string, tag = "12")]
+        ContainsMatch(::prost::alloc::string::String),
         #[prost(message, tag = "13")]
         StringMatch(super::super::super::super::r#type::matcher::v3::StringMatcher),
     }

@@ -4,7 +4,7 @@ use maglor_config::raw::{
     AuthorizationAction, AuthorizationHeader, AuthorizationOperation, AuthorizationRule, OneOrMany,
 };
 
-use super::{consequence, some};
+use super::{consequence, listed, some};
 use crate::istio::block::Block;
 use crate::istio::finding::Effect;
 
@@ -30,7 +30,7 @@ impl Operation {
 pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation, bool) {
     let mut known = true;
     let mut paths = |name| {
-        let list = block.texts(name);
+        let list = listed(block, name);
         if let Some(template) = list.iter().find(|path| path.contains('{')) {
             let what = format!(
                 "the path template `{template}` is not supported, write paths, `/begin/*` or `*/end`: {}",
@@ -42,7 +42,7 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
         }
         some(list)
     };
-    let mut own = block.texts("methods");
+    let mut own = listed(block, "methods");
     // A deny rule without methods denies any method, including unknown ones.
     if action != AuthorizationAction::Allow && own.iter().any(|text| text == "*") {
         own.clear();
@@ -50,8 +50,8 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
     let to = AuthorizationOperation {
         methods: some(own),
         paths: paths("paths"),
-        ports: some(block.texts("ports")),
-        hosts: some(block.texts("hosts")),
+        ports: some(listed(block, "ports")),
+        hosts: some(listed(block, "hosts")),
         headers: Vec::new(),
     };
     let excluded = [

@@ -8,6 +8,11 @@ const TASK: &str = "authz-http";
 const NOTHING: &str = "{apiVersion: security.istio.io/v1beta1, kind: AuthorizationPolicy, \
     metadata: {name: allow-nothing, namespace: default}, spec: {}}";
 
+/// Istio's own gateway is in another namespace, where these policies do not apply; that of the Gateway API is in this one.
+const GATEWAY: &str = "{apiVersion: security.istio.io/v1beta1, kind: AuthorizationPolicy, \
+    metadata: {name: gateway-viewer, namespace: default}, \
+    spec: {selector: {matchLabels: {gateway.networking.k8s.io/gateway-name: bookinfo-gateway}}, rules: [{}]}}";
+
 /// GET requests to an application are allowed, for all or for one service account.
 fn viewer(app: &str, account: Option<&str>) -> String {
     let principal = |account| {
@@ -33,6 +38,7 @@ pub(crate) fn access_is_granted_step_by_step(run: &mut Run) {
         ("`allow-nothing`", "403, \"RBAC: access denied\""),
         |page| page.status == Some(403) && page.body.contains("RBAC: access denied"),
     );
+    run.kubectl().apply(GATEWAY).unwrap();
     let step = (
         "`productpage-viewer`",
         "\"Error fetching product details\" and \"… reviews\"",

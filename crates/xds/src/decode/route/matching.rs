@@ -132,6 +132,17 @@ pub(super) fn header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault>
     match &matcher.header_match_specifier {
         None => raw.present = Some(true),
         Some(HeaderMatchSpecifier::PresentMatch(present)) => raw.present = Some(*present),
+        // Deprecated forms of `string_match`, and numbers: without an error, any value would match.
+        Some(
+            HeaderMatchSpecifier::ExactMatch(_)
+            | HeaderMatchSpecifier::PrefixMatch(_)
+            | HeaderMatchSpecifier::SuffixMatch(_)
+            | HeaderMatchSpecifier::ContainsMatch(_)
+            | HeaderMatchSpecifier::SafeRegexMatch(_),
+        ) => return Err(Fault::new("headers", "deprecated; use string_match")),
+        Some(HeaderMatchSpecifier::RangeMatch(_)) => {
+            return Err(Fault::unsupported("headers.range_match"));
+        }
         Some(HeaderMatchSpecifier::StringMatch(text)) => {
             let raw = &mut raw;
             let (exact, prefix, suffix) = (&mut raw.exact, &mut raw.prefix, &mut raw.suffix);
@@ -180,4 +191,35 @@ fn condition(text: &StringMatcher, slots: [&mut Option<String>; 5]) -> Result<()
     };
     *slot = Some(value.clone());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::envoy::r#type::v3::Int64Range;
+
+    #[test]
+    fn conditions_that_are_not_supported_do_not_match_any_value() {
+        let decoded = |specifier| {
+            header(&HeaderMatcher {
+                name: "x".to_owned(),
+                header_match_specifier: specifier,
+                ..HeaderMatcher::default()
+            })
+        };
+        let range = Int64Range { start: 10, end: 20 };
+        for unsupported in [
+            HeaderMatchSpecifier::ExactMatch("a".to_owned()),
+            HeaderMatchSpecifier::PrefixMatch("a".to_owned()),
+            HeaderMatchSpecifier::SuffixMatch("a".to_owned()),
+            HeaderMatchSpecifier::ContainsMatch("a".to_owned()),
+            HeaderMatchSpecifier::RangeMatch(range),
+        ] {
+            assert!(
+                decoded(Some(unsupported.clone())).is_err(),
+                "{unsupported:?}"
+            );
+        }
+        assert_eq!(decoded(None).ok().and_then(|one| one.present), Some(true));
+    }
 }

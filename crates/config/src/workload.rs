@@ -196,6 +196,7 @@ mod tests {
             }),
             gateway: vec![Port {
                 port: 8080,
+                routes: Some("web.edge:8080".to_owned()),
                 ..Port::default()
             }],
             ..Inbound::default()

@@ -455,7 +455,9 @@ fn an_empty_selector_selects_all() {
             "{{selector: {selector}, mtls: {{mode: STRICT}}}}"
         )));
         assert_eq!(read.value.unwrap().selector, None, "{selector}");
-        let read = Telemetry::read(&spec(&format!("selector: {selector}")));
+        let read = Telemetry::read(&spec(&format!(
+            "{{selector: {selector}, tracing: [{{randomSamplingPercentage: 10}}]}}"
+        )));
         assert_eq!(read.value.unwrap().selector, None, "{selector}");
     }
 }

@@ -6,7 +6,7 @@ use super::definitions::{self, Command};
 use super::pages;
 
 /// Programs, and tasks that are programs of their own: name, file, and type of the definition.
-const PROGRAMS: [(&str, &str, &str); 16] = [
+const PROGRAMS: [(&str, &str, &str); 17] = [
     ("maglor", "crates/cli/src/main.rs", "Cli"),
     ("maglor-controller", "controller/src/args.rs", "Cli"),
     ("maglor-lab", "crates/lab/src/main.rs", "Cli"),
@@ -35,6 +35,7 @@ const PROGRAMS: [(&str, &str, &str); 16] = [
     ("mesh", "benches/src/mesh/options.rs", "Cli"),
     ("place", "benches/src/place/options.rs", "Options"),
     ("resilience", "benches/src/resilience/options.rs", "Options"),
+    ("users", "benches/src/users/options.rs", "Options"),
 ];
 const CONFORMANCE: &str = "crates/testkit/src/cluster/conformance.rs";
 

@@ -186,24 +186,46 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::{Certificate, Chain};
 
     #[test]
     fn a_gateway_s_ports_have_the_authorization_of_its_workload() {
         let workload = Inbound {
             authorization: Some(raw::Authorization {
                 default: Some(raw::Effect::Deny),
+                // Clients of a gateway have no identity, so it matches none; that is no error of the others.
+                rules: vec![raw::AuthorizationRule {
+                    name: Some("members".to_owned()),
+                    action: Some(raw::AuthorizationAction::Allow),
+                    from: vec![raw::AuthorizationSource {
+                        namespaces: Some(raw::OneOrMany(vec!["shop".to_owned()])),
+                        ..raw::AuthorizationSource::default()
+                    }],
+                    ..raw::AuthorizationRule::default()
+                }],
                 ..raw::Authorization::default()
             }),
-            gateway: vec![Port {
-                port: 8080,
-                routes: Some("web.edge:8080".to_owned()),
-                ..Port::default()
-            }],
+            gateway: vec![
+                Port {
+                    port: 8080,
+                    routes: Some("web.edge:8080".to_owned()),
+                    ..Port::default()
+                },
+                Port {
+                    port: 8443,
+                    chains: vec![Chain {
+                        server_name: Some("shop.example".to_owned()),
+                        certificates: vec![Certificate::default()],
+                        routes: "web.edge:8443".to_owned(),
+                    }],
+                    ..Port::default()
+                },
+            ],
             ..Inbound::default()
         };
         assert_eq!(workload.check("edge/gateway", true), Ok(()));
         let ports = workload.own("127.0.0.1", Path::new(""), Some("edge/gateway"));
         let ports: Vec<_> = ports.iter().map(|one| &one.authorization).collect();
-        assert_eq!(ports, [&workload.authorization]);
+        assert_eq!(ports, [&workload.authorization; 2]);
     }
 }

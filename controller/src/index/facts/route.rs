@@ -110,6 +110,14 @@ pub struct RuleMatch {
     pub conditions: raw::RouteMatch,
 }
 
+impl RuleMatch {
+    /// Returns whether it applies to requests for this port.
+    #[must_use]
+    pub fn is_for(&self, port: u16) -> bool {
+        self.port.is_none_or(|own| own == port)
+    }
+}
+
 /// A Service to which requests are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {

@@ -14,7 +14,7 @@ use maglor_xds::encode::NOWHERE;
 use super::{port_name, settings, shown_name, subset_name};
 use crate::crd::merge_route;
 use crate::index::Index;
-use crate::index::facts::route::{Backend, Route, RouteKind, Rule, RuleMatch};
+use crate::index::facts::route::{Backend, Route, RouteKind, Rule};
 use crate::index::facts::{Key, Kind};
 use crate::index::links::RouteId;
 use crate::index::resource::{Consumer, Resource, ResourceId, ResourceKind};
@@ -123,9 +123,8 @@ pub(crate) fn attached<'a>(
                 && parent.section.is_none()
                 && parent.port.is_none_or(|one| one == port)
         };
-        let for_port = |one: &RuleMatch| one.port.is_none_or(|own| own == port);
         let mut matches = route.rules.iter().flatten().flat_map(|rule| &rule.matches);
-        matches.any(for_port) && route.parents.iter().any(to_port)
+        matches.any(|one| one.is_for(port)) && route.parents.iter().any(to_port)
     })
 }
 
@@ -185,8 +184,12 @@ pub(crate) fn ordered(
         for (at, rule) in route.rules.iter().flatten().enumerate() {
             let action = action(index, route.kind, rule, port, policy, caller.of(id));
             let rule_name = rule.name.clone().unwrap_or_else(|| at.to_string());
-            let here = |one: &&RuleMatch| one.port.is_none_or(|own| own == port);
-            for (i, one) in rule.matches.iter().filter(here).enumerate() {
+            for (i, one) in rule
+                .matches
+                .iter()
+                .filter(|one| one.is_for(port))
+                .enumerate()
+            {
                 let name = shown_name(&match i {
                     0 => format!("{}/{rule_name}", id.1),
                     _ => format!("{}/{rule_name}/{i}", id.1),

@@ -375,6 +375,11 @@ fn route(index: &Index, id: &RouteId) -> Option<Status> {
     (!parents.is_empty()).then_some(Status::Route(parents))
 }
 
+/// The message about a route that is in force on all ports of a parent.
+const WHOLLY: &str = "accepted";
+/// The beginning of the message about a route that is in force only on some ports of a parent.
+const PARTLY: &str = "accepted, but ";
+
 fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> Condition {
     let condition = |holds, reason, message: String| {
         Condition::new("Accepted", holds, reason, message, route.generation)
@@ -414,34 +419,48 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
         );
         return condition(false, "NoMatchingParent", what);
     }
-    let other = ports
-        .iter()
-        .find_map(|port| conflict(index, id, route, service, *port));
-    if let Some((kind, key)) = other {
-        let kind = match kind {
-            RouteKind::Grpc => Kind::GrpcRoute,
-            RouteKind::Http => Kind::HttpRoute,
-            RouteKind::Istio => Kind::VirtualService,
-        };
-        let older = match id.0 {
-            RouteKind::Istio => "",
-            _ => "older ",
-        };
-        let what = format!(
-            "the {older}{} {key} is attached to Service {service}",
-            kind.names().1
-        );
-        return condition(false, "Conflicted", what);
-    }
     if let Some(unusable) = index.unusable_route(&id.1) {
         return condition(false, "UnsupportedValue", unusable);
     }
-    let applies = |port: &u16| attached(index, service, *port).any(|(one, _)| one == id);
-    if !ports.iter().any(applies) {
-        let what = format!("no rule has a match for a port of Service {service}");
-        return condition(false, "NoMatchingParent", what);
+    let others: Vec<(u16, &RouteId)> = ports
+        .iter()
+        .filter_map(|port| Some((*port, conflict(index, id, route, service, *port)?)))
+        .collect();
+    let precedes = |(port, other): &(u16, &RouteId)| preceding(id, other, service, *port);
+    let applies = |port: &&u16| {
+        !others.iter().any(|(other, _)| other == *port)
+            && !of_bytes(port)
+            && attached(index, service, **port).any(|(one, _)| one == id)
+    };
+    match (ports.iter().find(applies), others.as_slice()) {
+        (Some(_), []) => condition(true, "Accepted", WHOLLY.to_owned()),
+        (Some(_), others) => {
+            let others: Vec<String> = others.iter().map(precedes).collect();
+            condition(true, "Accepted", format!("{PARTLY}{}", others.join("; ")))
+        }
+        (None, [other, ..]) => condition(false, "Conflicted", precedes(other)),
+        (None, []) => {
+            let what = format!("no rule has a match for a port of Service {service}");
+            condition(false, "NoMatchingParent", what)
+        }
     }
-    condition(true, "Accepted", "accepted".to_owned())
+}
+
+/// Describes the route that takes precedence over this one on a port.
+fn preceding(id: &RouteId, (kind, key): &RouteId, service: &Key, port: u16) -> String {
+    let kind = match kind {
+        RouteKind::Grpc => Kind::GrpcRoute,
+        RouteKind::Http => Kind::HttpRoute,
+        RouteKind::Istio => Kind::VirtualService,
+    };
+    let older = match id.0 {
+        RouteKind::Istio => "",
+        RouteKind::Grpc | RouteKind::Http => "older ",
+    };
+    format!(
+        "the {older}{} {key} is attached to port {port} of Service {service}",
+        kind.names().1
+    )
 }
 
 fn resolved(index: &Index, id: &RouteId, route: &Route, caller: Caller) -> Condition {

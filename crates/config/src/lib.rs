@@ -41,6 +41,7 @@ pub mod listener;
 mod load;
 pub mod member;
 pub mod mesh_tracing;
+mod normal_path;
 pub mod probe;
 pub mod proxy_service;
 pub mod raw;

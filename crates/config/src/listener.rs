@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::authorization::Authorization;
 use crate::traffic::RateLimit;
-use crate::{Address, Discovery, RouteTable, Termination};
+use crate::{Address, Discovery, RouteTable, Termination, raw};
 
 /// A listening socket and its filter chains.
 #[derive(Clone, Debug)]
@@ -160,13 +160,24 @@ pub enum ClientCertMode {
 pub enum PathNormalization {
     /// No normalization.
     Off,
-    /// Remove dot segments, decode unreserved characters, and replace `\` by `/`.
+    /// Remove dot segments, decode unreserved characters, write other escapes in upper case, and replace `\` by `/`.
     #[default]
     Base,
     /// Also merge consecutive slashes.
     MergeSlashes,
     /// Also replace `%2F` and `%5C` by `/`, before slashes are merged.
     DecodeAndMergeSlashes,
+}
+
+impl From<raw::PathNormalization> for PathNormalization {
+    fn from(raw: raw::PathNormalization) -> Self {
+        match raw {
+            raw::PathNormalization::Off => Self::Off,
+            raw::PathNormalization::Base => Self::Base,
+            raw::PathNormalization::MergeSlashes => Self::MergeSlashes,
+            raw::PathNormalization::DecodeAndMergeSlashes => Self::DecodeAndMergeSlashes,
+        }
+    }
 }
 
 /// HTTP on a chain.

@@ -473,7 +473,7 @@ fn exceptions_of_operations_are_read() {
     assert_eq!(
         rules(
             "{action: DENY, rules: [{to: [{operation: {notPaths: [/public, '/open/*']}}, {operation: {paths: [/a]}}, \
-             {operation: {hosts: [b], notMethods: [GET, P*], notPorts: ['80'], notHosts: [c]}}]}]}"
+             {operation: {hosts: ['b:*', b], notMethods: [GET, P*], notPorts: ['80'], notHosts: [c, 'c:*']}}]}]}"
         ),
         r#"[{"action":"deny","name":"0-0","to":[{"paths":["/a"]}]},{"action":"deny","name":"0-1","not_to":[{"paths":["/public","/open/*"]}]},{"action":"deny","name":"0-2","not_to":[{"methods":["GET","P*"]},{"ports":["80"]},{"hosts":["c"]}],"to":[{"hosts":["b"]}]}]"#
     );

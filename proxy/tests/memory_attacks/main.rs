@@ -17,7 +17,8 @@ mod support;
 mod attacks;
 mod clients;
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,6 +41,9 @@ const STEADY: Duration = Duration::from_secs(2);
 const AFTER: Duration = Duration::from_secs(10);
 /// Maximum memory that may remain, beyond that before the attack.
 const REMAINS: u64 = 4 * MIB;
+/// Maximum time of a request of the well-behaved client. A new connection waits in the backlog behind those of the
+/// attack, for as long as the machine needs for these: seconds in a debug build beside other tests.
+const PATIENT: Duration = Duration::from_secs(30);
 /// Pause between two requests of the well-behaved client.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -123,6 +127,14 @@ impl Met {
     }
 }
 
+/// Connects as a well-behaved client.
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENT)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENT))?;
+    Ok(stream)
+}
+
 /// A client that sends requests in a loop, on one connection while that is open, until it is stopped.
 struct Victim {
     stop: Arc<AtomicBool>,
@@ -145,9 +157,7 @@ impl Victim {
                     client = None;
                 }
                 let started = Instant::now();
-                let mut asked = client
-                    .take()
-                    .or_else(|| clients::connect(address, None).ok());
+                let mut asked = client.take().or_else(|| connect(address).ok());
                 let answered = asked.as_mut().is_some_and(clients::ask);
                 let mut met = reported.lock().unwrap();
                 met.times.push(started.elapsed());

@@ -10,7 +10,9 @@ use maglor_manifests::istio::{Effect, Finding, Read};
 use serde_json::Value;
 
 use super::policy::Closes;
-use super::route::{Backend, Parent, Route, RouteKind, Rule, RuleMatch, Unsupported, checked};
+use super::route::{
+    Backend, Parent, Route, RouteKind, Rule, RuleMatch, Unsupported, refused_by_proxies,
+};
 use super::{Age, Checked, Key, Meta};
 use crate::crd::check;
 
@@ -215,7 +217,7 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
         }
     }
     let rules = match (read.value, refused.first()) {
-        (Some(service), _) => checked(rules(&service, namespace)),
+        (Some(service), _) => checked(&service, namespace),
         (None, Some(_)) => {
             // All errors are reported at once, so that fixing one does not merely reveal the next.
             let each = refused.iter().map(|one| Unsupported {
@@ -239,6 +241,28 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
         own_namespace_only: export.is_some_and(own),
         notes,
     }
+}
+
+/// Returns the rules, or the errors in them.
+fn checked(service: &istio::VirtualService, namespace: &str) -> Result<Vec<Rule>, Unsupported> {
+    let rules = rules(service, namespace);
+    let path = |at: usize| {
+        let rule = service.rules.get(at);
+        rule.map_or("spec".to_owned(), |rule| {
+            format!("spec.http[{}]", rule.position)
+        })
+    };
+    let mut errors = refused_by_proxies(&rules, path);
+    for (at, rule) in rules.iter().enumerate() {
+        if let Some(backend) = rule.shares_with_other_filters() {
+            let what = format!(
+                "two destinations are {}, but with different `headers`; write it once, or set `headers` of the rule",
+                backend.text
+            );
+            errors.push(Unsupported::new(&format!("{}.route", path(at)), what));
+        }
+    }
+    Unsupported::all(errors).map_or(Ok(rules), Err)
 }
 
 fn rules(service: &istio::VirtualService, namespace: &str) -> Vec<Rule> {

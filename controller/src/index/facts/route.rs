@@ -3,6 +3,7 @@
 //!
 //! `hostnames` have no effect on a route that is attached to a Service.
 
+mod backend;
 mod matching;
 pub(super) mod resource;
 
@@ -10,6 +11,7 @@ use maglor_config::raw;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+pub use self::backend::Backend;
 pub use self::matching::Precedence;
 use self::resource::{BackendRef, Filter, GATEWAY, Rule as ResourceRule, Spec, changes};
 use super::gateway::hostname_fault;
@@ -92,6 +94,15 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Returns a backend that is there twice with different filters, which the proxy's shares cannot express.
+    pub(super) fn shares_with_other_filters(&self) -> Option<&Backend> {
+        self.backends.iter().enumerate().find_map(|(at, one)| {
+            let mut before = self.backends[..at].iter();
+            let differs = |other: &Backend| one.is_same_port(other) && !one.has_same_filters(other);
+            before.any(differs).then_some(one)
+        })
+    }
+
     /// Returns all backends of requests and of mirrored requests.
     pub fn every_backend(&self) -> impl Iterator<Item = &Backend> {
         let mirrors = self.mirrors.iter().map(|(backend, _)| backend);
@@ -118,38 +129,6 @@ impl RuleMatch {
     }
 }
 
-/// A Service to which requests are sent.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Backend {
-    /// The Service; `None` if the reference is of any other kind.
-    pub service: Option<Key>,
-    /// Port of the Service; `None` if the reference contains none.
-    pub port: Option<u16>,
-    /// Whether a reference without a port means the Service's only port or the port of the original request.
-    pub callers_port: bool,
-    /// A subset of the Service's pods; `None` for all pods.
-    pub subset: Option<String>,
-    /// Weight of the backend.
-    pub weight: u32,
-    /// Header changes for requests to the backend; `None` if there are none.
-    pub request_headers: Option<raw::HeaderRules>,
-    /// Header changes for responses of the backend; `None` if there are none.
-    pub response_headers: Option<raw::HeaderRules>,
-    /// The reference as it is written, for messages.
-    pub text: String,
-}
-
-impl Backend {
-    fn is_same_port(&self, other: &Self) -> bool {
-        self.service.is_some() && self.service == other.service && self.port == other.port
-    }
-
-    fn has_same_filters(&self, other: &Self) -> bool {
-        self.request_headers == other.request_headers
-            && self.response_headers == other.response_headers
-    }
-}
-
 /// An unsupported or invalid part of a route.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{path}: {message}")]
@@ -161,7 +140,7 @@ pub struct Unsupported {
 }
 
 impl Unsupported {
-    fn new(path: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(path: &str, message: impl Into<String>) -> Self {
         Self {
             path: path.to_owned(),
             message: message.into(),
@@ -213,7 +192,7 @@ impl Route {
             Ok(spec) => {
                 // All errors are reported at once, so that fixing one does not merely reveal the next.
                 let (rules, mut errors) = Rule::all(kind, &spec, &meta.namespace);
-                errors.extend(refused_by_proxies(&rules));
+                errors.extend(refused_by_proxies(&rules, path_of_rule));
                 errors.extend(no_names(&hostnames));
                 let rules = Unsupported::all(errors).map_or(Ok(rules), Err);
                 (spec.parents(&meta.namespace), rules)
@@ -242,6 +221,10 @@ impl Route {
     }
 }
 
+fn path_of_rule(at: usize) -> String {
+    format!("spec.rules[{at}]")
+}
+
 /// Returns the invalid host names of a route.
 fn no_names(hosts: &[String]) -> impl Iterator<Item = Unsupported> {
     let each = hosts.iter().enumerate();
@@ -251,13 +234,12 @@ fn no_names(hosts: &[String]) -> impl Iterator<Item = Unsupported> {
     })
 }
 
-/// Checks expressions, headers and paths with the proxy's own checks.
-pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
-    Unsupported::all(refused_by_proxies(&rules)).map_or(Ok(rules), Err)
-}
-
-/// Returns the errors of the proxy's own checks, by rule.
-fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
+/// Returns the errors of the proxy's own checks of expressions, headers and paths, by rule; `path` returns the
+/// path of a rule by its position.
+pub(super) fn refused_by_proxies(
+    rules: &[Rule],
+    path: impl Fn(usize) -> String,
+) -> Vec<Unsupported> {
     let mut routes = Vec::new();
     let mut rule_of = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
@@ -288,7 +270,7 @@ fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
     let errors = check::routes(routes).err().unwrap_or_default().into_iter();
     let errors = errors.map(|(at, message)| {
         let at = at.and_then(|at| rule_of.get(at));
-        let path = at.map_or("spec".to_owned(), |at| format!("spec.rules[{at}]"));
+        let path = at.map_or("spec".to_owned(), |at| path(*at));
         Unsupported::new(&path, message)
     });
     errors.collect()
@@ -311,7 +293,7 @@ impl Rule {
         namespace: &str,
         errors: &mut Vec<Unsupported>,
     ) -> Self {
-        let path = format!("spec.rules[{at}]");
+        let path = path_of_rule(at);
         let mut matches = Vec::new();
         if rule.matches.is_empty() {
             matches.push(matching::anything(kind));
@@ -456,23 +438,6 @@ impl Rule {
             }
         }
         Ok(())
-    }
-}
-
-impl BackendRef {
-    fn backend(&self, namespace: &str) -> Backend {
-        let namespace = self.namespace.as_deref().unwrap_or(namespace);
-        let service = self.group.is_empty() && self.kind == "Service";
-        Backend {
-            service: service.then(|| Key::new(namespace, &self.name)),
-            port: self.port,
-            callers_port: false,
-            subset: None,
-            weight: self.weight,
-            request_headers: None,
-            response_headers: None,
-            text: format!("{} {namespace}/{}", self.kind, self.name),
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Computes the statuses of Istio's resources: whether they are in force, and which settings are not supported.
 
-use super::{Caller, Status, accepted_by, resolved};
+use super::{Caller, PARTLY, Status, accepted_by, resolved};
 use crate::crd::Condition;
 use crate::index::Index;
 use crate::index::facts::Key;
@@ -98,10 +98,12 @@ pub(super) fn virtual_service(index: &Index, key: &Key) -> Option<Status> {
     let (held, refused): (Vec<Condition>, Vec<Condition>) =
         attached.partition(|condition| condition.status == "True");
     let accepted = match (&route.rules, held.is_empty(), refused.into_iter().next()) {
-        (Ok(_), false, None) => in_force(&route.notes, route.generation),
-        (Ok(_), false, Some(other)) => {
-            let mut notes = vec![other.message];
-            notes.extend(route.notes.iter().cloned());
+        (Ok(_), false, refused) => {
+            // Ports on which another route takes precedence, and hosts that are no Services.
+            let partly = held.iter().map(|one| one.message.strip_prefix(PARTLY));
+            let refused = refused.iter().map(|one| one.message.as_str());
+            let notes = partly.flatten().chain(refused).map(str::to_owned);
+            let notes: Vec<String> = notes.chain(route.notes.iter().cloned()).collect();
             in_force(&notes, route.generation)
         }
         (_, _, Some(refused)) => refused,

@@ -264,15 +264,7 @@ fn action(
             ..raw::Route::default()
         };
     }
-    let mut shares: BTreeMap<Option<String>, raw::ClusterWeight> = BTreeMap::new();
-    for backend in sent() {
-        let name = cluster(backend);
-        let share = shares.entry(name).or_default();
-        share.weight = Some(share.weight.unwrap_or(0).saturating_add(backend.weight));
-        share.request_headers.clone_from(&backend.request_headers);
-        share.response_headers.clone_from(&backend.response_headers);
-    }
-    divide(&mut route, shares, kind);
+    divide(&mut route, shares(sent(), cluster), kind);
     let mirror = |(backend, percent): &(Backend, f64)| {
         Some(raw::Short(raw::Mirror {
             cluster: Some(cluster(backend)?),
@@ -330,12 +322,48 @@ fn inherit(
     }
 }
 
+/// Returns the shares of clusters, with the sum of the weights of equal backends. Backends of one cluster that differ in
+/// their filters stay apart: proxies reject them, which the status of the route reports.
+fn shares<'a>(
+    backends: impl Iterator<Item = &'a Backend>,
+    cluster: impl Fn(&Backend) -> Option<String>,
+) -> Vec<(Option<String>, raw::ClusterWeight)> {
+    let mut shares: Vec<(Option<String>, raw::ClusterWeight)> = Vec::new();
+    for backend in backends {
+        let name = cluster(backend);
+        let same = |(other, share): &&mut (Option<String>, raw::ClusterWeight)| {
+            *other == name
+                && (other.is_none()
+                    || share.request_headers == backend.request_headers
+                        && share.response_headers == backend.response_headers)
+        };
+        match shares.iter_mut().find(same) {
+            Some((_, share)) => {
+                share.weight = share
+                    .weight
+                    .map(|weight| weight.saturating_add(backend.weight));
+            }
+            None => {
+                let share = raw::ClusterWeight {
+                    weight: Some(backend.weight),
+                    request_headers: backend.request_headers.clone(),
+                    response_headers: backend.response_headers.clone(),
+                    ..raw::ClusterWeight::default()
+                };
+                shares.push((name, share));
+            }
+        }
+    }
+    shares.sort_by(|(one, _), (other, _)| one.cmp(other));
+    shares
+}
+
 /// Divides a route's requests among its backends. The share without a name is that of backends that do not exist.
 /// With an HTTPRoute this share gets 500; with other routes it gets the response of a Service without endpoints:
 /// `UNAVAILABLE` in gRPC (`GRPCRouteRule.backendRefs`), and 503 as with Istio.
 fn divide(
     route: &mut raw::Route,
-    shares: BTreeMap<Option<String>, raw::ClusterWeight>,
+    shares: Vec<(Option<String>, raw::ClusterWeight)>,
     kind: RouteKind,
 ) {
     let shares = shares.into_iter().map(|(name, share)| {

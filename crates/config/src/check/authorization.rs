@@ -1,13 +1,17 @@
 //! Validates authorization: rules must be able to match requests, and their values must be valid.
 
+mod never;
+
 use maglor_identity::{SpiffeId, TrustDomain};
 
+use self::never::Never;
 use super::route::matching;
 use super::rule::{self, Unique};
 use super::{filter_chain, headers};
 use crate::authorization::{
     Action, Authorization, AuthorizationRule, Effect, HeaderCondition, Operation, Pattern, Source,
 };
+use crate::listener::PathNormalization;
 use crate::report::At;
 use crate::{Filter, FilterChain, Termination, raw, yaml};
 
@@ -22,6 +26,7 @@ pub(super) fn authorization(
         mesh: chains
             .iter()
             .any(|chain| matches!(chain.tls, Some(Termination::Mesh(_)))),
+        normalization: chains.iter().filter_map(normalization).min(),
     };
     let (mut names, list) = (Unique::default(), at.field("rules"));
     let each = raw.rules.iter().enumerate();
@@ -51,6 +56,15 @@ pub(super) fn authorization(
 struct Place {
     http: bool,
     mesh: bool,
+    /// The least normalization of paths on any chain; `None` without HTTP.
+    normalization: Option<PathNormalization>,
+}
+
+fn normalization(chain: &FilterChain) -> Option<PathNormalization> {
+    match &chain.filter {
+        Filter::Http(http) | Filter::Detect { http, .. } => Some(http.path_normalization),
+        Filter::Tcp(_) => None,
+    }
 }
 
 impl Place {
@@ -115,19 +129,19 @@ impl Place {
                 raw.identities.as_ref(),
                 &at.field("identities"),
                 identity,
-                never_an_identity,
+                never::an_identity,
             ),
             namespaces: patterns(
                 raw.namespaces.as_ref(),
                 &at.field("namespaces"),
                 namespace,
-                may_match,
+                never::may_match,
             ),
             trust_domains: patterns(
                 raw.trust_domains.as_ref(),
                 &at.field("trust_domains"),
                 trust_domain,
-                may_match,
+                never::may_match,
             ),
             networks: networks.collect(),
         }
@@ -154,14 +168,17 @@ impl Place {
                 .help("remove the field; TCP connections can be matched only by `ports`");
         }
         let ports = texts(raw.ports.as_ref()).iter().enumerate();
+        let mode = self.normalization.unwrap_or_default();
         Operation {
             methods: methods(raw.methods.as_ref(), &at.field("methods")),
-            paths: patterns(raw.paths.as_ref(), &at.field("paths"), path, never_a_path),
+            paths: patterns(raw.paths.as_ref(), &at.field("paths"), path, |one| {
+                never::a_path(one, mode)
+            }),
             hosts: patterns(
                 raw.hosts.as_ref(),
                 &at.field("hosts"),
                 |_| Ok(()),
-                never_a_host,
+                never::a_host,
             ),
             ports: ports
                 .filter_map(|(i, text)| port(text, &at.field("ports").index(i)))
@@ -201,13 +218,13 @@ fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     }
 }
 
-/// Validates texts with a `*` at one end; `exact` checks a text without `*`. `never` is the reason why no request can
-/// match such a text: a deny rule with it would deny nothing.
+/// Validates texts with a `*` at one end; `exact` checks a text without `*`. `never` returns why no request can match
+/// such a text, which is rejected: a deny rule with it would deny nothing.
 fn patterns(
     list: Option<&raw::OneOrMany>,
     at: &At<'_>,
     exact: impl Fn(&str) -> Result<(), String>,
-    never: impl Fn(&Pattern) -> Option<&'static str>,
+    never: impl Fn(&Pattern) -> Option<Never>,
 ) -> Vec<Pattern> {
     let (mut patterns, mut seen) = (Vec::new(), Unique::default());
     for (i, text) in texts(list).iter().enumerate() {
@@ -234,8 +251,9 @@ fn patterns(
                 Pattern::Exact(inner.to_owned())
             }
         };
-        if let Some(why) = never(&pattern) {
-            at.warning(format!("`{}` matches nothing: {why}", yaml::short(text)));
+        if let Some(Never { why, instead }) = never(&pattern) {
+            at.error(format!("`{}` matches nothing: {why}", yaml::short(text)))
+                .help(instead);
         }
         patterns.push(pattern);
         seen.check(text, &at, "the text");
@@ -252,15 +270,7 @@ fn methods(list: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Pattern> {
     {
         matching::method(text, &at.index(i));
     }
-    patterns(list, at, |_| Ok(()), never_a_method)
-}
-
-fn never_a_method(pattern: &Pattern) -> Option<&'static str> {
-    let (Pattern::Prefix(text) | Pattern::Suffix(text)) = pattern else {
-        return None;
-    };
-    let lower = text.bytes().any(|byte| byte.is_ascii_lowercase());
-    lower.then_some("methods are in upper case")
+    patterns(list, at, |_| Ok(()), never::a_method)
 }
 
 /// Validates a condition on a header field.
@@ -281,7 +291,12 @@ fn header(raw: &raw::AuthorizationHeader, at: &At<'_>) -> Option<HeaderCondition
     empty_lists(&[("values", &raw.values)], at);
     Some(HeaderCondition {
         name: name?,
-        values: patterns(raw.values.as_ref(), &at.field("values"), value, may_match),
+        values: patterns(
+            raw.values.as_ref(),
+            &at.field("values"),
+            value,
+            never::may_match,
+        ),
     })
 }
 
@@ -300,53 +315,6 @@ fn identity(text: &str) -> Result<(), String> {
     let id = text.parse::<SpiffeId>();
     id.map(drop)
         .map_err(|why| format!("`{}` is not a SPIFFE ID: {why}", yaml::short(text)))
-}
-
-fn may_match(_: &Pattern) -> Option<&'static str> {
-    None
-}
-
-fn never_an_identity(pattern: &Pattern) -> Option<&'static str> {
-    const SCHEME: &str = "spiffe://";
-    match pattern {
-        Pattern::Exact(text) => {
-            let id = text.parse::<SpiffeId>().ok()?;
-            let alone = id.path().is_empty();
-            alone.then_some("this is a trust domain, not a workload; see `trust_domains`")
-        }
-        Pattern::Prefix(text) => {
-            let may = text.starts_with(SCHEME) || SCHEME.starts_with(text.as_str());
-            (!may).then_some("an identity starts with `spiffe://`")
-        }
-        Pattern::Any | Pattern::Suffix(_) => None,
-    }
-}
-
-fn never_a_path(pattern: &Pattern) -> Option<&'static str> {
-    match pattern {
-        Pattern::Exact(text) | Pattern::Prefix(text) | Pattern::Suffix(text)
-            if text.contains(['?', '#']) =>
-        {
-            Some("paths are compared without query")
-        }
-        Pattern::Prefix(text) if !text.starts_with('/') => Some("a path begins with `/`"),
-        _ => None,
-    }
-}
-
-fn never_a_host(pattern: &Pattern) -> Option<&'static str> {
-    let (Pattern::Exact(text) | Pattern::Suffix(text)) = pattern else {
-        return None;
-    };
-    let port = text.rsplit_once(':').map(|(_, port)| port);
-    match port {
-        // Not of an IPv6 address in its brackets.
-        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Some("hosts are compared without port; see `ports`")
-        }
-        _ if text.ends_with('.') => Some("hosts are compared without the final dot"),
-        _ => None,
-    }
 }
 
 fn trust_domain(text: &str) -> Result<(), String> {

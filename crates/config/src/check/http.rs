@@ -58,7 +58,10 @@ pub(super) fn with_routes(
             .discovery
             .as_ref()
             .map(|raw| control_plane::discovery(raw, &at.field("discovery"), scope)),
-        path_normalization: path_normalization(raw.path_normalization),
+        path_normalization: raw
+            .path_normalization
+            .map(PathNormalization::from)
+            .unwrap_or_default(),
         x_forwarded: forwarded(raw.x_forwarded, ForwardedMode::Append),
         forwarded: forwarded(raw.forwarded, ForwardedMode::Off),
         client_cert: match raw.x_forwarded_client_cert {
@@ -111,18 +114,6 @@ pub(super) fn with_routes(
             let at = at.field("load_reports");
             load_reports::load_reports(raw, &at, protocol, scope)
         }),
-    }
-}
-
-fn path_normalization(raw: Option<raw::PathNormalization>) -> PathNormalization {
-    match raw {
-        None => PathNormalization::default(),
-        Some(raw::PathNormalization::Off) => PathNormalization::Off,
-        Some(raw::PathNormalization::Base) => PathNormalization::Base,
-        Some(raw::PathNormalization::MergeSlashes) => PathNormalization::MergeSlashes,
-        Some(raw::PathNormalization::DecodeAndMergeSlashes) => {
-            PathNormalization::DecodeAndMergeSlashes
-        }
     }
 }
 

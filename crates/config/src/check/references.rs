@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 
+use crate::listener::PathNormalization;
 use crate::raw;
 use crate::report::At;
 use crate::suggest::nearest;
@@ -29,6 +30,8 @@ pub(crate) struct Scope<'a> {
     used_control_plane: Cell<bool>,
     used_clusters: RefCell<HashSet<&'a str>>,
     used_tables: RefCell<HashSet<&'a str>>,
+    /// The least normalization of paths on any listener.
+    normalization: PathNormalization,
     /// The number of regular expressions compiled so far.
     pub(super) patterns: Cell<usize>,
 }
@@ -52,6 +55,7 @@ impl<'a> Scope<'a> {
             used_control_plane: Cell::new(false),
             used_clusters: RefCell::default(),
             used_tables: RefCell::default(),
+            normalization: normalization(raw),
             patterns: Cell::new(0),
         }
     }
@@ -72,6 +76,12 @@ impl<'a> Scope<'a> {
     /// Returns the cluster of that name, if there is one.
     pub(super) fn known_cluster(&self, name: &str) -> Option<&'a raw::Cluster> {
         self.clusters.get(name).copied()
+    }
+
+    /// Returns the normalization of each path that is compared with a route; `None` if the listeners of the routes are
+    /// not known.
+    pub(super) fn normalization(&self) -> Option<PathNormalization> {
+        self.has_one_author().then_some(self.normalization)
     }
 
     /// Returns whether the configuration has one author.
@@ -148,6 +158,23 @@ impl<'a> Scope<'a> {
             );
         }
     }
+}
+
+/// Returns the least normalization of paths on any listener, since a route may be used by several.
+fn normalization(raw: &raw::Document) -> PathNormalization {
+    let of_listener = |one: &raw::Listener| {
+        let of_chains = one.filter_chains.iter();
+        let of_chains = of_chains.filter_map(|chain| chain.http.as_ref());
+        let modes = one.http.iter().chain(of_chains);
+        modes
+            .map(|http| {
+                http.path_normalization
+                    .map_or_else(PathNormalization::default, PathNormalization::from)
+            })
+            .min()
+    };
+    let least = raw.listeners.iter().filter_map(of_listener).min();
+    least.unwrap_or_default()
 }
 
 fn unused(name: Option<&str>, used: &HashSet<&str>, at: &At<'_>, what: &str) {

@@ -23,6 +23,8 @@ pub struct VirtualService {
 /// A rule: the requests that it matches, and how they are handled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
+    /// The position in `http` of what it was read from; several rules may have the same.
+    pub position: usize,
     /// The name of the rule; `None` if it has none.
     pub name: Option<String>,
     /// The matches, one of which must hold.
@@ -83,7 +85,11 @@ impl VirtualService {
         if !own_namespace_only && export.iter().any(|to| to != "*" && to != ".") {
             block.ignore("exportTo", "only `*` and `.` are supported");
         }
-        let rules: Vec<Rule> = block.blocks("http").iter().flat_map(Rule::read).collect();
+        let rules = block.blocks("http");
+        let rules = rules.iter().enumerate();
+        let rules: Vec<Rule> = rules
+            .flat_map(|(at, block)| Rule::read(at, block))
+            .collect();
         // Otherwise there is a finding already.
         if rules.is_empty() && bytes.iter().all(|name| spec.get(name).is_none()) {
             block.refuse("http", "no rule applies to the gateway `mesh`");
@@ -100,13 +106,14 @@ impl VirtualService {
 
 impl Rule {
     /// Translates a rule into one or several rules: several if a rewrite depends on which match holds.
-    fn read(block: &Block<'_>) -> Vec<Self> {
+    fn read(position: usize, block: &Block<'_>) -> Vec<Self> {
         let input = block.blocks("match");
         let mut matches: Vec<(Match, Matched)> = input.iter().filter_map(matching::read).collect();
         if input.is_empty() {
             matches.push((Match::default(), Matched::prefix("/", false)));
         }
         let mut rule = Self {
+            position,
             name: block.text("name").map(str::to_owned),
             ..Self::default()
         };

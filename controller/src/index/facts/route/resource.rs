@@ -5,6 +5,7 @@ use maglor_config::raw::{self, OneOrMany, Pairs};
 use serde::Deserialize;
 
 use super::{Backend, Unsupported};
+use crate::index::facts::Key;
 
 pub(super) const GATEWAY: &str = "gateway.networking.k8s.io";
 
@@ -355,6 +356,23 @@ impl Default for BackendRef {
             port: None,
             weight: 1,
             filters: Vec::new(),
+        }
+    }
+}
+
+impl BackendRef {
+    pub(super) fn backend(&self, namespace: &str) -> Backend {
+        let namespace = self.namespace.as_deref().unwrap_or(namespace);
+        let service = self.group.is_empty() && self.kind == "Service";
+        Backend {
+            service: service.then(|| Key::new(namespace, &self.name)),
+            port: self.port,
+            callers_port: false,
+            subset: None,
+            weight: self.weight,
+            request_headers: None,
+            response_headers: None,
+            text: format!("{} {namespace}/{}", self.kind, self.name),
         }
     }
 }

@@ -73,6 +73,7 @@ fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<Pa
     let text = raw.exact.as_ref().or(raw.prefix.as_ref())?;
     pattern_like(text, &at_kind);
     path(text, &at_kind);
+    occurs(text, &at_kind, scope);
     Some(match kind {
         "exact" => PathMatch::Exact(text.clone()),
         _ => PathMatch::Prefix(text.clone()),
@@ -123,6 +124,22 @@ pub(in crate::check) fn path(text: &str, at: &At<'_>) {
             "the path `{shown}` contains characters that are not valid in a URL"
         ))
         .help("percent-encode these characters, for example `%20` for a space");
+    }
+}
+
+/// Rejects a path that no request has after normalization.
+fn occurs(text: &str, at: &At<'_>, scope: &Scope<'_>) {
+    let Some(mode) = scope.normalization().filter(|_| text.starts_with('/')) else {
+        return;
+    };
+    let normal = mode.normalized(text.as_bytes());
+    if normal != text.as_bytes() {
+        let normal = String::from_utf8_lossy(&normal);
+        at.error(format!(
+            "no request has the path `{}`: paths are normalized before they are compared",
+            yaml::short(text)
+        ))
+        .help(format!("write `{}`", yaml::short(&normal)));
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
         methods: some(own),
         paths: paths("paths"),
         ports: some(listed(block, "ports")),
-        hosts: some(listed(block, "hosts")),
+        hosts: some(without_ports(&listed(block, "hosts"))),
         headers: Vec::new(),
     };
     let excluded = [
@@ -68,7 +68,7 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
             ..AuthorizationOperation::default()
         },
         AuthorizationOperation {
-            hosts: some(block.texts("notHosts")),
+            hosts: some(without_ports(&block.texts("notHosts"))),
             ..AuthorizationOperation::default()
         },
     ];
@@ -79,6 +79,15 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
         not_to: excluded.into_iter().filter(says).collect(),
     };
     (operation, known)
+}
+
+/// Removes `HOST:*` beside `HOST`, which covers it: here, hosts are compared without their port.
+fn without_ports(hosts: &[String]) -> Vec<String> {
+    let covered = |one: &String| {
+        let host = one.strip_suffix(":*");
+        host.is_some_and(|host| hosts.iter().any(|other| other == host))
+    };
+    hosts.iter().filter(|one| !covered(one)).cloned().collect()
 }
 
 /// The conditions of `when` on the operation.

@@ -1,8 +1,8 @@
 //! Converts Envoy's types into the configuration, with the validation of a configuration file.
 //!
-//! A message can contain features that this proxy does not have. If ignoring such a feature would change behaviour, and
-//! our subset of the types includes the field, the resource is rejected: the client reports it (NACK) and keeps the
-//! last valid version. The error names the resource and the field.
+//! A message can contain features that this proxy does not have. If ignoring such a feature would change behaviour, the
+//! resource is rejected: the client reports it (NACK) and keeps the last valid version. The error names the resource and
+//! the field. Fields that our subset of the types does not include are in the tables of `decode/unsupported`.
 
 mod cluster;
 mod endpoints;
@@ -10,6 +10,9 @@ mod guard;
 mod headers;
 mod listener;
 mod route;
+mod unsupported;
+
+pub(crate) use route::matches_empty;
 
 use maglor_config::{self as config, Errors, raw, resource};
 use maglor_identity::TrustBundle;
@@ -124,6 +127,7 @@ pub struct Cluster {
 pub fn cluster(name: &str, body: &[u8]) -> Result<Cluster, DecodeError> {
     let message: wire::cluster::v3::Cluster = parse(Kind::Cluster, name, body)?;
     named(Kind::Cluster, name, &message.name)?;
+    supported(Kind::Cluster, name, &unsupported::CLUSTER, body)?;
     let mention = |field: &str| maglor_metadata::mention(message.metadata.as_ref(), field);
     cluster::refuse(&message, &mention).map_err(|fault| fault.of(Kind::Cluster, name))?;
     let eds = cluster::eds(&message).map(str::to_owned);
@@ -146,6 +150,7 @@ pub(crate) fn native_cluster(
 pub fn endpoints(name: &str, body: &[u8]) -> Result<Vec<ServedEndpoint>, DecodeError> {
     let message: wire::endpoint::v3::ClusterLoadAssignment = parse(Kind::Endpoints, name, body)?;
     named(Kind::Endpoints, name, &message.cluster_name)?;
+    supported(Kind::Endpoints, name, &unsupported::ASSIGNMENT, body)?;
     endpoints::decode(&message).map_err(|fault| fault.of(Kind::Endpoints, name))
 }
 
@@ -169,6 +174,7 @@ pub fn usable_endpoints(name: &str, body: &[u8]) -> Result<Vec<config::Endpoint>
 pub fn routes(name: &str, body: &[u8]) -> Result<raw::RouteTable, DecodeError> {
     let message: wire::route::v3::RouteConfiguration = parse(Kind::Routes, name, body)?;
     named(Kind::Routes, name, &message.name)?;
+    supported(Kind::Routes, name, &unsupported::ROUTE_CONFIGURATION, body)?;
     route::decode(&message)
 }
 
@@ -188,6 +194,7 @@ pub(crate) fn native_route(
 pub fn listener(name: &str, body: &[u8]) -> Result<Listener, DecodeError> {
     let message: wire::listener::v3::Listener = parse(Kind::Listener, name, body)?;
     named(Kind::Listener, name, &message.name)?;
+    supported(Kind::Listener, name, &unsupported::LISTENER, body)?;
     listener::decode(name, &message)
 }
 
@@ -238,6 +245,16 @@ fn named(kind: Kind, name: &str, own: &str) -> Result<(), DecodeError> {
         name: name.to_owned(),
         own: own.to_owned(),
     })
+}
+
+/// Rejects fields that our subset of the types does not include and that must not be ignored.
+fn supported(
+    kind: Kind,
+    name: &str,
+    message: &unsupported::Message,
+    body: &[u8],
+) -> Result<(), DecodeError> {
+    unsupported::refuse(message, body).map_err(|fault| fault.of(kind, name))
 }
 
 fn overlay<T: serde::Serialize + serde::de::DeserializeOwned>(

@@ -179,6 +179,13 @@ fn took_from_us(protocol: Protocol) {
     eventually(TIMEOUT, "endpoints", || get(out) == ok("b"));
     put_route(&server, "{direct_response: {status: 200, body: routed}}");
     eventually(TIMEOUT, "routes", || get(out) == ok("routed"));
+    put_route(
+        &server,
+        "{match: {headers: [{name: x-a, exact: b, invert: true}]}, direct_response: {status: 200, body: absent}}",
+    );
+    eventually(TIMEOUT, "an inverted condition", || {
+        get(out) == ok("absent")
+    });
     // A port that cannot be.
     put_cluster(
         &server,
@@ -190,7 +197,7 @@ fn took_from_us(protocol: Protocol) {
             .iter()
             .any(|session| !session.nacks.is_empty())
     });
-    assert_eq!(get(out), ok("routed"), "the last good one stays");
+    assert_eq!(get(out), ok("absent"), "the last good one stays");
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -4,17 +4,24 @@ use maglor_balance::PolicySpec;
 use maglor_config::Address;
 use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
 use prost::Message as _;
+use prost_types::Any;
 
-use super::{Fault, endpoints, guard, time};
+use super::{Fault, endpoints, guard, time, unsupported};
 use crate::extension_types::{HTTP_OPTIONS, HTTP_OPTIONS_TYPE};
 use crate::proto::envoy::config::cluster::v3::{
     self as wire,
-    cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy, ring_hash_lb_config::HashFunction},
+    cluster::{
+        ClusterDiscoveryType, ClusterProtocolSelection, DiscoveryType, LbPolicy,
+        ring_hash_lb_config::HashFunction,
+    },
 };
 use crate::proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use crate::proto::envoy::extensions::upstreams::http::v3::{
     HttpProtocolOptions,
-    http_protocol_options::{UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
+    http_protocol_options::{
+        ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
+        explicit_http_config::ProtocolConfig,
+    },
 };
 
 /// The default size of the table of a Maglev policy, and of the ring of a ring-hash policy.
@@ -35,6 +42,18 @@ pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) ->
             "load_balancing_policy",
             "not supported; use lb_policy",
         ));
+    }
+    let common = message.common_lb_config.as_ref();
+    if common.is_some_and(|common| common.locality_weighted_lb_config.is_some())
+        && !mention("locality_weights")
+    {
+        return Err(Fault::new(
+            "common_lb_config.locality_weighted_lb_config",
+            "not supported; set locality_weights in the maglor.dev metadata",
+        ));
+    }
+    if !mention("outlier_ejection") {
+        guard::refuse(message.outlier_detection.as_ref())?;
     }
     if message.health_checks.len() > 1 && !mention("health_check") {
         return Err(Fault::new(
@@ -130,7 +149,7 @@ fn policy(message: &wire::Cluster) -> Result<Option<PolicySpec>, Fault> {
         }
         LbPolicy::RingHash => {
             let config = message.ring_hash_lb_config.unwrap_or_default();
-            if config.hash_function() != HashFunction::XxHash {
+            if config.hash_function != i32::from(HashFunction::XxHash) {
                 return Err(Fault::unsupported("ring_hash_lb_config.hash_function"));
             }
             let (min, max) = (config.minimum_ring_size, config.maximum_ring_size);
@@ -198,18 +217,19 @@ fn discover(
 
 /// Decodes the HTTP version; the default is HTTP/1.1.
 fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
-    let Some(any) = message.typed_extension_protocol_options.get(HTTP_OPTIONS) else {
-        return Ok(());
+    let options = match message.typed_extension_protocol_options.get(HTTP_OPTIONS) {
+        Some(any) => {
+            let options = http_options(any);
+            options.map_err(|fault| fault.within("typed_extension_protocol_options"))?
+        }
+        None => deprecated_http_options(message)?,
     };
-    let fault = |reason: String| Fault::new("typed_extension_protocol_options", reason);
-    if any.type_url != HTTP_OPTIONS_TYPE {
-        return Err(fault(format!("unknown type {}", any.type_url)));
-    }
-    let options = HttpProtocolOptions::decode(any.value.as_slice());
-    let options = options.map_err(|error| fault(error.to_string()))?;
+    raw.max_requests_per_connection = message.max_requests_per_connection;
     if let Some(common) = &options.common_http_protocol_options {
         raw.idle_timeout = time("idle_timeout", common.idle_timeout.as_ref())?;
-        raw.max_requests_per_connection = common.max_requests_per_connection;
+        if let Some(requests) = common.max_requests_per_connection {
+            raw.max_requests_per_connection = Some(requests);
+        }
     }
     let (protocol, http2) = match options.upstream_protocol_options {
         None => (None, None),
@@ -232,4 +252,44 @@ fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
     raw.protocol = protocol;
     raw.max_concurrent_streams = http2.and_then(|http2| http2.max_concurrent_streams);
     Ok(())
+}
+
+fn http_options(any: &Any) -> Result<HttpProtocolOptions, Fault> {
+    let fault = |reason: String| Fault::new("HttpProtocolOptions", reason);
+    if any.type_url != HTTP_OPTIONS_TYPE {
+        return Err(fault(format!("unknown type {}", any.type_url)));
+    }
+    let options = HttpProtocolOptions::decode(any.value.as_slice());
+    let options = options.map_err(|error| fault(error.to_string()))?;
+    unsupported::refuse(&unsupported::HTTP_OPTIONS, &any.value)
+        .map_err(|fault| fault.within("HttpProtocolOptions"))?;
+    Ok(options)
+}
+
+/// Returns the deprecated fields as the message that replaces them; Envoy reads them only without that message.
+fn deprecated_http_options(message: &wire::Cluster) -> Result<HttpProtocolOptions, Fault> {
+    let (http1, http2) = (
+        message.http_protocol_options,
+        message.http2_protocol_options,
+    );
+    let upstream = match (message.protocol_selection(), http1, http2) {
+        (ClusterProtocolSelection::UseDownstreamProtocol, http1, http2) => {
+            UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
+                http_protocol_options: http1,
+                http2_protocol_options: http2,
+            })
+        }
+        (ClusterProtocolSelection::UseConfiguredProtocol, Some(_), Some(_)) => {
+            let what = "cannot be combined with http_protocol_options";
+            return Err(Fault::new("http2_protocol_options", what));
+        }
+        (ClusterProtocolSelection::UseConfiguredProtocol, _, http2) => {
+            let protocol_config = http2.map(ProtocolConfig::Http2ProtocolOptions);
+            UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config })
+        }
+    };
+    Ok(HttpProtocolOptions {
+        common_http_protocol_options: message.common_http_protocol_options,
+        upstream_protocol_options: Some(upstream),
+    })
 }

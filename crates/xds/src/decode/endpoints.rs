@@ -11,10 +11,20 @@ use crate::proto::envoy::config::endpoint::v3::{
 };
 use crate::{Health, ServedEndpoint};
 
+/// Envoy's default of `overprovisioning_factor` in percent, which is also ours.
+const OVERPROVISIONING: u32 = 140;
+
 pub(super) fn decode(message: &ClusterLoadAssignment) -> Result<Vec<ServedEndpoint>, Fault> {
     let policy = message.policy.clone().unwrap_or_default();
     if !policy.drop_overloads.is_empty() {
         return Err(Fault::unsupported("policy.drop_overloads"));
+    }
+    if policy
+        .overprovisioning_factor
+        .is_some_and(|percent| percent != OVERPROVISIONING)
+    {
+        let what = "only 140 is supported; set overprovisioning_factor in the maglor.dev metadata of the cluster";
+        return Err(Fault::new("policy.overprovisioning_factor", what));
     }
     let mut all = Vec::new();
     for (i, group) in message.endpoints.iter().enumerate() {
@@ -29,17 +39,27 @@ pub(super) fn decode(message: &ClusterLoadAssignment) -> Result<Vec<ServedEndpoi
                     priority: (group.priority > 0).then_some(group.priority),
                     locality: locality.clone(),
                 },
-                health: match endpoint.health_status() {
-                    HealthStatus::Draining => Health::Draining,
-                    HealthStatus::Unhealthy | HealthStatus::Timeout => Health::Unhealthy,
-                    HealthStatus::Unknown | HealthStatus::Healthy | HealthStatus::Degraded => {
-                        Health::Healthy
-                    }
-                },
+                health: health(endpoint).map_err(|fault| fault.within(&place))?,
             });
         }
     }
     Ok(all)
+}
+
+fn health(endpoint: &LbEndpoint) -> Result<Health, Fault> {
+    match HealthStatus::try_from(endpoint.health_status) {
+        Ok(HealthStatus::Draining) => Ok(Health::Draining),
+        Ok(HealthStatus::Unhealthy | HealthStatus::Timeout) => Ok(Health::Unhealthy),
+        Ok(HealthStatus::Unknown | HealthStatus::Healthy) => Ok(Health::Healthy),
+        Ok(HealthStatus::Degraded) => Err(Fault::new(
+            "health_status",
+            "DEGRADED is not supported; use HEALTHY, in a locality with a higher number as its priority",
+        )),
+        Err(_) => {
+            let what = format!("unknown status {}", endpoint.health_status);
+            Err(Fault::new("health_status", what))
+        }
+    }
 }
 
 fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
@@ -48,6 +68,9 @@ fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
     };
     let address = endpoint.address.as_ref().and_then(|a| a.address.as_ref());
     let socket = match address {
+        Some(Address::Pipe(_)) if !endpoint.hostname.is_empty() => {
+            return Err(Fault::unsupported("endpoint.hostname"));
+        }
         Some(Address::Pipe(pipe)) => return Ok(format!("unix:{}", pipe.path)),
         Some(Address::SocketAddress(socket)) => socket,
         None => {
@@ -63,6 +86,13 @@ fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
         }
     };
     let host = &socket.address;
+    // Envoy uses it for rewritten hosts and health checks, for which we use the address.
+    if !endpoint.hostname.is_empty() && endpoint.hostname != *host {
+        return Err(Fault::new(
+            "endpoint.hostname",
+            "only the host of the address is supported",
+        ));
+    }
     Ok(match host.contains(':') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),

@@ -45,6 +45,31 @@ pub(super) fn circuit_breakers(message: Option<&CircuitBreakers>, raw: &mut raw:
     });
 }
 
+/// Rejects outlier detection that distinguishes failures without a response from server errors.
+pub(super) fn refuse(message: Option<&OutlierDetection>) -> Result<(), Fault> {
+    let distinguishes = |message: &OutlierDetection| {
+        message.split_external_local_origin_errors && !is_default(message)
+    };
+    match message.is_some_and(distinguishes) {
+        false => Ok(()),
+        true => Err(Fault::new(
+            "outlier_detection.split_external_local_origin_errors",
+            "not supported: a failure without a response is also a server error; \
+             remove the field, or set outlier_ejection in the maglor.dev metadata",
+        )),
+    }
+}
+
+/// Returns whether the message is our default. Servers of earlier versions set `split_external_local_origin_errors` in
+/// it.
+fn is_default(message: &OutlierDetection) -> bool {
+    let message = OutlierDetection {
+        split_external_local_origin_errors: false,
+        ..*message
+    };
+    encode_outlier(None) == Some(message)
+}
+
 /// Decodes outlier ejection, which is disabled if it is absent. Envoy's defaults are written out where ours are
 /// different.
 pub(super) fn outlier(
@@ -56,7 +81,7 @@ pub(super) fn outlier(
             ..raw::OutlierEjection::default()
         }));
     };
-    if encode_outlier(None).as_ref() == Some(message) {
+    if is_default(message) {
         return Ok(None);
     }
     let time = |name: &str, duration| time(&format!("outlier_detection.{name}"), duration);
@@ -64,7 +89,8 @@ pub(super) fn outlier(
         enabled: None,
         consecutive_5xx: message.consecutive_5xx,
         consecutive_gateway_failure: message.consecutive_gateway_failure,
-        consecutive_local_origin_failure: message.consecutive_local_origin_failure,
+        // In Envoy, failures without a response are only server errors, unless they are distinguished.
+        consecutive_local_origin_failure: Some(0),
         interval: time("interval", message.interval.as_ref())?,
         base_ejection_time: time("base_ejection_time", message.base_ejection_time.as_ref())?,
         max_ejection_time: time("max_ejection_time", message.max_ejection_time.as_ref())?,

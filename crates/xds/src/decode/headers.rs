@@ -25,7 +25,8 @@ pub(super) fn decode(
         let action = match option.append {
             Some(true) => HeaderAppendAction::AppendIfExistsOrAdd,
             Some(false) => HeaderAppendAction::OverwriteIfExistsOrAdd,
-            None => option.append_action(),
+            None => HeaderAppendAction::try_from(option.append_action)
+                .map_err(|_| Fault::unsupported(place("append_action")))?,
         };
         let value = header_format::unescape(&header.value).map_err(|what| {
             let reason = match what {
@@ -35,6 +36,10 @@ pub(super) fn decode(
             Fault::new(place("header.value"), reason)
         })?;
         let (name, value) = (header.key.clone(), value.into_owned());
+        // As in Envoy, such a change has no effect.
+        if value.is_empty() && !option.keep_empty_value {
+            continue;
+        }
         match action {
             HeaderAppendAction::OverwriteIfExistsOrAdd => set.push((name, value)),
             HeaderAppendAction::AppendIfExistsOrAdd => match add.last_mut() {

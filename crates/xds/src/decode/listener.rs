@@ -2,7 +2,7 @@
 
 use prost_types::Any;
 
-use super::{DecodeError, Fault, route};
+use super::{DecodeError, Fault, route, unsupported};
 use crate::extension_types::{HTTP_TYPE, ROUTER_TYPE, TCP_TYPE};
 use crate::proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use crate::proto::envoy::config::listener::v3::{self as wire, filter::ConfigType};
@@ -23,7 +23,9 @@ pub(super) fn decode(name: &str, message: &wire::Listener) -> Result<Listener, D
     };
     match filter.type_url.as_str() {
         HTTP_TYPE => {
-            let manager = typed::<HttpConnectionManager>(filter).map_err(of)?;
+            let manager =
+                typed::<HttpConnectionManager>(filter, &unsupported::HTTP_CONNECTION_MANAGER)
+                    .map_err(of)?;
             let beside = api.is_some() && !message.filter_chains.is_empty();
             let other = match beside {
                 true => Some(only_filter(message).and_then(tcp).map_err(of)?),
@@ -69,14 +71,25 @@ fn tcp(filter: &Any) -> Result<String, Fault> {
             filter.type_url
         )));
     }
-    match typed::<TcpProxy>(filter)?.cluster_specifier {
+    match typed::<TcpProxy>(filter, &unsupported::TCP_PROXY)?.cluster_specifier {
         Some(ClusterSpecifier::Cluster(cluster)) => Ok(cluster),
         None => Err(Fault::unsupported("tcp_proxy.cluster_specifier")),
     }
 }
 
-fn typed<M: prost::Message + Default>(any: &Any) -> Result<M, Fault> {
-    M::decode(any.value.as_slice()).map_err(|error| Fault::new("api_listener", error.to_string()))
+/// Decodes a filter, and rejects its unsupported fields.
+fn typed<M: prost::Message + Default>(
+    any: &Any,
+    fields: &unsupported::Message,
+) -> Result<M, Fault> {
+    let place = match any.type_url.as_str() {
+        TCP_TYPE => "tcp_proxy",
+        _ => "http_connection_manager",
+    };
+    let decoded = M::decode(any.value.as_slice());
+    let decoded = decoded.map_err(|error| Fault::new(place, error.to_string()))?;
+    unsupported::refuse(fields, &any.value).map_err(|fault| fault.within(place))?;
+    Ok(decoded)
 }
 
 fn http(
@@ -123,11 +136,13 @@ fn known(filter: &HttpFilter) -> Result<(), Fault> {
         Some(http_filter::ConfigType::TypedConfig(any)) => any.type_url == ROUTER_TYPE,
         None => filter.name == "envoy.filters.http.router",
     };
-    match router || filter.is_optional {
-        true => Ok(()),
-        false => Err(Fault::unsupported(format!(
-            "http_filters `{}`",
-            filter.name
-        ))),
+    let place = format!("http_filters `{}`", filter.name);
+    match &filter.config_type {
+        Some(http_filter::ConfigType::TypedConfig(any)) if router => {
+            let checked = unsupported::refuse(&unsupported::ROUTER, &any.value);
+            checked.map_err(|fault| fault.within(&place))
+        }
+        _ if router || filter.is_optional => Ok(()),
+        _ => Err(Fault::unsupported(place)),
     }
 }

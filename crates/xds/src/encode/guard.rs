@@ -68,8 +68,8 @@ pub(crate) fn outlier(raw: Option<&raw::OutlierEjection>) -> Option<OutlierDetec
         enforcing_consecutive_gateway_failure: raw
             .enforcing_consecutive_gateway_failure
             .or(Some(100)),
-        // Ours are always counted separately.
-        split_external_local_origin_errors: true,
+        // Failures without a response are also server errors here, which in Envoy excludes a threshold of their own.
+        split_external_local_origin_errors: false,
         consecutive_local_origin_failure: raw.consecutive_local_origin_failure,
         enforcing_consecutive_local_origin_failure: raw.enforcing_consecutive_local_origin_failure,
         failure_percentage_threshold: raw.failure_percentage_threshold,

@@ -19,6 +19,8 @@ pub(super) fn encode(rules: Option<&HeaderRules>) -> (Vec<HeaderValueOption>, Ve
         }),
         append: None,
         append_action: action.into(),
+        // Without it, Envoy ignores a change to an empty value.
+        keep_empty_value: value.is_empty(),
     };
     let set = rules.set.iter().flat_map(|pairs| &pairs.0);
     let set =

@@ -97,8 +97,19 @@ pub struct Cluster {
     pub lb_policy: i32,
     #[prost(message, repeated, tag = "8")]
     pub health_checks: ::prost::alloc::vec::Vec<super::super::core::v3::HealthCheck>,
+    /// Deprecated, as 13, 14, 26 and 29: the fields of `HttpProtocolOptions` before it existed.
+    #[prost(message, optional, tag = "9")]
+    pub max_requests_per_connection: ::core::option::Option<u32>,
     #[prost(message, optional, tag = "10")]
     pub circuit_breakers: ::core::option::Option<CircuitBreakers>,
+    #[prost(message, optional, tag = "13")]
+    pub http_protocol_options: ::core::option::Option<
+        super::super::core::v3::Http1ProtocolOptions,
+    >,
+    #[prost(message, optional, tag = "14")]
+    pub http2_protocol_options: ::core::option::Option<
+        super::super::core::v3::Http2ProtocolOptions,
+    >,
     #[prost(message, optional, tag = "19")]
     pub outlier_detection: ::core::option::Option<OutlierDetection>,
     #[prost(message, optional, tag = "23")]
@@ -109,8 +120,14 @@ pub struct Cluster {
     >,
     #[prost(message, optional, tag = "25")]
     pub metadata: ::core::option::Option<super::super::core::v3::Metadata>,
+    #[prost(enumeration = "cluster::ClusterProtocolSelection", tag = "26")]
+    pub protocol_selection: i32,
     #[prost(message, optional, tag = "27")]
     pub common_lb_config: ::core::option::Option<cluster::CommonLbConfig>,
+    #[prost(message, optional, tag = "29")]
+    pub common_http_protocol_options: ::core::option::Option<
+        super::super::core::v3::HttpProtocolOptions,
+    >,
     #[prost(message, optional, tag = "33")]
     pub load_assignment: ::core::option::Option<
         super::super::endpoint::v3::ClusterLoadAssignment,
@@ -322,6 +339,42 @@ pub mod cluster {
                 "MAGLEV" => Some(Self::Maglev),
                 "CLUSTER_PROVIDED" => Some(Self::ClusterProvided),
                 "LOAD_BALANCING_POLICY_CONFIG" => Some(Self::LoadBalancingPolicyConfig),
+                _ => None,
+            }
+        }
+    }
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum ClusterProtocolSelection {
+        UseConfiguredProtocol = 0,
+        UseDownstreamProtocol = 1,
+    }
+    impl ClusterProtocolSelection {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::UseConfiguredProtocol => "USE_CONFIGURED_PROTOCOL",
+                Self::UseDownstreamProtocol => "USE_DOWNSTREAM_PROTOCOL",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "USE_CONFIGURED_PROTOCOL" => Some(Self::UseConfiguredProtocol),
+                "USE_DOWNSTREAM_PROTOCOL" => Some(Self::UseDownstreamProtocol),
                 _ => None,
             }
         }

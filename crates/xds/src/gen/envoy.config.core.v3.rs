@@ -53,6 +53,8 @@ pub struct HeaderValueOption {
     pub append: ::core::option::Option<bool>,
     #[prost(enumeration = "header_value_option::HeaderAppendAction", tag = "3")]
     pub append_action: i32,
+    #[prost(bool, tag = "4")]
+    pub keep_empty_value: bool,
 }
 /// Nested message and enum types in `HeaderValueOption`.
 pub mod header_value_option {

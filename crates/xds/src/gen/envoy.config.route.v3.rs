@@ -151,6 +151,8 @@ pub struct HeaderMatcher {
     pub name: ::prost::alloc::string::String,
     #[prost(bool, tag = "8")]
     pub invert_match: bool,
+    #[prost(bool, tag = "14")]
+    pub treat_missing_header_as_empty: bool,
     #[prost(
         oneof = "header_matcher::HeaderMatchSpecifier",
         tags = "4, 6, 7, 9, 10, 11, 12, 13"

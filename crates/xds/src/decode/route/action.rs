@@ -197,12 +197,13 @@ fn mirror(message: &RequestMirrorPolicy) -> Short<raw::Mirror> {
 }
 
 fn redirect(message: &RedirectAction) -> Result<raw::Redirect, Fault> {
-    let status = match message.response_code() {
-        RedirectResponseCode::MovedPermanently => 301,
-        RedirectResponseCode::Found => 302,
-        RedirectResponseCode::SeeOther => 303,
-        RedirectResponseCode::TemporaryRedirect => 307,
-        RedirectResponseCode::PermanentRedirect => 308,
+    let status = match RedirectResponseCode::try_from(message.response_code) {
+        Ok(RedirectResponseCode::MovedPermanently) => 301,
+        Ok(RedirectResponseCode::Found) => 302,
+        Ok(RedirectResponseCode::SeeOther) => 303,
+        Ok(RedirectResponseCode::TemporaryRedirect) => 307,
+        Ok(RedirectResponseCode::PermanentRedirect) => 308,
+        Err(_) => return Err(Fault::unsupported("redirect.response_code")),
     };
     let mut raw = raw::Redirect {
         status: (status != 301).then_some(status),

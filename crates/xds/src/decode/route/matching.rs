@@ -2,6 +2,8 @@
 
 use maglor_config::raw::{self, OneOrMany, PathMatch, Short};
 
+use regex::Regex;
+
 use super::{Fault, fraction};
 use crate::proto::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
@@ -124,6 +126,7 @@ fn methods(matcher: &HeaderMatcher) -> Result<OneOrMany, Fault> {
 
 /// Decodes a condition on a header.
 pub(super) fn header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault> {
+    absence(matcher)?;
     let mut raw = raw::HeaderMatch {
         name: Some(matcher.name.clone()),
         invert: matcher.invert_match.then_some(true),
@@ -151,6 +154,48 @@ pub(super) fn header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault>
         }
     }
     Ok(raw)
+}
+
+/// Rejects a condition that an absent header satisfies in Envoy but not here, or the reverse. Here, it satisfies the
+/// inverted conditions on values, and no others.
+fn absence(matcher: &HeaderMatcher) -> Result<(), Fault> {
+    let empty = matcher.treat_missing_header_as_empty;
+    let pattern = match &matcher.header_match_specifier {
+        Some(HeaderMatchSpecifier::StringMatch(text)) => text.match_pattern.as_ref(),
+        _ if empty => return Err(Fault::unsupported("treat_missing_header_as_empty")),
+        _ => None,
+    };
+    let Some(pattern) = pattern else {
+        return Ok(());
+    };
+    if matcher.invert_match && !empty {
+        return Err(Fault::new(
+            "invert_match",
+            "an absent header satisfies an inverted condition here; \
+             set treat_missing_header_as_empty: true, with which it also does in Envoy",
+        ));
+    }
+    if empty && matches_empty(pattern) {
+        return Err(Fault::new(
+            "treat_missing_header_as_empty",
+            "not supported for a condition that the empty value satisfies",
+        ));
+    }
+    Ok(())
+}
+
+/// Returns whether the empty value satisfies a condition.
+pub(crate) fn matches_empty(pattern: &MatchPattern) -> bool {
+    match pattern {
+        MatchPattern::Exact(text)
+        | MatchPattern::Prefix(text)
+        | MatchPattern::Suffix(text)
+        | MatchPattern::Contains(text) => text.is_empty(),
+        // An invalid expression is rejected later.
+        MatchPattern::SafeRegex(matcher) => {
+            Regex::new(&format!("^(?:{})$", matcher.regex)).is_ok_and(|regex| regex.is_match(""))
+        }
+    }
 }
 
 fn query(matcher: &QueryParameterMatcher) -> Result<raw::QueryMatch, Fault> {
@@ -196,6 +241,7 @@ fn condition(text: &StringMatcher, slots: [&mut Option<String>; 5]) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::envoy::r#type::matcher::v3::RegexMatcher;
     use crate::proto::envoy::r#type::v3::Int64Range;
 
     #[test]
@@ -213,6 +259,9 @@ mod tests {
             HeaderMatchSpecifier::PrefixMatch("a".to_owned()),
             HeaderMatchSpecifier::SuffixMatch("a".to_owned()),
             HeaderMatchSpecifier::ContainsMatch("a".to_owned()),
+            HeaderMatchSpecifier::SafeRegexMatch(RegexMatcher {
+                regex: "a".to_owned(),
+            }),
             HeaderMatchSpecifier::RangeMatch(range),
         ] {
             assert!(

@@ -2,6 +2,7 @@
 
 use maglor_config::raw::{self, StringMatch};
 
+use crate::decode;
 use crate::proto::envoy::config::core::v3::RuntimeFractionalPercent;
 use crate::proto::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch,
@@ -71,20 +72,34 @@ fn method(methods: &[String]) -> Option<HeaderMatcher> {
         name: ":method".to_owned(),
         header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(text(pattern))),
         invert_match: false,
+        treat_missing_header_as_empty: false,
     })
 }
 
-/// Encodes a condition on a header.
+/// Encodes a condition on a header. Here, an absent header satisfies an inverted condition on a value. In Envoy, it does
+/// if it counts as empty and the empty value does not satisfy the condition; otherwise the inversion is sent only in the
+/// metadata.
 pub(super) fn header(raw: &raw::HeaderMatch) -> HeaderMatcher {
     let value = raw.value();
-    let specifier = match value.present {
-        Some(present) => HeaderMatchSpecifier::PresentMatch(present),
-        None => HeaderMatchSpecifier::StringMatch(text(pattern(value))),
+    let (specifier, invert, missing_is_empty) = match value.present {
+        Some(present) => (
+            HeaderMatchSpecifier::PresentMatch(present),
+            value.invert,
+            false,
+        ),
+        None => {
+            let invert = value.invert;
+            let pattern = pattern(value);
+            let invert = invert && !decode::matches_empty(&pattern);
+            let specifier = HeaderMatchSpecifier::StringMatch(text(pattern));
+            (specifier, invert, invert)
+        }
     };
     HeaderMatcher {
         name: raw.name.clone().unwrap_or_default(),
         header_match_specifier: Some(specifier),
-        invert_match: value.invert,
+        invert_match: invert,
+        treat_missing_header_as_empty: missing_is_empty,
     }
 }
 

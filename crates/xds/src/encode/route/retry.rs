@@ -3,7 +3,9 @@
 use maglor_config::raw;
 
 use super::matching;
-use crate::proto::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
+use crate::proto::envoy::config::route::v3::{
+    HeaderMatcher, RetryPolicy, retry_policy::RetryBackOff,
+};
 use crate::time;
 
 /// Encodes retries; absent fields have our defaults.
@@ -22,6 +24,12 @@ pub(crate) fn retry(raw: Option<&raw::Retry>) -> RetryPolicy {
                 max_interval: raw.max_interval.map(time::encode),
             })
         }),
-        retriable_headers: raw.retriable_headers.iter().map(matching::header).collect(),
+        retriable_headers: raw.retriable_headers.iter().filter_map(header).collect(),
     }
+}
+
+/// Encodes a condition on a response header; one that Envoy cannot express is sent only in the metadata.
+fn header(raw: &raw::HeaderMatch) -> Option<HeaderMatcher> {
+    let matcher = matching::header(raw);
+    (matcher.invert_match == raw.value().invert).then_some(matcher)
 }

@@ -268,6 +268,13 @@ impl Service {
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
         self.ports.iter().find(|port| port.port == number)
     }
+
+    /// Returns whether there are ports in the list, all of which are declared as TCP or TLS.
+    #[must_use]
+    pub fn carries_only_bytes(&self, ports: &[u16]) -> bool {
+        let of_bytes = |port: &u16| self.port(*port).is_some_and(|one| one.protocol.is_bytes());
+        !ports.is_empty() && ports.iter().all(of_bytes)
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Computes the statuses of Istio's resources: whether they are in force, and which settings are not supported.
 
-use super::{Caller, PARTLY, Status, accepted_by, resolved};
+use super::Status;
+use super::route::{PARTLY, accepted_by, resolved};
 use crate::crd::Condition;
 use crate::index::Index;
 use crate::index::facts::Key;
 use crate::index::facts::istio::{Translated, no_service, service};
 use crate::index::facts::route::RouteKind;
+use crate::index::translate::routes::Caller;
 
 /// Returns the condition of a resource that is in force, with its unsupported settings.
 fn in_force(notes: &[String], generation: Option<i64>) -> Condition {

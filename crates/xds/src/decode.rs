@@ -12,8 +12,6 @@ mod listener;
 mod route;
 mod unsupported;
 
-pub(crate) use route::matches_empty;
-
 use maglor_config::{self as config, Errors, raw, resource};
 use maglor_identity::TrustBundle;
 use prost::Message;

@@ -21,6 +21,7 @@
 pub mod client;
 pub mod decode;
 pub mod discovery;
+mod empty_value;
 pub mod encode;
 mod extension_types;
 pub mod frame;

@@ -4,8 +4,6 @@ mod action;
 mod fraction;
 mod matching;
 
-pub(crate) use matching::matches_empty;
-
 use maglor_config::raw::{self, OneOrMany};
 
 use super::{DecodeError, Fault, headers, native_route, non_empty, overlay};

@@ -2,9 +2,8 @@
 
 use maglor_config::raw::{self, OneOrMany, PathMatch, Short};
 
-use regex::Regex;
-
 use super::{Fault, fraction};
+use crate::empty_value::matches_empty;
 use crate::proto::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
     query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
@@ -182,20 +181,6 @@ fn absence(matcher: &HeaderMatcher) -> Result<(), Fault> {
         ));
     }
     Ok(())
-}
-
-/// Returns whether the empty value satisfies a condition.
-pub(crate) fn matches_empty(pattern: &MatchPattern) -> bool {
-    match pattern {
-        MatchPattern::Exact(text)
-        | MatchPattern::Prefix(text)
-        | MatchPattern::Suffix(text)
-        | MatchPattern::Contains(text) => text.is_empty(),
-        // An invalid expression is rejected later.
-        MatchPattern::SafeRegex(matcher) => {
-            Regex::new(&format!("^(?:{})$", matcher.regex)).is_ok_and(|regex| regex.is_match(""))
-        }
-    }
 }
 
 fn query(matcher: &QueryParameterMatcher) -> Result<raw::QueryMatch, Fault> {

@@ -2,7 +2,7 @@
 
 use maglor_config::raw::{self, StringMatch};
 
-use crate::decode;
+use crate::empty_value::matches_empty;
 use crate::proto::envoy::config::core::v3::RuntimeFractionalPercent;
 use crate::proto::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch,
@@ -90,7 +90,7 @@ pub(super) fn header(raw: &raw::HeaderMatch) -> HeaderMatcher {
         None => {
             let invert = value.invert;
             let pattern = pattern(value);
-            let invert = invert && !decode::matches_empty(&pattern);
+            let invert = invert && !matches_empty(&pattern);
             let specifier = HeaderMatchSpecifier::StringMatch(text(pattern));
             (specifier, invert, invert)
         }

@@ -150,7 +150,10 @@ pub type RouteErrors = Vec<(Option<usize>, String)>;
 ///
 /// # Errors
 /// If a route is invalid; the error describes all problems.
-pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
+pub fn routes(
+    mut routes: Vec<raw::Route>,
+    normalization: raw::PathNormalization,
+) -> Result<(), RouteErrors> {
     for route in &mut routes {
         if route.redirect.is_none() && route.direct_response.is_none() {
             route.cluster = Some("service".to_owned());
@@ -161,7 +164,11 @@ pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
         name: Some("service".to_owned()),
         ..raw::Cluster::default()
     };
-    if let Err(errors) = document(with_routes(routes.clone()), vec![cluster]) {
+    let mut listener = with_routes(routes.clone());
+    if let Some(http) = &mut listener.http {
+        http.path_normalization = Some(normalization);
+    }
+    if let Err(errors) = document(listener, vec![cluster]) {
         let each = errors.into_iter().map(|error| {
             let text = error.to_string();
             let rest = text.strip_prefix("listeners[0].http.virtual_hosts[0].routes[");
@@ -214,6 +221,21 @@ pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
     let authorization = listener.authorization.clone();
     let paths = [("listeners[0].authorization", "spec")];
     document(listener, Vec::new()).map_err(|errors| renamed(errors, &paths))?;
+    decodable_rules(authorization)
+}
+
+/// Validates rules that an earlier version of this controller accepted: they stay in force if proxies can decode them.
+///
+/// # Errors
+/// If proxies cannot.
+pub fn recorded_rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
+    decodable_rules(Some(raw::Authorization {
+        rules: rules.to_vec(),
+        ..raw::Authorization::default()
+    }))
+}
+
+fn decodable_rules(authorization: Option<raw::Authorization>) -> Result<(), SpecError> {
     let inbound = maglor_xds::Inbound {
         tls: Some(raw::MeshMode::Strict),
         authorization,

@@ -160,7 +160,8 @@ pub enum ClientCertMode {
 pub enum PathNormalization {
     /// No normalization.
     Off,
-    /// Remove dot segments, decode unreserved characters, write other escapes in upper case, and replace `\` by `/`.
+    /// Remove dot segments, decode unreserved characters, write other escapes in upper case, escape what no URI contains, and
+    /// replace `\` by `/`.
     #[default]
     Base,
     /// Also merge consecutive slashes.

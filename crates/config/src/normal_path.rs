@@ -28,7 +28,7 @@ impl PathNormalization {
         path.iter().any(|&byte| {
             let pair = before == b'/' && (byte == b'.' || (merge && byte == b'/'));
             before = byte;
-            pair || matches!(byte, b'%' | b'\\')
+            pair || SUSPECT[usize::from(byte)]
         })
     }
 
@@ -70,10 +70,10 @@ impl PathNormalization {
         out
     }
 
-    /// Decodes escapes whose decoded form is equivalent, writes the others in upper case, and escapes a percent sign
-    /// that does not begin an escape.
+    /// Decodes escapes whose decoded form is equivalent, writes the others in upper case, and escapes bytes that no URI
+    /// contains, and a percent sign that does not begin an escape.
     fn decoded(self, path: &[u8]) -> Cow<'_, [u8]> {
-        if !path.iter().any(|byte| matches!(byte, b'%' | b'\\')) {
+        if !path.iter().any(|byte| SUSPECT[usize::from(*byte)]) {
             return Cow::Borrowed(path);
         }
         let slashes = self == Self::DecodeAndMergeSlashes;
@@ -97,6 +97,10 @@ impl PathNormalization {
                 }
                 // Without escaping, the percent sign could form an escape with the decoded bytes that follow.
                 (b'%', None) => out.extend_from_slice(b"%25"),
+                _ if !is_of_uri(byte) => {
+                    out.push(b'%');
+                    out.extend([byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]));
+                }
                 _ => out.push(byte),
             }
         }
@@ -108,7 +112,7 @@ impl PathNormalization {
         // What a text may be cut off from: a segment, or the digits of an escape.
         let (before, after): (&[&str], &[&str]) = match part {
             Part::Whole => (&[""], &[""]),
-            Part::Beginning => (&[""], &["", "x", "Fx", "2Fx"]),
+            Part::Beginning => (&[""], &["", "x", "Fx", "2Fx", "0x", "Bx"]),
             Part::End => (&["", "/", "/x", "/%", "/%2"], &[""]),
         };
         let each = before
@@ -124,6 +128,30 @@ impl PathNormalization {
             }
         })
     }
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// The bytes that normalization may change wherever they are.
+const SUSPECT: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        #[expect(clippy::cast_possible_truncation, reason = "the table has 256 entries")]
+        let this = byte as u8;
+        table[byte] = this == b'%' || !is_of_uri(this);
+        byte += 1;
+    }
+    table
+};
+
+/// Returns whether a path in a URI may contain the byte (RFC 3986 §3.3), or `#`, which no path contains.
+const fn is_of_uri(byte: u8) -> bool {
+    byte.is_ascii_graphic()
+        && !matches!(
+            byte,
+            b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}'
+        )
 }
 
 /// Returns the byte encoded by the two hexadecimal digits after a percent sign.
@@ -182,6 +210,7 @@ mod tests {
             ("/%6", "/%256"),
             ("/%+1", "/%25+1"),
             ("/%%361dmin", "/%2561dmin"),
+            ("/café|{x}\u{7f}", "/caf%C3%A9%7C%7Bx%7D%7F"),
         ] {
             assert_eq!(text(path, Base), expected, "{path}");
         }
@@ -205,6 +234,9 @@ mod tests {
             ("/x/..", Part::Beginning),
             ("/x/%", Part::Beginning),
             ("/x/%2", Part::Beginning),
+            ("/x/%4", Part::Beginning),
+            ("/x/%5", Part::Beginning),
+            ("/x/%C3", Part::Beginning),
             (".html", Part::End),
             ("/", Part::End),
             ("2Fb", Part::End),
@@ -216,6 +248,8 @@ mod tests {
             ("/a/../b", Part::Whole),
             ("/a/.", Part::Whole),
             ("/a\\b", Part::Whole),
+            ("/café", Part::Whole),
+            ("/a b", Part::Beginning),
             ("/a/./b", Part::Beginning),
             ("/%61", Part::Beginning),
             ("/%2f", Part::Beginning),

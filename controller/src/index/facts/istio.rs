@@ -252,7 +252,7 @@ fn checked(service: &istio::VirtualService, namespace: &str) -> Result<Vec<Rule>
             format!("spec.http[{}]", rule.position)
         })
     };
-    let mut errors = refused_by_proxies(&rules, path);
+    let mut errors = refused_by_proxies(&rules, raw::PathNormalization::Off, path);
     for (at, rule) in rules.iter().enumerate() {
         if let Some(backend) = rule.shares_with_other_filters() {
             let what = format!(

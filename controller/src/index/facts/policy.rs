@@ -161,7 +161,9 @@ impl AuthorizationPolicy {
             closes,
             outdated: false,
             confirmed: confirmed.is_some() && confirmed == meta.generation,
-            recorded: Recorded::read(&value["status"], check),
+            recorded: Recorded::read(&value["status"], |spec: &AuthorizationPolicySpec| {
+                crd::check::recorded_rules(&spec.rules)
+            }),
         }
     }
 

@@ -96,10 +96,12 @@ pub struct Rule {
 impl Rule {
     /// Returns a backend that is there twice with different filters, which the proxy's shares cannot express.
     pub(super) fn shares_with_other_filters(&self) -> Option<&Backend> {
-        self.backends.iter().enumerate().find_map(|(at, one)| {
-            let mut before = self.backends[..at].iter();
-            let differs = |other: &Backend| one.is_same_port(other) && !one.has_same_filters(other);
-            before.any(differs).then_some(one)
+        let sent: Vec<&Backend> = self.backends.iter().filter(|one| one.weight > 0).collect();
+        sent.iter().enumerate().find_map(|(at, one)| {
+            let mut before = sent[..at].iter();
+            let differs =
+                |other: &&Backend| one.is_same_port(other) && !one.has_same_filters(other);
+            before.any(differs).then_some(*one)
         })
     }
 
@@ -190,9 +192,13 @@ impl Route {
         }
         let (parents, rules) = match spec {
             Ok(spec) => {
+                let normalization = match spec.parents(&meta.namespace).is_empty() {
+                    true => raw::PathNormalization::Base,
+                    false => raw::PathNormalization::Off,
+                };
                 // All errors are reported at once, so that fixing one does not merely reveal the next.
                 let (rules, mut errors) = Rule::all(kind, &spec, &meta.namespace);
-                errors.extend(refused_by_proxies(&rules, path_of_rule));
+                errors.extend(refused_by_proxies(&rules, normalization, path_of_rule));
                 errors.extend(no_names(&hostnames));
                 let rules = Unsupported::all(errors).map_or(Ok(rules), Err);
                 (spec.parents(&meta.namespace), rules)
@@ -234,10 +240,11 @@ fn no_names(hosts: &[String]) -> impl Iterator<Item = Unsupported> {
     })
 }
 
-/// Returns the errors of the proxy's own checks of expressions, headers and paths, by rule; `path` returns the
-/// path of a rule by its position.
+/// Returns the errors of the proxy's own checks of expressions, headers and paths, by rule; `path` returns the path of a
+/// rule by its position. Sidecars compare paths as the application sends them, Gateways normalize them.
 pub(super) fn refused_by_proxies(
     rules: &[Rule],
+    normalization: raw::PathNormalization,
     path: impl Fn(usize) -> String,
 ) -> Vec<Unsupported> {
     let mut routes = Vec::new();
@@ -267,7 +274,10 @@ pub(super) fn refused_by_proxies(
     if routes.is_empty() {
         return Vec::new();
     }
-    let errors = check::routes(routes).err().unwrap_or_default().into_iter();
+    let errors = check::routes(routes, normalization)
+        .err()
+        .unwrap_or_default()
+        .into_iter();
     let errors = errors.map(|(at, message)| {
         let at = at.and_then(|at| rule_of.get(at));
         let path = at.map_or("spec".to_owned(), |at| path(*at));

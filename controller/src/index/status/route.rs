@@ -101,27 +101,26 @@ pub(super) fn accepted_by(
     if let Some(unusable) = index.unusable_route(&id.1) {
         return condition(false, "UnsupportedValue", unusable);
     }
-    let others: Vec<(u16, &RouteId)> = ports
-        .iter()
-        .filter_map(|port| Some((*port, conflict(index, id, route, service, *port)?)))
+    let own: Vec<u16> = ports
+        .into_iter()
+        .filter(|port| !facts.carries_only_bytes(&[*port]))
+        .filter(|port| attached(index, service, *port).any(|(one, _)| one == id))
         .collect();
-    let precedes = |(port, other): &(u16, &RouteId)| preceding(id, other, service, *port);
-    let applies = |port: &&u16| {
-        !others.iter().any(|(other, _)| other == *port)
-            && !facts.carries_only_bytes(&[**port])
-            && attached(index, service, **port).any(|(one, _)| one == id)
-    };
-    match (ports.iter().find(applies), others.as_slice()) {
-        (Some(_), []) => condition(true, "Accepted", WHOLLY.to_owned()),
-        (Some(_), others) => {
-            let others: Vec<String> = others.iter().map(precedes).collect();
-            condition(true, "Accepted", format!("{PARTLY}{}", others.join("; ")))
-        }
-        (None, [other, ..]) => condition(false, "Conflicted", precedes(other)),
-        (None, []) => {
+    let others: Vec<String> = own
+        .iter()
+        .filter_map(|port| {
+            let other = conflict(index, id, route, service, *port)?;
+            Some(preceding(id, other, service, *port))
+        })
+        .collect();
+    match (own.len(), others.len()) {
+        (0, _) => {
             let what = format!("no rule has a match for a port of Service {service}");
             condition(false, "NoMatchingParent", what)
         }
+        (_, 0) => condition(true, "Accepted", WHOLLY.to_owned()),
+        (own, other) if own == other => condition(false, "Conflicted", others.join("; ")),
+        _ => condition(true, "Accepted", format!("{PARTLY}{}", others.join("; "))),
     }
 }
 

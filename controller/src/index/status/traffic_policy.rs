@@ -34,7 +34,7 @@ pub(super) fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -
             Target::Wins => wins += 1,
             Target::Missing => missing.push(text),
             Target::OfBytes => {
-                wins += usize::from(spec.cluster.is_some() || spec.local_first.is_some());
+                wins += 1;
                 of_bytes.push(text);
             }
             Target::Loses(other) => lost.push(format!("{text} (to the older {other})")),
@@ -49,16 +49,15 @@ pub(super) fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -
     }
     if !of_bytes.is_empty() {
         problems.push(format!(
-            "`route` has no effect on {}, whose declared protocol is TCP or TLS",
+            "`route` applies only to requests that an HTTPRoute or GRPCRoute sends to {}, whose declared protocol is TCP or TLS",
             of_bytes.join(", ")
         ));
     }
     let message = problems.join("; ");
     if wins == 0 {
-        let reason = match (lost.is_empty(), missing.is_empty()) {
-            (false, _) => "Conflicted",
-            (true, false) => "TargetNotFound",
-            (true, true) => "UnsupportedValue",
+        let reason = match lost.is_empty() {
+            true => "TargetNotFound",
+            false => "Conflicted",
         };
         return no(reason, message);
     }
@@ -72,7 +71,7 @@ pub(super) fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -
 enum Target<'a> {
     Loses(&'a Key),
     Missing,
-    /// It carries TCP, to which the policy's `route` does not apply.
+    /// It carries TCP, to whose connections the policy's `route` does not apply.
     OfBytes,
     Wins,
 }

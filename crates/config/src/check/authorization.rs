@@ -7,7 +7,7 @@ use maglor_identity::{SpiffeId, TrustDomain};
 use self::never::Never;
 use super::route::matching;
 use super::rule::{self, Unique};
-use super::{filter_chain, headers};
+use super::{Scope, filter_chain, headers};
 use crate::authorization::{
     Action, Authorization, AuthorizationRule, Effect, HeaderCondition, Operation, Pattern, Source,
 };
@@ -20,8 +20,10 @@ pub(super) fn authorization(
     raw: &raw::Authorization,
     at: &At<'_>,
     chains: &[FilterChain],
+    scope: &Scope<'_>,
 ) -> Authorization {
     let place = Place {
+        authored: scope.has_one_author(),
         http: chains.is_empty() || chains.iter().any(|c| !matches!(c.filter, Filter::Tcp(_))),
         mesh: chains
             .iter()
@@ -54,6 +56,9 @@ pub(super) fn authorization(
 
 /// The conditions that can be evaluated on a listener.
 struct Place {
+    /// Whether the rules come from a file or a resource whose author sees errors. A proxy must apply the others of the
+    /// control plane's rules when one of them matches nothing.
+    authored: bool,
     http: bool,
     mesh: bool,
     /// The least normalization of paths on any chain; `None` without HTTP.
@@ -129,22 +134,26 @@ impl Place {
                 raw.identities.as_ref(),
                 &at.field("identities"),
                 identity,
-                never::an_identity,
+                |one| self.judged(never::an_identity(one)),
             ),
             namespaces: patterns(
                 raw.namespaces.as_ref(),
                 &at.field("namespaces"),
                 namespace,
-                never::may_match,
+                |_| None,
             ),
             trust_domains: patterns(
                 raw.trust_domains.as_ref(),
                 &at.field("trust_domains"),
                 trust_domain,
-                never::may_match,
+                |_| None,
             ),
             networks: networks.collect(),
         }
+    }
+
+    fn judged(&self, never: Option<Never>) -> Option<Never> {
+        never.filter(|_| self.authored)
     }
 
     fn operation(&self, raw: &raw::AuthorizationOperation, at: &At<'_>) -> Operation {
@@ -172,13 +181,13 @@ impl Place {
         Operation {
             methods: methods(raw.methods.as_ref(), &at.field("methods")),
             paths: patterns(raw.paths.as_ref(), &at.field("paths"), path, |one| {
-                never::a_path(one, mode)
+                self.judged(never::a_path(one, mode))
             }),
             hosts: patterns(
                 raw.hosts.as_ref(),
                 &at.field("hosts"),
                 |_| Ok(()),
-                never::a_host,
+                |one| self.judged(never::a_host(one)),
             ),
             ports: ports
                 .filter_map(|(i, text)| port(text, &at.field("ports").index(i)))
@@ -270,7 +279,17 @@ fn methods(list: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Pattern> {
     {
         matching::method(text, &at.index(i));
     }
-    patterns(list, at, |_| Ok(()), never::a_method)
+    let patterns = patterns(list, at, |_| Ok(()), |_| None);
+    for (i, pattern) in patterns.iter().enumerate() {
+        if let Pattern::Prefix(text) | Pattern::Suffix(text) = pattern
+            && text.bytes().any(|byte| byte.is_ascii_lowercase())
+        {
+            at.index(i).warning(
+                "well-known methods are in upper case: only conditions that deny ignore the case",
+            );
+        }
+    }
+    patterns
 }
 
 /// Validates a condition on a header field.
@@ -291,12 +310,7 @@ fn header(raw: &raw::AuthorizationHeader, at: &At<'_>) -> Option<HeaderCondition
     empty_lists(&[("values", &raw.values)], at);
     Some(HeaderCondition {
         name: name?,
-        values: patterns(
-            raw.values.as_ref(),
-            &at.field("values"),
-            value,
-            never::may_match,
-        ),
+        values: patterns(raw.values.as_ref(), &at.field("values"), value, |_| None),
     })
 }
 

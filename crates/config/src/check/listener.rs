@@ -70,7 +70,7 @@ pub(super) fn one(
     let place = &at.field("authorization");
     let authorization = raw.authorization.as_ref();
     let authorization =
-        authorization.map(|raw| authorization::authorization(raw, place, &filter_chains));
+        authorization.map(|raw| authorization::authorization(raw, place, &filter_chains, scope));
     let address = address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)).into());
     let mode = unix_listener::mode(raw.mode.as_deref(), &address, &at.field("mode"));
     if matches!(address, Address::Unix(_)) {

@@ -215,8 +215,8 @@ pub struct Http {
     pub routes: Option<String>,
     /// On-demand discovery of hosts without a virtual host. Absent: disabled.
     pub discovery: Option<Discovery>,
-    /// Path normalization before routing and forwarding: `base` removes dot segments, decodes unreserved characters
-    /// and writes other escapes in upper case (RFC 3986); the other values also normalize slashes.
+    /// Path normalization before routing and forwarding: `base` removes dot segments, decodes unreserved characters,
+    /// writes other escapes in upper case and escapes characters that no URI contains (RFC 3986); the other values also normalize slashes.
     #[schemars(extend("default" = "base"))]
     pub path_normalization: Option<PathNormalization>,
     /// Handling of `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.

@@ -50,11 +50,10 @@ fn health(endpoint: &LbEndpoint) -> Result<Health, Fault> {
     match HealthStatus::try_from(endpoint.health_status) {
         Ok(HealthStatus::Draining) => Ok(Health::Draining),
         Ok(HealthStatus::Unhealthy | HealthStatus::Timeout) => Ok(Health::Unhealthy),
-        Ok(HealthStatus::Unknown | HealthStatus::Healthy) => Ok(Health::Healthy),
-        Ok(HealthStatus::Degraded) => Err(Fault::new(
-            "health_status",
-            "DEGRADED is not supported; use HEALTHY, in a locality with a higher number as its priority",
-        )),
+        // A state that comes and goes must not keep all addresses of a cluster from being updated.
+        Ok(HealthStatus::Unknown | HealthStatus::Healthy | HealthStatus::Degraded) => {
+            Ok(Health::Healthy)
+        }
         Err(_) => {
             let what = format!("unknown status {}", endpoint.health_status);
             Err(Fault::new("health_status", what))

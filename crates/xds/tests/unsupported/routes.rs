@@ -56,19 +56,15 @@ fn an_absent_header_satisfies_the_same_conditions_as_in_envoy() {
         let regex = regex.to_owned();
         MatchPattern::SafeRegex(RegexMatcher { regex })
     };
-    let missing = &[
-        "match.headers[0].invert_match",
-        "set treat_missing_header_as_empty: true",
-    ][..];
     let empty = &["match.headers[0].treat_missing_header_as_empty"][..];
     let cases = [
         (exact("a"), false, false, &[][..]),
         (exact("a"), false, true, &[]),
-        (exact("a"), true, false, missing),
+        (exact("a"), true, false, &[]),
         (exact("a"), true, true, &[]),
         (exact(""), false, false, &[]),
         (exact(""), false, true, empty),
-        (exact(""), true, false, missing),
+        (exact(""), true, false, &[]),
         (exact(""), true, true, empty),
         (MatchPattern::Prefix(String::new()), false, true, empty),
         (MatchPattern::Suffix("a".to_owned()), true, true, &[]),
@@ -89,6 +85,28 @@ fn an_absent_header_satisfies_the_same_conditions_as_in_envoy() {
     expect(decoded(&present), &[], "absent");
     present.treat_missing_header_as_empty = true;
     expect(decoded(&present), empty, "absent as empty");
+}
+
+/// In Envoy, an absent header satisfies no condition on its value.
+#[test]
+fn an_inverted_condition_needs_the_header() {
+    let inverted = |treat| header(MatchPattern::Exact("a".to_owned()), true, treat);
+    let conditions = |matcher| {
+        let table = table(vec![matcher]).encode_to_vec();
+        let mut table = decode::routes("t", &table).unwrap();
+        let route = table.virtual_hosts.remove(0).routes.remove(0);
+        let headers = route.r#match.unwrap().headers;
+        let each = headers
+            .iter()
+            .map(|one| (one.present, one.exact.clone(), one.invert));
+        each.collect::<Vec<_>>()
+    };
+    let value = (None, Some("a".to_owned()), Some(true));
+    assert_eq!(conditions(inverted(true)), std::slice::from_ref(&value));
+    assert_eq!(
+        conditions(inverted(false)),
+        [(Some(true), None, None), value]
+    );
 }
 
 /// What a stock Envoy gets of inverted conditions.

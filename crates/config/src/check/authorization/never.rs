@@ -28,10 +28,6 @@ fn write(pattern: &Pattern, text: &str) -> String {
     }
 }
 
-pub(super) fn may_match(_: &Pattern) -> Option<Never> {
-    None
-}
-
 pub(super) fn an_identity(pattern: &Pattern) -> Option<Never> {
     const SCHEME: &str = "spiffe://";
     match pattern {
@@ -65,7 +61,6 @@ pub(super) fn a_path(pattern: &Pattern, mode: PathNormalization) -> Option<Never
         Pattern::Prefix(text) => (text, Part::Beginning),
         Pattern::Suffix(text) => (text, Part::End),
     };
-    let of_uri = |c: char| c.is_ascii_graphic();
     if part == Part::Beginning && !text.starts_with('/') {
         let help = format!("write `/{}*`", yaml::short(text));
         return never("a path begins with `/`", help);
@@ -74,15 +69,11 @@ pub(super) fn a_path(pattern: &Pattern, mode: PathNormalization) -> Option<Never
         let help = "remove what follows the path";
         return never("paths are compared without query", help);
     }
-    if !text.chars().all(of_uri) {
-        let help = "percent-encode these characters, for example `%20` for a space";
-        return never("it contains characters that are not valid in a URL", help);
-    }
     if !mode.can_yield(text, part) {
         let normal = mode.normalized(text.as_bytes());
         let help = match part {
             Part::Whole => write(pattern, &String::from_utf8_lossy(&normal)),
-            _ => "write it without dot segments, with unreserved characters decoded and other escapes in upper case"
+            _ => "write it without dot segments, with unreserved characters decoded, and others encoded in upper case"
                 .to_owned(),
         };
         return never("paths are normalized before they are compared", help);
@@ -115,13 +106,19 @@ pub(super) fn a_host(pattern: &Pattern) -> Option<Never> {
             NO_PORT,
             format!("write `{}`, which matches any port", yaml::short(host)),
         ),
-        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.is_empty() => never(
-            NO_PORT,
-            format!(
-                "{}; to match a port of the server add `ports: [{port}]`",
-                write(pattern, host)
-            ),
-        ),
+        Some(port)
+            if !port.is_empty()
+                && port.bytes().all(|byte| byte.is_ascii_digit())
+                && !host.is_empty() =>
+        {
+            never(
+                NO_PORT,
+                format!(
+                    "{}; to match a port of the server add `ports: [{port}]`",
+                    write(pattern, host)
+                ),
+            )
+        }
         Some(_) => never(NO_PORT, "match a port of the server with `ports`"),
         None if text.ends_with('.') && !begins => never(
             "hosts are compared without the final dot",
@@ -129,15 +126,4 @@ pub(super) fn a_host(pattern: &Pattern) -> Option<Never> {
         ),
         None => None,
     }
-}
-
-pub(super) fn a_method(pattern: &Pattern) -> Option<Never> {
-    let (Pattern::Prefix(text) | Pattern::Suffix(text)) = pattern else {
-        return None;
-    };
-    let lower = text.bytes().any(|byte| byte.is_ascii_lowercase());
-    lower.then(|| Never {
-        why: "methods are in upper case",
-        instead: write(pattern, &text.to_ascii_uppercase()),
-    })
 }

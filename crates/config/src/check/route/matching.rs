@@ -72,8 +72,9 @@ fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<Pa
     }
     let text = raw.exact.as_ref().or(raw.prefix.as_ref())?;
     pattern_like(text, &at_kind);
-    path(text, &at_kind);
-    occurs(text, &at_kind, scope);
+    if path(text, &at_kind) {
+        occurs(text, &at_kind, scope);
+    }
     Some(match kind {
         "exact" => PathMatch::Exact(text.clone()),
         _ => PathMatch::Prefix(text.clone()),
@@ -110,8 +111,8 @@ fn pattern_like(text: &str, at: &At<'_>) {
     }
 }
 
-/// Validates a path in the form in which requests contain it.
-pub(in crate::check) fn path(text: &str, at: &At<'_>) {
+/// Validates a path in the form in which requests contain it; returns whether it is valid.
+pub(in crate::check) fn path(text: &str, at: &At<'_>) -> bool {
     let shown = yaml::short(text);
     if !text.starts_with('/') {
         at.error(format!("the path `{shown}` does not start with `/`"))
@@ -124,12 +125,15 @@ pub(in crate::check) fn path(text: &str, at: &At<'_>) {
             "the path `{shown}` contains characters that are not valid in a URL"
         ))
         .help("percent-encode these characters, for example `%20` for a space");
+    } else {
+        return true;
     }
+    false
 }
 
 /// Rejects a path that no request has after normalization.
 fn occurs(text: &str, at: &At<'_>, scope: &Scope<'_>) {
-    let Some(mode) = scope.normalization().filter(|_| text.starts_with('/')) else {
+    let Some(mode) = scope.normalization() else {
         return;
     };
     let normal = mode.normalized(text.as_bytes());

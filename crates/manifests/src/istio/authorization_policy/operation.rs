@@ -81,11 +81,13 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
     (operation, known)
 }
 
-/// Removes `HOST:*` beside `HOST`, which covers it: here, hosts are compared without their port.
+/// Removes `HOST:*` and `HOST:PORT` beside `HOST`, which covers them: here, hosts are compared without their port.
 fn without_ports(hosts: &[String]) -> Vec<String> {
     let covered = |one: &String| {
-        let host = one.strip_suffix(":*");
-        host.is_some_and(|host| hosts.iter().any(|other| other == host))
+        let host = one
+            .rsplit_once(':')
+            .filter(|(_, port)| *port == "*" || port.bytes().all(|byte| byte.is_ascii_digit()));
+        host.is_some_and(|(host, _)| hosts.iter().any(|other| other.eq_ignore_ascii_case(host)))
     };
     hosts.iter().filter(|one| !covered(one)).cloned().collect()
 }

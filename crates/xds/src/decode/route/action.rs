@@ -7,7 +7,7 @@ use super::{Fault, fraction, matching};
 use crate::encode::retry as encode_retry;
 use crate::proto::envoy::config::core::v3::data_source::Specifier;
 use crate::proto::envoy::config::route::v3::{
-    DirectResponseAction, RedirectAction, RetryPolicy, RouteAction,
+    DirectResponseAction, HeaderMatcher, RedirectAction, RetryPolicy, RouteAction,
     redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
     route::Action,
     route_action::{
@@ -128,7 +128,7 @@ fn retry(message: Option<&RetryPolicy>) -> Result<Option<raw::Retry>, Fault> {
     if *message == encode_retry(None) {
         return Ok(None);
     }
-    let headers = message.retriable_headers.iter().map(matching::header);
+    let headers = message.retriable_headers.iter().map(retriable_header);
     let back_off = match &message.retry_back_off {
         None => None,
         Some(back_off) => Some(raw::BackOff {
@@ -159,6 +159,18 @@ fn retry(message: Option<&RetryPolicy>) -> Result<Option<raw::Retry>, Fault> {
         back_off,
         max_retry_after: None,
     }))
+}
+
+fn retriable_header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault> {
+    match matching::needs_header(matcher) {
+        false => matching::header(matcher),
+        // One of the list suffices, so that a second condition cannot express it.
+        true => Err(Fault::new(
+            "retriable_headers.invert_match",
+            "an absent header satisfies an inverted condition here; \
+             set treat_missing_header_as_empty: true, with which it also does in Envoy",
+        )),
+    }
 }
 
 fn hash_policy(message: &HashPolicy) -> Result<raw::HashPolicy, Fault> {

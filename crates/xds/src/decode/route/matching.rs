@@ -41,9 +41,17 @@ pub(super) fn decode(message: Option<&RouteMatch>) -> Result<Option<raw::RouteMa
             }
             // Pseudo-headers are not matched as headers here.
             name if name.starts_with(':') => return Err(Fault::unsupported(place)),
-            _ => raw
-                .headers
-                .push(header(matcher).map_err(|fault| fault.within(&place))?),
+            name => {
+                if needs_header(matcher) {
+                    raw.headers.push(raw::HeaderMatch {
+                        name: Some(name.to_owned()),
+                        present: Some(true),
+                        ..raw::HeaderMatch::default()
+                    });
+                }
+                let condition = header(matcher).map_err(|fault| fault.within(&place))?;
+                raw.headers.push(condition);
+            }
         }
     }
     for (i, matcher) in message.query_parameters.iter().enumerate() {
@@ -155,8 +163,17 @@ pub(super) fn header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault>
     Ok(raw)
 }
 
-/// Rejects a condition that an absent header satisfies in Envoy but not here, or the reverse. Here, it satisfies the
-/// inverted conditions on values, and no others.
+/// Returns whether a condition needs the header in Envoy but not here, where an absent header satisfies inverted
+/// conditions on values.
+pub(super) fn needs_header(matcher: &HeaderMatcher) -> bool {
+    let of_value = matches!(
+        matcher.header_match_specifier,
+        Some(HeaderMatchSpecifier::StringMatch(_))
+    );
+    of_value && matcher.invert_match && !matcher.treat_missing_header_as_empty
+}
+
+/// Rejects a condition that an absent header satisfies in Envoy but not here.
 fn absence(matcher: &HeaderMatcher) -> Result<(), Fault> {
     let empty = matcher.treat_missing_header_as_empty;
     let pattern = match &matcher.header_match_specifier {
@@ -167,13 +184,6 @@ fn absence(matcher: &HeaderMatcher) -> Result<(), Fault> {
     let Some(pattern) = pattern else {
         return Ok(());
     };
-    if matcher.invert_match && !empty {
-        return Err(Fault::new(
-            "invert_match",
-            "an absent header satisfies an inverted condition here; \
-             set treat_missing_header_as_empty: true, with which it also does in Envoy",
-        ));
-    }
     if empty && matches_empty(pattern) {
         return Err(Fault::new(
             "treat_missing_header_as_empty",

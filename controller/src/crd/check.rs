@@ -218,10 +218,9 @@ pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
         }),
         ..with_routes(vec![answer])
     };
-    let authorization = listener.authorization.clone();
     let paths = [("listeners[0].authorization", "spec")];
     document(listener, Vec::new()).map_err(|errors| renamed(errors, &paths))?;
-    decodable_rules(authorization)
+    recorded_rules(rules)
 }
 
 /// Validates rules that an earlier version of this controller accepted: they stay in force if proxies can decode them.
@@ -229,16 +228,12 @@ pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
 /// # Errors
 /// If proxies cannot.
 pub fn recorded_rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
-    decodable_rules(Some(raw::Authorization {
-        rules: rules.to_vec(),
-        ..raw::Authorization::default()
-    }))
-}
-
-fn decodable_rules(authorization: Option<raw::Authorization>) -> Result<(), SpecError> {
     let inbound = maglor_xds::Inbound {
         tls: Some(raw::MeshMode::Strict),
-        authorization,
+        authorization: Some(raw::Authorization {
+            rules: rules.to_vec(),
+            ..raw::Authorization::default()
+        }),
         ..maglor_xds::Inbound::default()
     };
     encoding_check::inbound("policy", &inbound, &[])

@@ -62,6 +62,7 @@ pub use access_log::{AccessLog, AccessLogField, AccessLogFormat, AccessLogKey, A
 pub use address::{Address, UnixAddress, UnixAddressError};
 pub use authorization::Authorization;
 pub use bootstrap::{Admin, Config, LogLevel};
+pub use check::matches_empty;
 pub use cluster::{Cluster, Endpoint, EndpointAddress, UpstreamProtocol};
 pub use control_plane::{ControlPlane, Discovery};
 pub use credentials::without_credentials;

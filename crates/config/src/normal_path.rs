@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_encode_byte;
+
 use crate::listener::PathNormalization;
 
 /// Which part of a path a text is compared with.
@@ -87,19 +89,14 @@ impl PathNormalization {
                     match escaped {
                         b'/' | b'\\' if slashes => out.push(b'/'),
                         byte if is_unreserved(byte) => out.push(byte),
-                        _ => {
-                            out.extend(
-                                [b'%', after[0], after[1]].map(|it| it.to_ascii_uppercase()),
-                            );
-                        }
+                        byte => out.extend_from_slice(percent_encode_byte(byte).as_bytes()),
                     }
                     rest = &after[2..];
                 }
                 // Without escaping, the percent sign could form an escape with the decoded bytes that follow.
                 (b'%', None) => out.extend_from_slice(b"%25"),
                 _ if !is_of_uri(byte) => {
-                    out.push(b'%');
-                    out.extend([byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]));
+                    out.extend_from_slice(percent_encode_byte(byte).as_bytes());
                 }
                 _ => out.push(byte),
             }
@@ -115,10 +112,10 @@ impl PathNormalization {
             Part::Beginning => (&[""], &["", "x", "Fx", "2Fx", "0x", "Bx"]),
             Part::End => (&["", "/", "/x", "/%", "/%2"], &[""]),
         };
-        let each = before
+        let mut each = before
             .iter()
             .flat_map(|b| after.iter().map(move |a| (b, a)));
-        each.into_iter().any(|(before, after)| {
+        each.any(|(before, after)| {
             let whole = format!("{before}{text}{after}");
             let normal = self.normalized(whole.as_bytes());
             match part {
@@ -129,8 +126,6 @@ impl PathNormalization {
         })
     }
 }
-
-const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// The bytes that normalization may change wherever they are.
 const SUSPECT: [bool; 256] = {

@@ -1,7 +1,5 @@
 //! Conditions on the values of header fields that the empty value satisfies: in Envoy, an absent field may count as empty.
 
-use regex::Regex;
-
 use crate::proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 /// Returns whether the empty value satisfies a condition.
@@ -12,8 +10,6 @@ pub(crate) fn matches_empty(pattern: &MatchPattern) -> bool {
         | MatchPattern::Suffix(text)
         | MatchPattern::Contains(text) => text.is_empty(),
         // An invalid expression is rejected later.
-        MatchPattern::SafeRegex(matcher) => {
-            Regex::new(&format!("^(?:{})$", matcher.regex)).is_ok_and(|regex| regex.is_match(""))
-        }
+        MatchPattern::SafeRegex(matcher) => maglor_config::matches_empty(&matcher.regex),
     }
 }

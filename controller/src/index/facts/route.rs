@@ -192,7 +192,8 @@ impl Route {
         }
         let (parents, rules) = match spec {
             Ok(spec) => {
-                let normalization = match spec.parents(&meta.namespace).is_empty() {
+                let parents = spec.parents(&meta.namespace);
+                let normalization = match parents.is_empty() {
                     true => raw::PathNormalization::Base,
                     false => raw::PathNormalization::Off,
                 };
@@ -201,7 +202,7 @@ impl Route {
                 errors.extend(refused_by_proxies(&rules, normalization, path_of_rule));
                 errors.extend(no_names(&hostnames));
                 let rules = Unsupported::all(errors).map_or(Ok(rules), Err);
-                (spec.parents(&meta.namespace), rules)
+                (parents, rules)
             }
             Err(error) => {
                 // The statuses of its parents report why the route is not in force.

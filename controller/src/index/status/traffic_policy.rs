@@ -28,15 +28,12 @@ pub(super) fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -
             _ => accepted(),
         };
     }
-    let (mut wins, mut missing, mut lost, mut of_bytes) = (0, Vec::new(), Vec::new(), Vec::new());
+    let (mut missing, mut lost, mut of_bytes) = (Vec::new(), Vec::new(), Vec::new());
     for (text, found) in targets(index, key, policy, spec) {
         match found {
-            Target::Wins => wins += 1,
+            Target::Wins => {}
             Target::Missing => missing.push(text),
-            Target::OfBytes => {
-                wins += 1;
-                of_bytes.push(text);
-            }
+            Target::OfBytes => of_bytes.push(text),
             Target::Loses(other) => lost.push(format!("{text} (to the older {other})")),
         }
     }
@@ -54,7 +51,7 @@ pub(super) fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -
         ));
     }
     let message = problems.join("; ");
-    if wins == 0 {
+    if missing.len() + lost.len() == spec.target_refs.len() {
         let reason = match lost.is_empty() {
             true => "TargetNotFound",
             false => "Conflicted",

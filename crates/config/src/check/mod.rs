@@ -40,6 +40,7 @@ mod variables;
 
 use std::sync::Arc;
 
+pub use pattern::matches_empty;
 pub(crate) use references::{Known, Scope};
 pub(crate) use tracing::tracing;
 

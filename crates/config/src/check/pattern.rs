@@ -14,16 +14,25 @@ const MAX_PATTERNS: usize = 2000;
 pub(super) fn whole(text: &str, at: &At<'_>, scope: &Scope<'_>) -> Option<Regex> {
     // Compiled alone first: `a)(b` would become valid between the parentheses.
     find(text, at, scope)?;
-    let anchored = compile(&format!("^(?:{text})$")).or_else(|_| {
-        // A comment at the end of a `(?x)` expression hides the closing parenthesis.
-        compile(&format!("^(?:{text}\n)$"))
-    });
-    anchored
+    anchored(text)
         .map_err(|error| {
             at.error("this regular expression does not compile")
                 .help(explain(&error))
         })
         .ok()
+}
+
+/// Returns whether the empty text matches the whole of an expression; `false` if it does not compile.
+#[must_use]
+pub fn matches_empty(expression: &str) -> bool {
+    anchored(expression).is_ok_and(|regex| regex.is_match(""))
+}
+
+fn anchored(text: &str) -> Result<Regex, regex::Error> {
+    compile(&format!("^(?:{text})$")).or_else(|_| {
+        // A comment at the end of a `(?x)` expression hides the closing parenthesis.
+        compile(&format!("^(?:{text}\n)$"))
+    })
 }
 
 /// Compiles an expression that may match anywhere in a text.

@@ -24,6 +24,7 @@ const MEASURED: [(&str, &[&str]); 8] = [
 /// A request passes this code. The control thread and the command line are not part of it.
 const DATA_PATH: &[&str] = &[
     "crates/balance/src",
+    "crates/config/src/normal_path.rs",
     "proxy/src",
     ":(exclude)proxy/src/cli",
     ":(exclude)proxy/src/control",
